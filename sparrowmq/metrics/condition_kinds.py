@@ -207,8 +207,8 @@ CLIENT_CERTIFICATE: Final = Kind(
 SETTINGS_NOT_SAVED: Final = Kind(
     "settings_not_saved",
     Severity.WARNING,
-    "see that the folder of the settings file is there and has room, and that the server's user may write to both; it "
-    "is tried again every few seconds",
+    "see that the settings file and its folder are there and have room, and that the server's user may write to both;"
+    " `sparrowmq broker config ADDRESS` shows what a lost file had. It is tried again every few seconds",
 )
 ACCOUNTS_NOT_LOADED: Final = Kind(
     "accounts_not_loaded",

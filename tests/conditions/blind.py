@@ -5,7 +5,7 @@
 It prints where the servers are, and then for each round only that something is wrong. Use what an operator has: doctor,
 /readyz, the alerts, the console, and logs that those name. Then type at this program what you would do:
 
-    named CONDITION...      what you think it is; the time is noted. What doctor calls its effect counts as named
+    named CONDITION...      what you think it is; the time is noted. The cause of its condition counts, too
     start NAME, stop NAME   the service manager of a broker, of an etcd, or of a name server
     restart NAME
     clock NAME              set the clock of its machine right, as an NTP daemon does
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -102,7 +102,7 @@ class Desk:
         match words:
             case ["named", *names]:
                 assert names and _NAMES.issuperset(names), f"the conditions are {sorted(_NAMES)}"
-                self.guesses.update(dict.fromkeys((*names, *self._effects(names)), self._now()))
+                self.guesses.update(dict.fromkeys(names, self._now()))
             case ["start" | "stop" | "restart" as verb, name]:
                 server = self._field.servers[name]
                 if verb != "start":
@@ -116,23 +116,26 @@ class Desk:
             case _:
                 raise AssertionError("type named, start, stop, restart, clock, hands, mended or give up")
 
-    def _effects(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the conditions of the causes that follow from what the operator named, as doctor says now."""
-        _, wrong = self._field.doctor()
-        for each, _ in self._courses:
-            said = said_of(each.kind, self._field.brokers[each.where], wrong)
-            if said is not None and any(f"({name}, since " in said.cause for name in names):
-                yield each.kind
-
     def _lend_hands(self) -> None:
         """Do what doctor says about the causes that the operator named."""
         _, wrong = self._field.doctor()
         for cause, course in self._courses:
             remedy = said_of(cause.kind, self._field.brokers[cause.where], wrong)
-            if cause.kind in self.guesses and remedy is not None and cause.name not in self._ended:
+            is_named = cause.kind in self.guesses or cause.root in self.guesses
+            if is_named and remedy is not None and cause.name not in self._ended:
                 self._ended.add(cause.name)
                 with suppress(StopIteration):
                     course.send(remedy)
+                self._say(f"  the others have done what doctor says about {cause.kind}")
+
+
+def when_named(causes: Sequence[Cause], guesses: Mapping[str, float]) -> dict[str, float]:
+    """Return after how many seconds each cause was named, by its own condition or by that from which it follows."""
+    return {
+        each.name: min(guesses[name] for name in (each.kind, each.root) if name in guesses)
+        for each in causes
+        if guesses.keys() & {each.kind, each.root}
+    }
 
 
 class BlindRound:
@@ -156,14 +159,14 @@ class BlindRound:
         desk.serve()
         is_well = not desk.is_given_up and self._judge(max(each.over_s for each in causes))
         desk.end()
-        named = [each for each in causes if each.kind in desk.guesses]
+        named = when_named(causes, desk.guesses)
         self._say(
             f"  it was: {' and '.join(f'{each.name} ({each.kind} of {each.where})' for each in causes)}"
         )
         for each in causes:
-            after = f"after {desk.guesses[each.kind]:.0f} s" if each in named else "never"
+            after = f"after {named[each.name]:.0f} s" if each.name in named else "never"
             self._say(f"  {each.kind} was named {after}")
-        too_much = set(desk.guesses) - {each.kind for each in causes}
+        too_much = set(desk.guesses) - {name for each in causes for name in (each.root, each.kind)}
         self._say(f"  named besides: {', '.join(sorted(too_much)) or 'nothing'}")
         return len(named), len(causes) if is_well else 0, is_well
 

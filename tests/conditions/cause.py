@@ -38,6 +38,7 @@ class Cause:
     Attributes:
         kind: the condition that shows it.
         where: the broker that has the condition.
+        root: the condition from which doctor says it follows: who names that has named the cause.
         is_slow: whether it takes more than some seconds until it shows or is over.
         over_s: it is over within this time after its remedy.
         needs: what the machine must have for it.
@@ -46,6 +47,7 @@ class Cause:
     name: str
     kind: str
     where: str
+    root: str
     run: Callable[[Field], Course]
     is_slow: bool
     over_s: float
@@ -59,6 +61,7 @@ def cause(
     kind: str,
     where: str,
     *,
+    root: str = "",
     is_slow: bool = False,
     over_s: float = OVER_S,
     needs: str = "a loop device",
@@ -67,7 +70,7 @@ def cause(
     """Add a cause to a list."""
 
     def add(run: Callable[[Field], Course]) -> object:
-        among.append(Cause(run.__name__, kind, where, run, is_slow, over_s, needs))
+        among.append(Cause(run.__name__, kind, where, root, run, is_slow, over_s, needs))
         return run
 
     return add

@@ -97,7 +97,7 @@ def a_slave_that_died(field: Field) -> Course:
     field.slave.start_again()
 
 
-@cause("slave_gone", "broker-a")
+@cause("slave_gone", "broker-a", root="no_slave")
 def a_slave_that_was_stopped(field: Field) -> Course:
     field.slave.stop()
     remedy = yield

@@ -86,7 +86,7 @@ def a_disk_that_answers_no_write(field: Field) -> Course:
         field.below.thaw()
 
 
-@cause("index_incomplete", "broker-d")
+@cause("index_incomplete", "broker-d", root="disk_nearly_full")
 def an_index_on_a_full_disk(field: Field) -> Course:
     broker = field.start_d()
     field.create("Indexed", broker)
@@ -101,7 +101,7 @@ def an_index_on_a_full_disk(field: Field) -> Course:
     field.disks["index-d"].free()
 
 
-@cause("state_not_logged", "broker-c")
+@cause("state_not_logged", "broker-c", root="disk_full")
 def a_topic_that_is_made_on_a_full_disk(field: Field) -> Course:
     field.create("Filling", field.c)
     field.disks["broker-c"].fill()
@@ -225,7 +225,7 @@ def a_settings_file_that_cannot_be_written(field: Field) -> Course:
     until(lambda: "slowRequestMillis=1001" in field.c.conf.read_text(), 30, "the setting is not saved")
 
 
-@cause("delivery_late", "broker-c", is_slow=True)
+@cause("delivery_late", "broker-c", root="disk_full", is_slow=True)
 def delayed_messages_on_a_full_disk(field: Field) -> Course:
     field.create("Delayed", field.c)
     with sending(field, "Delayed", delay_level=2):

@@ -57,7 +57,7 @@ ACCOUNTS: Final = f"""accounts:
     defaultTopicPerm: DENY
 """
 _DISK_BYTES: Final = 192 << 20
-_INDEX_BYTES: Final = 1 << 20
+_INDEX_BYTES: Final = 4 << 20  # some hours of the load
 _POLL_S: Final = 0.2
 _COMMAND_S: Final = 60.0
 _CONDITION: Final = re.compile(r'^sparrowmq_condition\{.*\bcondition="([a-z_]+)"', re.MULTILINE)
@@ -71,12 +71,10 @@ class Remedy:
     Attributes:
         what: the facts.
         text: what to do.
-        cause: the facts of that from which it follows, if it follows from something.
     """
 
     what: str
     text: str
-    cause: str = ""
 
     def names(self, *words: str) -> None:
         """Check that the remedy names what is done now."""
@@ -244,7 +242,7 @@ class Field:
             store = place / "small" / "store"
             store.mkdir(parents=True)
             (store / "index").symlink_to(self.disks["index-d"].folder)
-            own = {"storePathCommitLog": thin.folder / "log", "maxHashSlotNum": 1000, "maxIndexNum": 2000}
+            own = {"storePathCommitLog": thin.folder / "log", "maxHashSlotNum": 1000, "maxIndexNum": 20_000}
             self.more["broker-d"] = self._stack.enter_context(
                 FieldBroker("broker-d", self.namesrv, place, own | {"haListenPort": "off"})
             )
@@ -347,9 +345,7 @@ class Field:
         except ValueError:
             return done.returncode, [Remedy(done.stdout + done.stderr, "")]
         return done.returncode, [
-            Remedy(row["what"], row["mend"] or "", row["cause"] or "")
-            for row in rows
-            if row["verdict"] == "wrong"
+            Remedy(row["what"], row["mend"] or "") for row in rows if row["verdict"] == "wrong"
         ]
 
     # What shows -----------------------------------------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests.conditions.blind import BlindRound, Desk
+from sparrowmq.metrics.condition_kinds import KINDS
+from tests.conditions.blind import BlindRound, when_named
 from tests.conditions.causes import CAUSES
-from tests.conditions.field import Field, Remedy
+from tests.conditions.field import Field
 from tests.conditions.game_day import main, turns
 from tests.conditions.load import TOPIC, Load
 from tests.crash.not_here import skipped_without
@@ -58,23 +57,16 @@ def test_a_blind_round_says_what_it_was_only_after_it_was_judged(tmp_path: Path)
     assert "named besides: no_master" in told and "no condition left" in told
 
 
-@pytest.mark.parametrize(
-    ("typed", "named"), [("disk_full", ["disk_full", "delivery_late"]), ("drained", ["drained"])]
-)
-def test_who_names_the_cause_has_named_what_doctor_calls_its_effect(typed: str, named: list[str]) -> None:
-    late = Remedy(
-        "broker broker-a (master) at 10.0.0.1:1: messages wait (delivery_late, since 12:00)",
-        "do what the text says",
-        "broker broker-a (master) at 10.0.0.1:1: no room (disk_full, since 12:00)",
-    )
-    field: Any = SimpleNamespace(
-        brokers={"broker-a": SimpleNamespace(address="10.0.0.1:1")}, doctor=lambda: (1, [late])
-    )
-    cause: Any = SimpleNamespace(kind="delivery_late", where="broker-a")
-    course: Any = None
-    desk = Desk(field, [(cause, course)], iter([f"named {typed}", "mended"]), lambda _: None)
-    desk.serve()
-    assert list(desk.guesses) == named
+def test_who_names_that_from_which_a_condition_follows_has_named_its_cause() -> None:
+    late, gone = (each for kind in ("delivery_late", "no_slave") for each in CAUSES if each.kind == kind)
+    assert when_named([late, gone], {"disk_full": 9.0, "drained": 1.0}) == {late.name: 9.0}
+    assert when_named([late, gone], {"delivery_late": 20.0, "no_slave": 3.0}) == {
+        late.name: 20.0,
+        gone.name: 3.0,
+    }
+    for each in CAUSES:
+        (kind,) = (kind for kind in KINDS if kind.name == each.kind)
+        assert not each.root or each.root in (*kind.follows, "disk_nearly_full")
 
 
 def _operator(field: Field, said: list[str]) -> Iterator[str]:

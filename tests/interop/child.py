@@ -47,6 +47,7 @@ class Child:
         return self._running().pid
 
     def __enter__(self) -> Self:
+        self.home.mkdir(exist_ok=True)  # a start that failed has removed it
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 self._command,

@@ -164,10 +164,14 @@ class Transactions:
         oldest, now_ms = self.open.longest_asked(), self._clock.now_ms()
         if oldest is None or now_ms - oldest.asked_from_ms < _LATE_CHECKS * self._rules.interval_ms:
             return ""
-        whose = f" of producer group {oldest.to.group}" if oldest.to is not None else ""
+        whose, why = "", "no producer ends it when it is asked"
+        if oldest.to is not None and oldest.to.group is not None:
+            whose = f" of producer group {oldest.to.group}"
+            if not self._clients.producers(oldest.to.group):
+                why = "no producer of the group is online"
         number, age_s = len(self.open), (now_ms - oldest.begun_ms) // 1000
         are = "transaction is" if number == 1 else "transactions are"
-        return f"{number} {are} open, one{whose} for {age_s} s: no producer ends it when it is asked"
+        return f"{number} {are} open, one{whose} for {age_s} s: {why}"
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""

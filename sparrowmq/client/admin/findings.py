@@ -65,7 +65,7 @@ def of_conditions(
     found = []
     for name, each in told_conditions(status).items():
         since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-        what = f"{who}: {each.what} ({name}, since {since})"
+        what = f"{who}: {each.what} ({name}, since {since}, {each.severity})"
         check = f"{CONDITION}{name} of its brokerStatus"
         sign = Sign(name, broker, address, is_master, each.what, each.cause or "")
         stops = is_master and name in STOPPING

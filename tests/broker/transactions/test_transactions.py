@@ -152,6 +152,8 @@ async def test_one_that_is_open_for_long_shows_until_it_ends(it):
     assert text.startswith("1 transaction is open, one of producer group ") and text.endswith(
         "no producer ends it when it is asked"
     )
+    it.clients.leave(it.producer, None, GROUP)
+    assert long_open().endswith("no producer of the group is online")
     it.end(first, commit=True)
     assert long_open() == ""
 

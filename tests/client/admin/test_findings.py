@@ -23,7 +23,7 @@ def test_a_condition_is_a_finding_with_its_begin_and_its_remedy():
     assert list(told_conditions(TOLD)) == ["drained"]
     (found,) = of_conditions("broker a", TOLD)
     assert found.verdict is Verdict.WRONG and found.mend == "undrain"
-    assert found.what == "broker a: it takes no messages (drained, since 2026-01-01 00:00:00+00:00)"
+    assert found.what == "broker a: it takes no messages (drained, since 2026-01-01 00:00:00+00:00, warning)"
 
 
 def test_the_conditions_in_which_a_broker_takes_nothing_are_those_of_its_readyz():
