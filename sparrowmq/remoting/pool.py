@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import random
 import socket
 from collections.abc import Callable
@@ -173,6 +175,8 @@ class Pool:
         transport, session = await asyncio.get_running_loop().create_connection(
             make, host, port, ssl=self._tls
         )
+        if transport.is_closing():  # A closed socket takes no option, and that of uvloop raises ValueError.
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         _limit_silence(transport.get_extra_info("socket"))
         return session
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,27 @@ async def _end_to(server: Server, clock: ManualClock, says_nothing: bool = False
     await until(lambda: session.closed)
     far.abort()
     await until(lambda: not server.sessions)
+
+
+@pytest.mark.guards("Pool._open: drop if transport.is_closing")
+async def test_a_connection_that_ends_as_soon_as_it_is_made_is_unreachable(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def connect_and_lose(*arguments: Any, **more: Any) -> tuple[asyncio.Transport, Any]:
+        transport, protocol = await connect(*arguments, **more)
+        transport.abort()
+        await asyncio.sleep(0.01)
+        return transport, protocol
+
+    monkeypatch.setattr(loop, "create_connection", connect_and_lose)
+    async with serve(answer) as (server, _):
+        pool = Pool(SystemClock())
+        with pytest.raises(BrokerUnreachable, match="Connection reset by peer"):
+            await pool.session(f"127.0.0.1:{server.port}")
+        pool.close()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")

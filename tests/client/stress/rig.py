@@ -230,9 +230,14 @@ class Rig:
 
     async def _crash(self, member: str, group: str) -> None:
         self._members[group].remove(member)
-        since = time.monotonic()
-        self._processes[member].kill()
-        await self._processes[member].wait()
+        since, process = time.monotonic(), self._processes[member]
+        if process.returncode is None:
+            process.kill()
+        status = await process.wait()
+        if status != -signal.SIGKILL:
+            self._unended.append(
+                Violation("failed", f"{member} ended by itself:\n{self._last_words(member)}")
+            )
         self._note(checker.MEMBER_CRASHED, member, since)
 
     # Processes ------------------------------------------------------------------------------------------------------
@@ -262,8 +267,9 @@ class Rig:
             process.kill()
             return
         if status:
-            last = self._said(who).read_text()[-1500:]
-            self._unended.append(Violation("failed", f"{who} ended with status {status}:\n{last}"))
+            self._unended.append(
+                Violation("failed", f"{who} ended with status {status}:\n{self._last_words(who)}")
+            )
 
     # The ledger -----------------------------------------------------------------------------------------------------
 
@@ -272,6 +278,9 @@ class Rig:
 
     def _said(self, who: str) -> Path:
         return self._folder / f"{who}.log"
+
+    def _last_words(self, who: str) -> str:
+        return self._said(who).read_text()[-1500:]
 
     def _note(self, what: str, who: str, since: float) -> None:
         self._pen.write(Incident(what, who, since, time.monotonic()))
