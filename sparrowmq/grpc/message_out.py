@@ -26,6 +26,9 @@ _HIDDEN: Final = RESERVED | {
     Property.TRACE_CONTEXT,
 }
 _ZLIB: Final = (0, SysFlag.COMPRESSION_ZLIB)
+MOST_INT32: Final = 0x7FFFFFFF
+_MOST_DIGITS: Final = 18  # of a number that fits an int64
+_YEAR_10000_MS: Final = 253_402_300_800_000
 _DUE: Final = (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
 
 
@@ -51,24 +54,36 @@ def message_of(stored: StoredMessage, topic: str) -> Any:
     if stored.tags is not None:
         system.tag = stored.tags
     system.keys.extend(stored.keys)
-    set_ms(system.born_timestamp, stored.born_timestamp_ms)
+    set_ms(system.born_timestamp, _time(stored.born_timestamp_ms))
     system.born_host = found.get(Property.BORN_HOST) or stored.born_host
     set_ms(system.store_timestamp, stored.store_timestamp_ms)
     system.store_host = stored.store_host
     system.queue_id = stored.queue_id
     system.queue_offset = stored.queue_offset
-    system.delivery_attempt = stored.reconsume_times + 1
-    due = next((found[name] for name in _DUE if found.get(name, "").isdigit()), None)
-    if due is not None:
-        set_ms(system.delivery_timestamp, int(due))
+    system.delivery_attempt = min(stored.reconsume_times + 1, MOST_INT32)
+    due_ms = next((number for name in _DUE if (number := _number(found, name)) is not None), None)
+    if due_ms is not None:
+        set_ms(system.delivery_timestamp, _time(due_ms))
     if group := found.get(Property.SHARDING_KEY):
         system.message_group = group
-    if found.get(Property.PRIORITY, "").isdigit():
-        system.priority = int(found[Property.PRIORITY])
+    priority = _number(found, Property.PRIORITY)
+    if priority is not None and priority <= MOST_INT32:
+        system.priority = priority
     if context := found.get(Property.TRACE_CONTEXT):
         system.trace_context = context
     _add_dead_letter(system, found)
     return made
+
+
+def _time(ms: int) -> int:
+    """The nearest time that a `Timestamp` may have. Java's clients give up a whole answer because of another one."""
+    return min(max(ms, 0), _YEAR_10000_MS - 1)
+
+
+def _number(found: dict[str, str], name: str) -> int | None:
+    """The number in a property; None if it has none. A producer can write anything there."""
+    text = found.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def _add_dead_letter(system: Any, found: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ Source: ReceiveMessageActivity and ConsumerProcessor, Java 5.4.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
@@ -92,48 +92,55 @@ class Receiving:
         timeout_s = asked.pop.poll_time / 1000 + 10
         answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
-        found = await self._wanted(caller.brokers, asked, popped, config.retry_max_times + 1)
-        if not found:
-            raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
-        await self._deliver(client if request.auto_renew else None, asked, found, send)
+        wanted = self._wanted(caller.brokers, asked, popped, config.retry_max_times + 1)
+        await self._deliver(client if request.auto_renew else None, asked, wanted, send)
 
-    async def _deliver(self, client: Client | None, asked: Asked, found: list[Popped], send: Send) -> None:
-        """Send the messages, and renew them for `client` if it is given."""
+    async def _deliver(
+        self, client: Client | None, asked: Asked, wanted: AsyncIterator[tuple[Popped, Any]], send: Send
+    ) -> None:
+        """Send the messages, and renew them for `client` if it is given. Raises: RemoteError, there is none."""
         kind = message("ReceiveMessageResponse")
-        await send(kind(status=status()).SerializeToString())
-        for popped in found:
-            answer = kind()
-            answer.message.CopyFrom(message_of(popped.stored, asked.topic))
-            system = answer.message.system_properties
+        is_begun = False
+        async for popped, made in wanted:
+            if not is_begun:
+                await send(kind(status=status()).SerializeToString())
+                is_begun = True
+            system = made.system_properties
             system.receipt_handle = str(popped.handle)
             system.delivery_attempt = popped.attempt
             set_ms(system.invisible_duration, popped.handle.invisible_ms)
             if client is not None:
                 self._renewals.add(client, asked.topic, asked.group, popped.handle)
-            await send(answer.SerializeToString())
+            await send(kind(message=made).SerializeToString())
+        if not is_begun:
+            raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         end = kind()
         set_ms(end.delivery_timestamp, self._clock.now_ms())
         await send(end.SerializeToString())
 
     async def _wanted(
         self, brokers: Brokers, asked: Asked, popped: Iterable[Popped], most_attempts: int
-    ) -> list[Popped]:
-        """The messages that the client gets. One that cannot be settled stays in the group, and an ordered group gets
-        no message behind it of the same message group: all of them come again."""
-        found: list[Popped] = []
+    ) -> AsyncIterator[tuple[Popped, Any]]:
+        """The messages that the client gets, one at a time, because some are unpacked here.
+
+        One that cannot be settled or unpacked stays in the group, and delays no other. But an ordered group gets no
+        message behind it of the same message group: all of them come again.
+        """
         stuck: set[str] = set()
         for each in popped:
             name = each.stored.properties.get(Property.SHARDING_KEY, "")
             if name in stuck:
                 continue
             try:
-                if await self._is_wanted(brokers, asked, each, most_attempts):
-                    found.append(each)
+                if not await self._is_wanted(brokers, asked, each, most_attempts):
+                    continue
+                made = message_of(each.stored, asked.topic)
             except SparrowError as error:
                 log.warning("%s stays in group %s: %s", each.stored, asked.group, error)
                 if asked.pop.order:
                     stuck.add(name)
-        return found
+                continue
+            yield each, made
 
     async def _is_wanted(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> bool:
         """Whether the client gets a message. One with another tag is acknowledged, and one that failed too often is

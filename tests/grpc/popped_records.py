@@ -9,7 +9,7 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 
 
-def a_record(queue_offset, topic="orders", reconsume_times=0, **properties):
+def a_record(queue_offset, topic="orders", reconsume_times=0, sys_flag=0, **properties):
     """The bytes of a record in queue 2."""
     entry = Entry(
         topic=topic,
@@ -18,6 +18,7 @@ def a_record(queue_offset, topic="orders", reconsume_times=0, **properties):
         properties=Properties(render(properties)),
         born_timestamp_ms=1,
         born_host=hosts.pack("127.0.0.1:1"),
+        sys_flag=sys_flag,
         reconsume_times=reconsume_times,
     )
     return record.encode(entry, Placed(1337, queue_offset, 2, hosts.pack("127.0.0.1:2")))

@@ -9,7 +9,7 @@ from sparrowmq.grpc.wire_types import Encoding, MessageType
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 
 
-def stored(body=b"hello", sys_flag=0, **properties):
+def stored(body=b"hello", sys_flag=0, born_ms=1_700_000_000_123, tries=3, **properties):
     return StoredMessage(
         topic="orders",
         queue_id=2,
@@ -19,11 +19,11 @@ def stored(body=b"hello", sys_flag=0, **properties):
         body_crc=0,
         flag=0,
         sys_flag=sys_flag,
-        born_timestamp_ms=1_700_000_000_123,
+        born_timestamp_ms=born_ms,
         born_host="10.0.0.1:1",
         store_timestamp_ms=1_700_000_000_456,
         store_host="10.0.0.2:10911",
-        reconsume_times=3,
+        reconsume_times=tries,
         prepared_offset=0,
         body=body,
         properties=properties,
@@ -63,6 +63,29 @@ def test_own_fields_of_types_come_back():
         stored(__SHARDINGKEY="g", _SYS_MSG_PRIORITY_="2", TIMER_OUT_MS="1000"), "t"
     ).system_properties
     assert (system.message_group, system.priority, ms_of(system.delivery_timestamp)) == ("g", 2, 1000)
+
+
+@pytest.mark.guards(
+    "message_out._number: text.isascii() -> True",
+    "message_out._number: len(text) <= _MOST_DIGITS -> True",
+)
+@pytest.mark.guards("message_out.message_of: priority <= MOST_INT32 -> True")
+@pytest.mark.parametrize("number", ["²", "9" * 18, "9" * 19, "9" * 5000, "-5", "x", "2147483648"])
+def test_numbers_that_no_client_can_read_are_left_out(number):
+    system = message_of(stored(_SYS_MSG_PRIORITY_=number, TIMER_OUT_MS=number), "t").system_properties
+    assert not system.HasField("priority")
+    assert ms_of(system.delivery_timestamp) <= 253_402_300_799_999
+
+
+@pytest.mark.guards("message_out._time: min(max(ms, 0), _YEAR_10000_MS - 1) -> ms")
+@pytest.mark.guards("message_out.message_of: min(stored.reconsume_times + 1, MOST_INT32) -> 1")
+def test_numbers_of_a_record_become_those_that_a_client_can_read():
+    found = [
+        message_of(stored(born_ms=born_ms, tries=tries), "t").system_properties
+        for born_ms, tries in ((-(1 << 63), 3), ((1 << 63) - 1, (1 << 31) - 1))
+    ]
+    assert [ms_of(system.born_timestamp) for system in found] == [0, 253_402_300_799_999]
+    assert [system.delivery_attempt for system in found] == [4, (1 << 31) - 1]
 
 
 def test_dead_letter_names_its_origin():

@@ -10,6 +10,7 @@ from sparrowmq.grpc.receiving import Receiving
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.settings_answer import ms_of, set_ms
 from sparrowmq.grpc.wire_types import ClientType, FilterType, message
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, PopMessage
 from sparrowmq.remoting.request_in_flight import Response
@@ -125,6 +126,27 @@ async def test_ordered_group_gets_no_message_behind_one_that_cannot_be_buried(is
     consumers.brokers.answers[ConsumerSendMsgBack] = failing(1)
     _, *messages, _ = await consumers.receive()
     assert [each.message.system_properties.message_id for each in messages] == got
+
+
+@pytest.mark.guards("Receiving._wanted: SparrowError -> ConfigError")
+@pytest.mark.parametrize(("is_fifo", "got"), [(False, ["B", "C", "D"]), (True, ["B", "D"])])
+async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
+    consumers = Consumers(is_fifo)
+    damaged = a_record(5, sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4, __SHARDINGKEY="stuck")
+    others = [("B", "free"), ("C", "stuck"), ("D", "free")]
+    rows = [a_record(6 + at, UNIQ_KEY=key, __SHARDINGKEY=group) for at, (key, group) in enumerate(others)]
+    header = reply(consumers.clock.now_ms(), start_offset_info="0 2 5", msg_offset_info="0 2 5,6,7,8")
+    body = b"".join([damaged, *rows])
+    consumers.brokers.answers[PopMessage] = lambda ask: Response(0, header, None, body, 0)
+    answers = await consumers.receive()
+    assert [each.message.system_properties.message_id for each in answers[1:-1]] == got
+    assert {type(ask) for _, ask, _ in consumers.brokers.asked} == {PopMessage}
+
+
+async def test_receive_of_nothing_but_a_damaged_message_says_that_there_is_none():
+    consumers = Consumers()
+    consumers.find(a_record(5, sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4))
+    assert await consumers.code() == 40401
 
 
 async def test_message_is_renewed_if_its_consumer_asks_so():
