@@ -11,7 +11,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from sparrowmq.broker.groups import Groups
@@ -121,6 +120,7 @@ class LocalBrokers:
             if len(links) >= MOST_CLIENTS:
                 raise too_many_clients(call.peer.host)
             link = links[client] = LocalLink(self, call, client_id, account)
+        link.signer = account  # with its secret of now
         link.used = self._clock.monotonic()
         return link
 
@@ -154,6 +154,7 @@ class LocalLink:
 
     Attributes:
         client_id: with its account.
+        signer: the account that signs its requests; None without one.
         used: the time of its last call.
     """
 
@@ -162,13 +163,13 @@ class LocalLink:
         self.account = _name_of(account, call.peer.certificate)
         self.client_id = client_of(self.account, client_id)
         self._own_id = client_id
+        self.signer = account
         self.used = 0.0
         self._producers: frozenset[str] = frozenset()
         self._group: str | None = None
         self._refusal = ""
-        sign = None if account is None else partial(_sign_again, account)
+        sign = None if account is None else self._sign
         self._session = all_links.session(Pushes(all_links, self.client_id), sign)
-        self._is_signed = account is not None
         self._served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
         if call.peer.certificate is not None:
             self._served.certified(call.peer.certificate)
@@ -179,10 +180,14 @@ class LocalLink:
 
     @property
     def is_known(self) -> bool:
-        return self._is_signed or self._served.is_introduced
+        return self.signer is not None or self._served.is_introduced
 
     def close(self) -> None:
         self._session.close()
+
+    def _sign(self, fields: dict[str, str], body: bytes) -> dict[str, str]:
+        assert self.signer is not None, "an account has another name than a client without one"
+        return signed_fields(fields, body, self.signer.access_key, self.signer.key)
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Send a heartbeat, and leave the groups of the last one that are not in it."""
@@ -239,10 +244,6 @@ def _name_of(account: Signer | None, certificate: str | None) -> str:
     if account is not None:
         return account.access_key
     return f"CN={certificate}" if certificate is not None else ""
-
-
-def _sign_again(account: Signer, fields: dict[str, str], body: bytes) -> dict[str, str]:
-    return signed_fields(fields, body, account.access_key, account.key)
 
 
 class Pushes:

@@ -9,10 +9,13 @@ from sparrowmq import connect
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.grpc_port import local_brokers
 from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.requests.user_bodies import UserEntry
+from sparrowmq.protocol.requests.user_headers import UpdateUser
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster, ManualClock
@@ -28,7 +31,7 @@ from tests.broker.grpc_port.attacks import (
     signed,
 )
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
-from tests.grpc.scripted import named
+from tests.grpc.scripted import named, outgoing
 
 ACCOUNTS = """
 accounts:
@@ -108,6 +111,24 @@ async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
             assert await ask(operator) == 40402
 
 
+@pytest.mark.guards("LocalBrokers.brokers_for: drop link.signer")
+async def test_client_goes_on_after_its_password_changed(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0, **USERS) as running:
+        broker = running.brokers[0]
+        await add_users(running.namesrv, broker.address)
+        async with connect(running.namesrv, credentials=OPERATOR) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        async with channel_to(broker.grpc_address) as channel:
+            old = GrpcClient(channel, "w", **signed("writer-1", "12345678"))
+            new = GrpcClient(channel, "w", **signed("writer-1", "newpass12"))
+            assert (await old.call("SendMessage", messages=[outgoing()])).status.code == 20000
+            async with Network(running.namesrv, credentials=OPERATOR) as network:
+                operator = await network.brokers.session(broker.address)
+                await operator.call(UpdateUser("writer-1"), UserEntry(password="newpass12").encode())
+            for client, code in ((new, 20000), (old, 40100), (new, 20000)):
+                assert (await client.call("SendMessage", messages=[outgoing()])).status.code == code
+
+
 @AGES
 async def test_a_captured_signature_is_valid_for_as_long_as_the_setting_says(tmp_path, most_s, code):
     cluster = Cluster(tmp_path, grpc_port=0, grpc_signature_s=most_s, **USERS)
@@ -147,10 +168,12 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     assert len(brokers) == 1
 
 
-@pytest.mark.guards("LocalLink.is_known: self._is_signed or self._served.is_introduced -> True")
-@pytest.mark.guards("LocalLink.is_known: self._is_signed or self._served.is_introduced -> self._is_signed")
+@pytest.mark.guards("LocalLink.is_known: self.signer is not None or self._served.is_introduced -> True")
 @pytest.mark.guards(
-    "LocalLink.is_known: self._is_signed or self._served.is_introduced -> self._served.is_introduced"
+    "LocalLink.is_known: self.signer is not None or self._served.is_introduced -> self.signer is not None"
+)
+@pytest.mark.guards(
+    "LocalLink.is_known: self.signer is not None or self._served.is_introduced -> self._served.is_introduced"
 )
 async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_allowed():
     brokers, _, served = connections()
