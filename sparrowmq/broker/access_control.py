@@ -96,6 +96,10 @@ class AccessControl:
         """All accounts by access key, of the kind that is in use."""
         return self._principals if self.files is None else self.files.now.by_key
 
+    def rights(self) -> object:
+        """Return an object that is another one after each change of accounts, or of users and policies."""
+        return self._principals if self.files is None else self.files.now
+
     def may_send(self, account: str, topic: str) -> bool | None:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""
         if self.files is None and not self.has_users:

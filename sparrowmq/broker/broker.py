@@ -288,6 +288,7 @@ class Broker:
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         dispatcher.audit = access.audit
         dispatcher.hash_some = access.hash_some
+        dispatcher.rights = access.rights if guard is not None else None
         self._server.quotas = dispatcher.quotas = self._quotas
         self._measuring.begin(dispatcher)
         self._declare_port(dispatcher)

@@ -112,13 +112,17 @@ class Later:
 
     Attributes:
         told: called with this, the answer and the error; set by the dispatcher, as all others.
+        rights: returns the accounts as they are now.
+        accounts: those by which the request was allowed.
         began: the time at which the request was read.
         handled: the time at which the handler had returned this.
     """
 
-    __slots__ = ("began", "command", "handled", "session", "told")
+    __slots__ = ("accounts", "began", "command", "handled", "rights", "session", "told")
 
     def __init__(self) -> None:
+        self.accounts: object = None
+        self.rights: Callable[[], object] | None = None
         self.session: Session | None = None
         self.command: Command | None = None
         self.told: Callable[[Later, Answer | None, Exception | None], object] | None = None
@@ -129,6 +133,11 @@ class Later:
     def is_full(self) -> bool:
         """Whether the connection has so many unsent answers that this one should wait."""
         return self.session is not None and self.session.is_full
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether accounts have changed since the request was allowed. Then its sender must ask again."""
+        return self.rights is not None and self.rights() is not self.accounts
 
     def answer(self, answer: Answer | None, error: Exception | None) -> None:
         """Send the reply: the answer, or the error's. Call it once."""
@@ -226,6 +235,7 @@ class Dispatcher:
         hash_some: hashes the next piece of a large signed body, and returns whether it was the last one.
         audit: notes requests, if it is set.
         quotas: refuse requests of callers that use too much.
+        rights: returns the accounts by which the guard decides; another object after each change.
         refused: the number of requests that got an error, by the reason.
     Raises:
         ValueError: a row of the role has no handler, or a code has two.
@@ -242,6 +252,7 @@ class Dispatcher:
         self.hash_some: HashSome | None = None
         self.audit: Audit | None = None
         self.quotas: Quotas | None = None
+        self.rights: Callable[[], object] | None = None
         self.refused: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
         self._routes = _collect(handlers)
         self._spawn = spawn
@@ -344,6 +355,8 @@ class Dispatcher:
         """Send the reply when the handler has it."""
         command.body, command.ext, command.raw = b"", _NO_FIELDS, b""  # a thousand of them wait
         later.session, later.command, later.told = session, command, self._told
+        if self.rights is not None:
+            later.rights, later.accounts = self.rights, self.rights()
         later.began = began
         later.handled = 0.0 if self.latencies is None else self.latencies.now()
         session.hold(1)

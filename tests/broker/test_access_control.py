@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from sparrowmq.protocol import signature
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
+from sparrowmq.protocol.requests.admin_headers import DeleteAclConfig, GetBrokerRuntime
 from sparrowmq.protocol.requests.headers import (
     CommitBatch,
     ConsumerSendMsgBack,
@@ -33,13 +34,15 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
     ViewMessage,
 )
+from sparrowmq.protocol.requests.pop_headers import Notification
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing.clock import ManualClock
 from tests.auth.asked import ADMIN, SAMPLE, USER, beat, locks
-from tests.broker.live import live_broker, pull_request, send_request
+from tests.broker.live import SUSPEND, live_broker, pull_request, send_request
+from tests.broker.pop_live import pop_request
 
 
 @pytest.fixture
@@ -387,6 +390,44 @@ async def test_changed_accounts_count_within_five_seconds(tmp_path, file, people
         await clock.advance(60)
         await user.call(send_request("topicD"))
     assert caplog.text.count("the accounts do not change until this is fixed") == 1
+
+
+@pytest.mark.guards(
+    "PullHandler._serve_held: false held.later.is_doubtful",
+    "PopHandler._serve_held: false held.later.is_doubtful",
+    "AccessControl.rights: self._principals if self.files is None else self.files.now -> None",
+)
+@pytest.mark.guards("Dispatcher._hold: self.rights, self.rights() -> self.rights, None")
+async def test_requests_that_wait_get_nothing_after_their_account_was_deleted(tmp_path, file, people):
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
+        who = people(live.broker)
+        user, admin = await who.session(*USER), await who.session(*ADMIN)
+        offset = (await user.call(send_request("topicB"), b"before")).header.queue_offset + 1
+        mine = {"topic": "topicB", "queue_id": 0, "poll_time": 30_000}
+        pops = [pop_request(consumer_group=group, **mine) for group in ("groupB", "groupC")]
+        for pop in pops:
+            assert b"before" in (await user.call(pop)).body
+        pulls = pull_request("topicB", 0, offset, consumer_group="groupB", suspend_timeout_millis=30_000)
+        pulls.sys_flag |= SUSPEND
+        held = user.call(pulls, timeout_s=60)
+        await user.call(send_request("topicB"), b"allowed")
+        assert b"allowed" in (await held).body
+        for pop in pops:
+            assert b"allowed" in (await user.call(pop)).body
+        pulls.queue_offset = offset = offset + 1
+        notes = Notification("groupC", "topicB", 0, 30_000, 0)
+        asked: tuple[Any, ...] = (pulls, pops[0], notes)
+        waiting = [user.call(each, accept={20, 210}, timeout_s=60) for each in asked]
+        await user.call(GetMaxOffset("topicB", 0))  # the broker has those before it by now
+        await admin.call(DeleteAclConfig("RocketMQ"))
+        await admin.call(send_request("topicB"), b"secret")
+        pulled, popped, noted = await asyncio.gather(*waiting)
+        assert (pulled.code, pulled.header.next_begin_offset, bytes(pulled.body)) == (20, offset, b"")
+        assert (popped.code, bytes(popped.body)) == (210, b"")
+        assert noted.header.has_msg  # so the client pops
+        for each in asked:
+            with pytest.raises(AccessDenied):
+                await user.call(each)
 
 
 def test_a_broker_signs_with_two_keys_or_with_none():

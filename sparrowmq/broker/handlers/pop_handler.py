@@ -211,6 +211,8 @@ class PopHandler:
         """Return the answer to a held request, if it has one now."""
         header = held.header
         assert not isinstance(header, PullMessage)
+        if held.later.is_doubtful:
+            return _ask_again(header)
         if isinstance(header, Notification):
             popped = self._notice(header)
         else:
@@ -333,6 +335,13 @@ class PopHandler:
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {header.consumer_group}",
             )
+
+
+def _ask_again(header: PopMessage | Notification) -> Answer:
+    """Return the answer after which a client asks again, as the accounts have changed: it may be denied then."""
+    if isinstance(header, Notification):
+        return Answer(0, NotificationReply(True, False))
+    return Answer(ResponseCode.POLLING_TIMEOUT, PopMessageReply(0, 0, 0, 0), "the accounts have changed")
 
 
 def _after(compiling: Steps[Selector], then: Callable[[Selector], _Result]) -> Steps[_Result]:

@@ -192,6 +192,8 @@ class PullHandler:
         assert isinstance(header, PullMessage)
         if held.is_void:
             return _moved_to_begin()
+        if held.later.is_doubtful:
+            return _ask_again(header, "the accounts have changed: pull again")
         if selector is None:
             return _sent_away(header) if is_over else None
         if is_over and held.scanned is not None:
@@ -334,13 +336,18 @@ def _moved_to_begin() -> Answer:
 
 
 def _sent_away(header: PullMessage) -> Answer:
-    """Return the answer after which a client asks the master, from the same offset on."""
-    return Answer(
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        PullMessageReply(0, header.queue_offset, 0, header.queue_offset),
+    """Return the answer after which a client asks the master."""
+    return _ask_again(
+        header,
         "this broker does not show this offset now; pull from its master. It is a slave (slaveReadEnable=false, or no "
         "master is known, or the message has not come yet), or its disk is full",
     )
+
+
+def _ask_again(header: PullMessage, why: str) -> Answer:
+    """Return the answer after which a client pulls again from the same offset on."""
+    reply = PullMessageReply(0, header.queue_offset, 0, header.queue_offset)
+    return Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply, why)
 
 
 def _code(found: Read, header: PullMessage) -> int:

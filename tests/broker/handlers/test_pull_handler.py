@@ -450,7 +450,7 @@ SLAVE: dict[str, Any] = {"role": BrokerRole.SLAVE, "broker_id": 1}
 
 
 @pytest.mark.guards(
-    "pull_handler._sent_away: PullMessageReply(0, header.queue_offset, 0, header.queue_offset)"
+    "pull_handler._ask_again: PullMessageReply(0, header.queue_offset, 0, header.queue_offset)"
     " -> PullMessageReply(0, 0, 0, 0)"
 )
 async def test_a_slave_that_does_not_serve_reads_sends_everybody_to_its_master_after_a_second(
