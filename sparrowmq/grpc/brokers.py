@@ -68,7 +68,8 @@ class Brokers(Protocol):
     """The brokers, for one client.
 
     Attributes:
-        account: the access key that signed the client's calls, or the name in its certificate; "" without one.
+        account: the access key that signed the client's calls, or the name in its certificate. Without one, "" or the
+            client's address.
         is_known: whether the client has signed a call, or a request of it was allowed.
     """
 

@@ -92,8 +92,18 @@ class Home:
 
 
 class LocalBrokers:
-    def __init__(self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf) -> None:
+    """The links of all clients.
+
+    Args:
+        is_guarded: whether the broker has access control. Then a client without an account is that of its address:
+            only some addresses may do something, and another address may not take the place of their clients.
+    """
+
+    def __init__(
+        self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf, *, is_guarded: bool = False
+    ) -> None:
         self.home = home
+        self._is_guarded = is_guarded
         self.on_check: OnCheck = lambda *_: None
         self.commands: ClientCommands | None = None
         self._clock = clock
@@ -112,17 +122,24 @@ class LocalBrokers:
             RemoteError: the account has too many clients at this address.
         """
         account = self._account_of(call)
-        name = _name_of(account, call.peer.certificate)
+        name = self._name_of(account, call)
         client = client_of(name, client_id)
         links = self._links[call.peer.host, name]
         link = links.get(client)
         if link is None or link.is_closed:
             if len(links) >= MOST_CLIENTS:
                 raise too_many_clients(call.peer.host)
-            link = links[client] = LocalLink(self, call, client_id, account)
+            link = links[client] = LocalLink(self, call, client_id, account, name)
         link.signer = account  # with its secret of now
         link.used = self._clock.monotonic()
         return link
+
+    def _name_of(self, account: Signer | None, call: Call) -> str:
+        if account is not None:
+            return account.access_key
+        if call.peer.certificate is not None:
+            return f"CN={call.peer.certificate}"
+        return f"IP={call.peer.host}" if self._is_guarded else ""
 
     def left(self, client_id: str) -> None:
         """Close the connections of a client."""
@@ -158,9 +175,11 @@ class LocalLink:
         used: the time of its last call.
     """
 
-    def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None) -> None:
+    def __init__(
+        self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str
+    ) -> None:
         self._home = home = all_links.home
-        self.account = _name_of(account, call.peer.certificate)
+        self.account = name
         self.client_id = client_of(self.account, client_id)
         self._own_id = client_id
         self.signer = account
@@ -238,12 +257,6 @@ class LocalLink:
         if broker_name != self._home.name:
             raise BrokerUnreachable(broker_name, f"this is the port of {self._home.name}")
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
-
-
-def _name_of(account: Signer | None, certificate: str | None) -> str:
-    if account is not None:
-        return account.access_key
-    return f"CN={certificate}" if certificate is not None else ""
 
 
 class Pushes:

@@ -57,7 +57,8 @@ class GrpcPort:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(Background())
-            links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of)
+            is_guarded = self.account_of is not _no_account
+            links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of, is_guarded=is_guarded)
             stack.callback(links.close)
             self.address, self.problem = await open_port(
                 stack, tasks, links, self._clock, self._tls, self._place, self._turn, self._quotas

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -11,8 +12,10 @@ from sparrowmq.broker.grpc_port import local_brokers
 from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.user_bodies import UserEntry
 from sparrowmq.protocol.requests.user_headers import UpdateUser
@@ -127,6 +130,56 @@ async def test_client_goes_on_after_its_password_changed(tmp_path):
                 await operator.call(UpdateUser("writer-1"), UserEntry(password="newpass12").encode())
             for client, code in ((new, 20000), (old, 40100), (new, 20000)):
                 assert (await client.call("SendMessage", messages=[outgoing()])).status.code == code
+
+
+@pytest.mark.guards(
+    "GrpcPort.__aenter__: self.account_of is not _no_account -> False",
+    "LocalBrokers._name_of: self._is_guarded -> False",
+)
+async def test_address_without_an_account_cannot_take_a_client_of_a_trusted_address(tmp_path):
+    file = tmp_path / "accounts.yml"
+    file.write_text(f"globalWhiteRemoteAddresses: [127.0.0.1]\n{ACCOUNTS}")
+    async with Cluster(tmp_path / "store", grpc_port=0, acl=True, acl_file=file, **SOON) as running:
+        async with connect(running.namesrv, credentials=OPERATOR) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        address = running.brokers[0].grpc_address
+        async with channel_to(address) as near, passed_on(address, "127.0.0.2") as elsewhere:
+            owner, thief = GrpcClient(near, "w"), GrpcClient(elsewhere, "w")
+            assert (await thief.call("SendMessage", messages=[outgoing()])).status.code == 40100
+            asked, stolen = await owner.telemetry(topic="orders"), await thief.telemetry(topic="orders")
+            await asked()
+            await stolen()
+            leak = asyncio.create_task(stolen())
+            half = outgoing(message_type=MessageType.TRANSACTION)
+            assert (await owner.call("SendMessage", messages=[half])).status.code == 20000
+            question = await asyncio.wait_for(asked(), 60)
+            assert question.recover_orphaned_transaction_command.message.body == b"hello"
+            assert not leak.done()
+            leak.cancel()
+            await thief.call("NotifyClientTermination", group=named("g"))
+            assert (await owner.call("Heartbeat", group=named("g"))).status.code == 20000
+
+
+@asynccontextmanager
+async def passed_on(address, source):
+    """A connection to a port that comes from another address of this machine."""
+
+    async def serve(*here):
+        there = await asyncio.open_connection(*split_address(address), local_addr=(source, 0))
+        await asyncio.gather(pump(here[0], there[1]), pump(there[0], here[1]))
+
+    async with (
+        await asyncio.start_server(serve, "127.0.0.1", 0) as server,
+        channel_to(f"127.0.0.1:{server.sockets[0].getsockname()[1]}") as channel,
+    ):
+        yield channel
+
+
+async def pump(reader, writer):
+    with suppress(ConnectionError):
+        while chunk := await reader.read(65536):
+            writer.write(chunk)
+    writer.close()
 
 
 @AGES
