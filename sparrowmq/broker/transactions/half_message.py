@@ -40,6 +40,16 @@ MARK: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
 _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 _OWNER: Final = mark(Property.TRAN_OWNER)
+# Only the broker says who sent a message, and which half messages are copies. A producer that claimed to send a copy
+# would end the transaction of another producer at the next start.
+_BROKERS: Final = tuple(
+    (name, mark(name))
+    for name in (
+        Property.TRAN_OWNER,
+        Property.TRAN_PREPARED_QUEUE_OFFSET,
+        Property.TRANSACTION_CHECK_TIMES,
+    )
+)
 _DELAY: Final = mark(Property.DELAY)
 _DELAYS: Final = tuple(
     (name, mark(name))
@@ -89,8 +99,9 @@ def park(entry: Entry, group: str) -> Destination:
     if own_group is None:
         own_group = group
         properties.put(Property.PGROUP, group)
-    if properties.has(_OWNER):  # only the broker says who sent a message
-        properties.remove(Property.TRAN_OWNER)
+    for name, name_mark in _BROKERS:
+        if properties.has(name_mark):
+            properties.remove(name)
     entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
     entry.terms = Terms(properties)
     to = Destination(entry.topic, entry.queue_id, own_group, entry.terms, entry.owner)

@@ -487,6 +487,30 @@ async def test_copies_by_java_count_as_one_with_their_first(tmp_path, clock):
     again.store.close()
 
 
+@pytest.mark.guards("half_message.park: drop properties.remove(name)")
+@pytest.mark.parametrize(
+    "claimed",
+    [{"TRAN_PREPARED_QUEUE_OFFSET": "0"}, {"TRANSACTION_CHECK_TIMES": "1", "UNIQ_KEY": "paid"}],
+)
+@pytest.mark.parametrize("ends", [True, False])
+async def test_half_message_that_claims_to_be_a_copy_of_another_is_a_transaction_of_its_own(
+    tmp_path, clock, claimed, ends
+):
+    it = Transacting(tmp_path / "store", clock)
+    paid = it.begin(b"paid")
+    forged = it.begin(b"forged", topic="Others", **claimed)
+    if ends:
+        it.end(forged, commit=False)
+    it.store.close()
+    again = Transacting(tmp_path / "store", clock)
+    assert again.figure("s_open") == 2 - ends
+    again.end(paid, commit=True)
+    if not ends:
+        again.end(forged, commit=True)
+    assert (again.bodies(), again.bodies("Others")) == ([b"paid"], [] if ends else [b"forged"])
+    again.store.close()
+
+
 async def test_op_records_of_5_name_many(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock)
     for number in range(4):
