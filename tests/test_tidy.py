@@ -46,6 +46,14 @@ NAMES_OF_OTHERS = (
     r"DefaultSource|getDefaultReadLimit|data_received|\w*(DataVersion|data_version)\w*"
 )
 
+# Read digits that no property has, or refuse a time that is none.
+READ_DIGITS = {
+    "sparrowmq/broker/later/timer.py",
+    "sparrowmq/broker/replication/same_settings.py",
+    "sparrowmq/broker/transactions/half_message.py",
+    "sparrowmq/grpc/queues.py",
+    "sparrowmq/grpc/transaction_id.py",
+}
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
 # answer, the user's callbacks, the chores. A gRPC call is dispatched too.
 CATCH_ALL = {
@@ -268,6 +276,17 @@ def test_only_four_places_catch_everything() -> Iterator[Offence]:
             raises_again = isinstance(node.body[-1], ast.Raise)
             if caught & {"Exception", "BaseException"} and not raises_again:
                 yield file, node.lineno, "catches everything; name the errors, or let them pass"
+
+
+@tidy
+def test_numbers_that_producers_write_are_read_in_one_place() -> Iterator[Offence]:
+    """`int` of a value that a producer chose raised, and ended the delivery of all timers."""
+    for file in OURS:
+        if not name_of(file).startswith(("sparrowmq/broker/", "sparrowmq/grpc/")):
+            continue
+        for node in nodes(file) if name_of(file) not in READ_DIGITS else ():
+            if isinstance(node, ast.Attribute) and node.attr in ("isdecimal", "isdigit", "isnumeric"):
+                yield file, node.lineno, "reads a number; use properties.whole_number"
 
 
 def writes(call: ast.Call) -> bool:

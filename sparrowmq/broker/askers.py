@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.properties import Properties, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.remoting.ownership import owner_of
@@ -76,6 +76,5 @@ class Askers:
 
 
 def _wait_s(properties: Properties) -> float:
-    ttl = properties.get(Property.TTL) or ""
-    is_number = ttl.isascii() and ttl.isdigit() and len(ttl) < 16
-    return min(int(ttl) / 1000, LONGEST_WAIT_S) if is_number else USUAL_WAIT_S
+    ttl_ms = whole_number(properties.get(Property.TTL))
+    return USUAL_WAIT_S if ttl_ms is None else min(ttl_ms / 1000, LONGEST_WAIT_S)

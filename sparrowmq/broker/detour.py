@@ -19,7 +19,7 @@ from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import Properties, mark, render
+from sparrowmq.protocol.messages.properties import Properties, mark, render, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 
 REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
@@ -85,8 +85,9 @@ def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
         known = _QUEUE_IDS.get(queue_id, -1)
         if known >= 0:
             return topic, known
-        if queue_id.isdecimal():
-            return topic, int(queue_id)
+        number = whole_number(queue_id)
+        if number is not None:
+            return topic, number
     raise InvalidMessage(f"a parked message has no address: REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}")
 
 

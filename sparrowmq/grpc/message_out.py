@@ -14,6 +14,7 @@ from sparrowmq.grpc.wire_types import MD5, Encoding, MessageType, message
 from sparrowmq.protocol.messages.compression import decompress
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_types import type_of_message
+from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 
 _HIDDEN: Final = RESERVED | {
@@ -27,7 +28,6 @@ _HIDDEN: Final = RESERVED | {
 }
 _ZLIB: Final = (0, SysFlag.COMPRESSION_ZLIB)
 MOST_INT32: Final = 0x7FFFFFFF
-_MOST_DIGITS: Final = 18  # of a number that fits an int64
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _DUE: Final = (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
 
@@ -61,12 +61,12 @@ def message_of(stored: StoredMessage, topic: str) -> Any:
     system.queue_id = stored.queue_id
     system.queue_offset = stored.queue_offset
     system.delivery_attempt = min(stored.reconsume_times + 1, MOST_INT32)
-    due_ms = next((number for name in _DUE if (number := _number(found, name)) is not None), None)
+    due_ms = next((number for name in _DUE if (number := whole_number(found.get(name))) is not None), None)
     if due_ms is not None:
         set_ms(system.delivery_timestamp, _time(due_ms))
     if group := found.get(Property.SHARDING_KEY):
         system.message_group = group
-    priority = _number(found, Property.PRIORITY)
+    priority = whole_number(found.get(Property.PRIORITY))
     if priority is not None and priority <= MOST_INT32:
         system.priority = priority
     if context := found.get(Property.TRACE_CONTEXT):
@@ -78,12 +78,6 @@ def message_of(stored: StoredMessage, topic: str) -> Any:
 def _time(ms: int) -> int:
     """The nearest time that a `Timestamp` may have. Java's clients give up a whole answer because of another one."""
     return min(max(ms, 0), _YEAR_10000_MS - 1)
-
-
-def _number(found: dict[str, str], name: str) -> int | None:
-    """The number in a property; None if it has none. A producer can write anything there."""
-    text = found.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def _add_dead_letter(system: Any, found: dict[str, str]) -> None:

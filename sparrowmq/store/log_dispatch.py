@@ -30,6 +30,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
@@ -341,11 +342,11 @@ def _whole_at(content: bytes, at: int) -> int:
 def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:
     """The tags code in a record's queue entry."""
     if found.topic == SCHEDULE_TOPIC:
-        level = found.properties.get(Property.DELAY) or ""
-        if level.isascii() and level.isdigit() and int(level) > 0:
-            return found.store_timestamp_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+        level = whole_number(found.properties.get(Property.DELAY))
+        if level is not None and level > 0:
+            return found.store_timestamp_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
     if found.topic == TIMER_TOPIC:
-        due = found.properties.get(Property.TIMER_OUT_MS) or ""
-        if due.isascii() and due.isdigit() and int(due) < RECALL:
-            return int(due) | (RECALL if found.properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
+        due_ms = whole_number(found.properties.get(Property.TIMER_OUT_MS))
+        if due_ms is not None:
+            return due_ms | (RECALL if found.properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
     return found.properties.tags_code

@@ -37,7 +37,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, delivered_mark, level_of, queue_of
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import mark
+from sparrowmq.protocol.messages.properties import mark, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets, DelayPoint
@@ -74,6 +74,8 @@ def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
             ) from None
         if level <= 0:
             return False
+        if whole_number(text) is None:  # as "+3": a queue that is made again from the log knows digits only
+            entry.properties.put(Property.DELAY, str(level))
         entry.deliver_at_ms = clock.now_ms() + delays.delay_ms(level)
         move(entry, SCHEDULE_TOPIC, queue_of(level))
         return True

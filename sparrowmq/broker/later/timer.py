@@ -35,7 +35,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.properties import mark
+from sparrowmq.protocol.messages.properties import mark, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
@@ -51,13 +51,14 @@ _MARK: Final = "\x02TIMER_DEL"  # one search finds DELAY_SEC, DELAY_MS, DELIVER_
 _OUT: Final = mark(Property.TIMER_OUT_MS)
 _DAMAGE_PAUSE_MS: Final = 60_000
 _DIGITS: Final = 19  # of a Java long
+_ROLL_DIGITS: Final = 9
 # Room for the properties that delivery adds: two times, and the number of repeated stores.
 _ROOM: Final = sum(
     len(name) + 2 + digits
     for name, digits in (
         (Property.TIMER_ENQUEUE_MS, _DIGITS),
         (Property.TIMER_DEQUEUE_MS, _DIGITS),
-        (Property.TIMER_ROLL_TIMES, 10),
+        (Property.TIMER_ROLL_TIMES, _ROLL_DIGITS + 1),
     )
 )
 
@@ -246,7 +247,7 @@ class TimedDelivery:
         message = self._way_back.message(timer.offset, timer.size)
         if message is None:
             return
-        times = message.properties.get(Property.TIMER_ROLL_TIMES, "0")
-        message.properties[Property.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+        times = whole_number(message.properties.get(Property.TIMER_ROLL_TIMES), _ROLL_DIGITS) or 0
+        message.properties[Property.TIMER_ROLL_TIMES] = str(times + 1)
         if self._way_back.put(message, again_at_ms=timer.due):
             self._rolled.value += 1

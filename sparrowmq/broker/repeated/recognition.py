@@ -31,7 +31,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.properties import mark, parse
+from sparrowmq.protocol.messages.properties import mark, parse, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
@@ -223,13 +223,14 @@ def _same(raw: memoryview, entry: Entry) -> Before | None:
 
 
 def _place(stored: StoredMessage, real_queue: str | None) -> Before:
-    due = stored.properties.get(Property.TIMER_OUT_MS, "") if stored.topic == TIMER_TOPIC else ""
+    due = stored.properties.get(Property.TIMER_OUT_MS) if stored.topic == TIMER_TOPIC else None
+    queue_id = whole_number(real_queue)
     return Before(
         stored.physical_offset,
-        int(real_queue) if real_queue is not None and real_queue.isdecimal() else stored.queue_id,
+        stored.queue_id if queue_id is None else queue_id,
         stored.queue_offset,
         stored.physical_offset + stored.store_size,
-        int(due) if due.isdecimal() else 0,
+        whole_number(due) or 0,
     )
 
 

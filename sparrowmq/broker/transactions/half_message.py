@@ -28,7 +28,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
-from sparrowmq.protocol.messages.properties import Properties, Terms, mark, render
+from sparrowmq.protocol.messages.properties import Properties, Terms, mark, render, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, RETRY
 from sparrowmq.protocol.requests.headers import CheckTransactionState
@@ -180,12 +180,12 @@ def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTr
 
 def check_times(half: StoredMessage) -> int:
     """Return how many checks of the transaction were made."""
-    return _number(half.properties.get(Property.TRANSACTION_CHECK_TIMES)) or 0
+    return whole_number(half.properties.get(Property.TRANSACTION_CHECK_TIMES)) or 0
 
 
 def origin(half: StoredMessage) -> int | None:
     """Return the first copy's queue offset; None for the first copy, and for Java's copies that do not have it."""
-    return _number(half.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET))
+    return whole_number(half.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET))
 
 
 def identity(half: StoredMessage) -> tuple[str | None, str | None, int]:
@@ -196,8 +196,8 @@ def identity(half: StoredMessage) -> tuple[str | None, str | None, int]:
 def own_immunity_s(half: Properties | dict[str, str]) -> int | None:
     """Return how long after its birth a message is not checked, if the producer set CHECK_IMMUNITY_TIME_IN_SECONDS."""
     if isinstance(half, Properties):
-        return _number(half.marked(_IMMUNITY))
-    return _number(half.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS))
+        return whole_number(half.marked(_IMMUNITY))
+    return whole_number(half.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS))
 
 
 def _refuse_delay(properties: Properties) -> None:
@@ -208,7 +208,3 @@ def _refuse_delay(properties: Properties) -> None:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a message of a transaction cannot be delayed, and this has the property {name}; leave it out",
             )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -196,8 +196,9 @@ def resent(stored: StoredMessage) -> Resent | LeftOut:
         if topic == SCHEDULE_TOPIC:
             level = level_of(queue_id)
         else:
-            due_ms = _number(found.get(Property.TIMER_OUT_MS, ""))
-        topic, queue_id = found.get(Property.REAL_TOPIC, topic), _number(found.get(Property.REAL_QID, ""))
+            due_ms = properties.whole_number(found.get(Property.TIMER_OUT_MS)) or 0
+        topic = found.get(Property.REAL_TOPIC, topic)
+        queue_id = properties.whole_number(found.get(Property.REAL_QID)) or 0
     state = stored.sys_flag & SysFlag.TRANSACTION_MASK
     if topic in _TRANSACTIONS or state in (SysFlag.PREPARED, SysFlag.ROLLBACK):
         return LeftOut.HALF
@@ -210,7 +211,3 @@ def resent(stored: StoredMessage) -> Resent | LeftOut:
     if Property.REPLY_TO_CLIENT in found:
         return LeftOut.REQUEST
     return Resent(stored, topic, queue_id, level, due_ms)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0

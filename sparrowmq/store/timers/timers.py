@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import outline
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
@@ -297,11 +298,11 @@ class Timers:
         except CorruptRecord:
             record = None
         properties = outline(record).properties if record is not None else None
-        due = (properties.get(Property.TIMER_OUT_MS) or "") if properties is not None else ""
-        if properties is None or not due.isdecimal():
+        due = whole_number(properties.get(Property.TIMER_OUT_MS)) if properties is not None else None
+        if properties is None or due is None:
             log.error("the timer at log offset %d does not say when it is due; it is delivered now", offset)
             return 0
-        return int(due) | (RECALL if properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
+        return due | (RECALL if properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
 
 
 def _timers(entries: bytes | bytearray) -> list[Timer]:

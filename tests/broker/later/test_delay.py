@@ -43,6 +43,16 @@ async def test_a_message_comes_when_its_level_says_and_not_before(tmp_path, cloc
         assert it.bodies() == [b"one"]
 
 
+@pytest.mark.guards("delay.park: drop entry.properties.put")
+@pytest.mark.parametrize("level", ["+3", " 3", "３", "+99"])
+async def test_a_level_is_stored_as_digits(tmp_path, clock, level):
+    async with running(tmp_path, clock) as it:
+        it.send(b"one", level)
+        await clock.advance(7201)
+        (message,) = it.delivered()
+        assert message.properties["DELAY"] == ("18" if level == "+99" else "3")
+
+
 async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, clock):
     async with running(tmp_path, clock) as it:
         born_ms = clock.now_ms()

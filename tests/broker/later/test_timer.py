@@ -506,6 +506,21 @@ async def test_a_kill_after_a_roll_doubles_nothing(tmp_path, clock):
         assert it.bodies() == [b"wakes", b"far"]
 
 
+@pytest.mark.guards("TimedDelivery._roll: _ROLL_DIGITS -> 32767")
+@pytest.mark.parametrize(
+    ("claimed", "stored"), [("3", "4"), ("9" * 5000, "1"), ("²", "1"), ("9" * 9, "1000000000")]
+)
+async def test_a_producer_cannot_stop_the_delivery_by_a_number_of_rolls(tmp_path, clock, claimed, stored):
+    async with running(tmp_path, clock) as it:
+        it.send(b"far", 5000, TIMER_ROLL_TIMES=claimed)
+        await it.save()
+        it.timed._timers._hold.wanted = it.store.end
+        it.send(b"wakes", 1)
+        await clock.advance(6)
+        assert it.bodies() == [b"wakes", b"far"]
+        assert it.delivered()[1].properties["TIMER_ROLL_TIMES"] == stored
+
+
 async def test_a_message_that_cannot_be_read_is_passed_over(tmp_path, clock, caplog):
     async with running(tmp_path, clock) as it:
         lost = Entry(TIMERS, 0, b"lost", Properties(), clock.now_ms(), BORN)
