@@ -19,6 +19,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
@@ -87,7 +88,7 @@ class RetryHandler:
         back = retry_rules.send_back(message, group.group_name, header.delay_level, most, pause_ms)
         if back.is_dead and header.reject_reason:
             back.properties.put(Property.REJECT_REASON, shown(header.reject_reason, LONGEST_REASON))
-        popped = self._pops.known(message.topic, group.group_name, message.queue_id) if back.is_dead else None
+        popped = self._popped(message, group) if back.is_dead else None
         if popped is not None and popped.is_done(message.queue_offset):
             return None
         cell = popped.cell(message.queue_offset) if popped is not None else None
@@ -108,6 +109,17 @@ class RetryHandler:
                 tries,
             )
         return After(self._store.safety(True), placed.end, None)
+
+    def _popped(self, message: StoredMessage, group: GroupConfig) -> PopQueue | None:
+        """Return the state of the message's queue; None if no message of this place was popped.
+
+        A message of a topic that was deleted has the place of another one, if the topic was made again.
+        """
+        queue = self._store.queues.get(message.topic, message.queue_id)
+        entry = queue.entry(message.queue_offset) if queue is not None else None
+        if entry is None or entry.offset != message.physical_offset:
+            return None
+        return self._pops.known(message.topic, group.group_name, message.queue_id)
 
     def _pause_ms(self, group: GroupConfig, tries: int) -> int | None:
         """Return the pause by the group's own policy; None if the delay levels count."""

@@ -7,6 +7,7 @@ from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import TIMER_TOPIC
+from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCreateTopic
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import ExponentialRetryPolicy, GroupRetryPolicy
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
@@ -183,6 +184,22 @@ async def test_two_requests_for_one_popped_message_make_one_dead_letter(tmp_path
         await broker.session.call(ack(again))  # the client's own acknowledgement
         await clock.advance(31)
         assert await pop(broker) == []
+
+
+@pytest.mark.guards("RetryHandler._popped: entry.offset != message.physical_offset -> False")
+async def test_burial_of_a_deleted_topic_s_message_leaves_the_new_one_in_its_place(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"old")
+        (old,) = await pop(broker)
+        await broker.session.call(DeleteTopic("orders"))
+        await broker.session.call(UpdateAndCreateTopic("orders", 1, 1, perm=6))
+        await broker.send(b"new")
+        (new,) = await pop(broker)
+        assert (old.queue_offset, new.queue_offset) == (0, 0)
+        await broker.session.call(burial(old))
+        await clock.advance(60)
+        (again,) = await pop(broker)
+        assert again.body == b"new"
 
 
 async def test_an_acknowledged_message_is_no_dead_letter(tmp_path, clock):
