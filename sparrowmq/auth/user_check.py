@@ -190,18 +190,16 @@ class UserCheck:
             return
         also = _ALSO.get(row.code)
         for name, perms in permissions.needs(row, header, body, self._topic_at):
-            is_group = name.startswith(RETRY)
-            resource = Resource(Kind.GROUP if is_group else Kind.TOPIC, name.removeprefix(RETRY))
             actions = [Action.PUB] if perms & PUB else []
             actions += [Action.SUB] if perms & SUB else []
-            yield resource, (*actions, also) if also else tuple(actions)
+            yield _resource_of(name), (*actions, also) if also else tuple(actions)
 
     def _for_administrators(self, row: Row, header: Request[Any]) -> Iterator[Demand]:
         named = []
         action = _NAMED.get(row.code)
         if action is not None:
             if row.topic and (topic := getattr(header, row.topic)):
-                named.append(Resource(Kind.TOPIC, topic))
+                named.append(_resource_of(topic))
             if row.group and (group := getattr(header, row.group)):
                 named.append(Resource(Kind.GROUP, group))
         if action is None or not named:
@@ -219,6 +217,11 @@ class UserCheck:
             if len(resource.name) <= MAX_TOPIC_LENGTH:
                 self._decided[key] = found
         return found
+
+
+def _resource_of(name: str) -> Resource:
+    """The resource of a topic. A retry topic belongs to its group."""
+    return Resource(Kind.GROUP if name.startswith(RETRY) else Kind.TOPIC, name.removeprefix(RETRY))
 
 
 _DENIED: Final = int(ResponseCode.NO_PERMISSION)

@@ -47,6 +47,9 @@ def asked(check, request, body=b"", who=ALICE, **received_with):
     return ALLOWED
 
 
+@pytest.mark.guards(
+    "user_check.UserCheck._for_administrators: _resource_of(topic) -> Resource(Kind.TOPIC, topic)"
+)
 @pytest.mark.parametrize(
     ("request_", "body", "needed"),
     [
@@ -67,6 +70,7 @@ def asked(check, request, body=b"", who=ALICE, **received_with):
         ),
         (admin.UpdateAndCreateTopic("orders", 4, 4, 6), b"", ["Topic:orders Create"]),
         (admin.DeleteTopic("orders"), b"", ["Topic:orders Delete"]),
+        (admin.DeleteTopic("%RETRY%billing"), b"", ["Group:billing Delete"]),
         (admin.DeleteSubscriptionGroup("billing"), b"", ["Group:billing Delete"]),
         (admin.GetTopicStats("orders"), b"", ["Topic:orders Get"]),
         (
