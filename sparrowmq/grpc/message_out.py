@@ -88,11 +88,15 @@ def _add_dead_letter(system: Any, found: dict[str, str]) -> None:
 
 
 def _body(stored: StoredMessage) -> tuple[Encoding, bytes]:
-    if not stored.sys_flag & SysFlag.COMPRESSED:
-        return Encoding.IDENTITY, stored.body
-    if stored.sys_flag & SysFlag.COMPRESSION_MASK in _ZLIB:
-        return Encoding.GZIP, stored.body
-    return Encoding.IDENTITY, decompress(stored.body, stored.sys_flag)
+    if is_unpacked(stored):
+        return Encoding.IDENTITY, decompress(stored.body, stored.sys_flag)
+    return Encoding.GZIP if stored.sys_flag & SysFlag.COMPRESSED else Encoding.IDENTITY, stored.body
+
+
+def is_unpacked(stored: StoredMessage) -> bool:
+    """Whether `message_of` unpacks the body of a message, because its clients cannot."""
+    kind = stored.sys_flag & SysFlag.COMPRESSION_MASK
+    return bool(stored.sys_flag & SysFlag.COMPRESSED) and kind not in _ZLIB
 
 
 def _type(stored: StoredMessage) -> MessageType:

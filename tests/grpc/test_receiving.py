@@ -1,10 +1,14 @@
 """The calls of consumers that want messages."""
 
+import threading
+
 import pytest
 
 from sparrowmq.errors import RemoteError
+from sparrowmq.grpc import receiving
 from sparrowmq.grpc.acknowledging import Acknowledging
 from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.queues import endpoints_of
 from sparrowmq.grpc.receiving import Receiving
 from sparrowmq.grpc.renewals import Renewals
@@ -141,6 +145,24 @@ async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
     answers = await consumers.receive()
     assert [each.message.system_properties.message_id for each in answers[1:-1]] == got
     assert {type(ask) for _, ask, _ in consumers.brokers.asked} == {PopMessage}
+
+
+@pytest.mark.guards(
+    "receiving._shown: asyncio.to_thread(message_of, stored, topic) -> asyncio.sleep(0, message_of(stored, topic))"
+)
+async def test_bodies_are_unpacked_while_the_loop_goes_on(monkeypatch):
+    threads = []
+
+    def noted(stored, topic):
+        threads.append((stored.sys_flag, threading.current_thread() is threading.main_thread()))
+        return message_of(stored, topic)
+
+    monkeypatch.setattr(receiving, "message_of", noted)
+    consumers = Consumers()
+    lz4, zlib = SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4, SysFlag.COMPRESSED
+    consumers.find(*(a_record(5 + at, sys_flag=flag) for at, flag in enumerate((lz4, zlib, 0))))
+    await consumers.receive()
+    assert threads == [(lz4, False), (zlib, True), (0, True)]
 
 
 async def test_receive_of_nothing_but_a_damaged_message_says_that_there_is_none():
