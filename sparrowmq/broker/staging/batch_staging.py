@@ -401,7 +401,8 @@ class Staging:
                 part = next(pieces(part, PART_OF_ENTRIES))
                 self._writer.put_batch(batches.entries(shared, body, part))
             self._note_published(piece, len(part))
-        except InvalidMessage:  # the messages together are too long for a file of the log
+        # Together they are too long for a file of the log; or one was staged under a shorter name of the cluster.
+        except (InvalidMessage, RemoteError):
             for entry in batches.entries(shared, body, part):
                 self._put_alone(entry)
                 self._note_published(piece, batches.PLACE_BYTES)

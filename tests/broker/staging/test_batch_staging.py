@@ -36,7 +36,7 @@ def parts(*bodies):
 class Broker:
     """The staged batches of one store."""
 
-    def __init__(self, path, clock, log_file_size=1 << 20):
+    def __init__(self, path, clock, log_file_size=1 << 20, cluster="c"):
         self.path, self.clock = path, clock
         settings = StoreSettings(
             path, commit_log_file_size=log_file_size, index=False, flush=Flush.ASYNC, store_host=BORN
@@ -45,7 +45,7 @@ class Broker:
         topics = BrokerSettings(name="broker-a", store_path=path, namesrv=("127.0.0.1:1",))
         self.topics = Topics(path / "config" / "topics.json", topics, clock)
         self.figures = Figures()
-        self.writer = Writer(self.store, "c", ())
+        self.writer = Writer(self.store, cluster, ())
         file = path / "config" / "stagedBatches.json"
         self.staging = Staging(self.store, self.writer, self.topics, file, clock, self.figures)
 
@@ -431,6 +431,20 @@ async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     assert found.bodies() == ["1"]
     assert found.commit(source(), a=1) is True
     found.store.close()
+
+
+@pytest.mark.guards("Staging._publish_part: (InvalidMessage, RemoteError) -> InvalidMessage")
+async def test_message_that_became_too_long_is_left_out_and_ends_no_broker(tmp_path, clock, caplog):
+    first = Broker(tmp_path / "store", clock)
+    longest = "x" * 32_700
+    first.stage(source(), "a", 0, "1", longest, "2")
+    first.commit(source(), a=1)
+    first.store.close()
+    renamed = Broker(tmp_path / "store", clock, cluster="c" * 100)
+    renamed.publish()
+    assert renamed.bodies() == ["1", "2"]
+    assert "a message of a committed batch cannot be stored" in caplog.text
+    renamed.store.close()
 
 
 async def test_a_writer_that_is_long_gone_is_forgotten(it):
