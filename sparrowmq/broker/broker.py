@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
-from sparrowmq.broker import changes, client_certificates
+from sparrowmq.broker import changes
 from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import less_than_all, memory_bytes, pull_rules, send_rules, use_in_store
@@ -76,6 +76,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics import condition_kinds as kinds
+from sparrowmq.metrics.client_certificates import ending
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.denials import declare_denials
@@ -145,6 +146,7 @@ class Broker:
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
         self._tls = ServerTls(settings, self._clock)
+        self._client_tls = client_context(settings) if settings.talks_tls else None
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
@@ -240,8 +242,7 @@ class Broker:
         await self._start_parts(stack, self.store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        tls = client_context(self.settings) if self.settings.talks_tls else None
-        pool = Pool(self._clock, sign=sign_of(self.settings), tls=tls)
+        pool = Pool(self._clock, sign=sign_of(self.settings), tls=self._client_tls)
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
         state = await self._state(store)
@@ -260,13 +261,14 @@ class Broker:
         who = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, who, self._clock), UsersHandler(access, state.users))
         spare = SpareRoom(self.settings.config_path).part()
+        etcd_tls = self.term.etcd_tls if self.term is not None else None
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
             SelfRepair(store, pool, self._clock, partial(self._peers, pool)).part(),
             spare,
             registration.part(),
-            client_certificates.part(self.settings, self._clock),
+            Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
             Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._changing.save_again),)),
             Part(chores=(Chore("conditions", LOOK_S, self._conditions.look),)),
@@ -438,8 +440,7 @@ class Broker:
             return
         from sparrowmq.metrics.server_figures import Port, declare_port
 
-        client = self.settings.client_certificate if self.settings.talks_tls else None
-        declare_port(self._figures, Port(self._server, dispatcher, self._tls, client))
+        declare_port(self._figures, Port(self._server, dispatcher, self._tls, self._client_tls))
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures
@@ -565,7 +566,7 @@ class Broker:
         return replace(rules, serves=False) if self._shown.is_hidden else rules
 
     def _replica_rules(self) -> ReplicaRules:
-        rules, term = replica_rules(self.settings), self.term
+        rules, term = replica_rules(self.settings, self._client_tls), self.term
         if term is None:
             return rules
         from sparrowmq.protocol import replication

@@ -86,7 +86,8 @@ class Member:
         self.broker: Broker | None = None
         self._clock = clock or SystemClock()
         self._file = file
-        self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, EtcdAccess.by(settings))
+        access = EtcdAccess.by(settings)
+        self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, access)
         self._own = OwnEpoch.load(settings.config_path)
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
         self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
@@ -121,6 +122,7 @@ class Member:
             elect=self._elect,
             process_ms=self._clock.now_ms(),
             log_epoch=lambda: self._own.epoch,
+            etcd_tls=access.tls,
         )
 
     @property

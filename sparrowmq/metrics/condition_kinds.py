@@ -201,7 +201,7 @@ CLIENT_CERTIFICATE: Final = Kind(
     "client_certificate",
     Severity.CRITICAL,
     "renew it with `sparrowmq secure renew DIR`, DIR being the folder of the CA, and copy it here; or renew it as you "
-    "made it. Then restart the broker, which loads this file only when it starts",
+    "made it. Changed files are loaded without a restart",
 )
 
 SETTINGS_NOT_SAVED: Final = Kind(

@@ -6,12 +6,11 @@ Bytes count as the protocol has them: of encrypted connections, before encryptio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.tls.expiry import ends_at
+from sparrowmq.remoting.tls.client_tls import ClientContext
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 
@@ -22,7 +21,7 @@ class Port:
     server: Server
     dispatcher: Dispatcher
     tls: ServerTls
-    client_certificate: Path | None = None  # the file that the server shows to other servers, if it has one
+    client_tls: ClientContext | None = None  # of connections to other servers
 
 
 def declare_port(figures: Figures, port: Port) -> None:
@@ -59,10 +58,8 @@ def declare_port(figures: Figures, port: Port) -> None:
 
 
 def _declare_certificates(figures: Figures, port: Port) -> None:
-    file = port.client_certificate
-    client = ends_at(file) if file is not None else None  # it is loaded at the start only
-
     def rows() -> Rows:
+        client = port.client_tls.ends_at if port.client_tls is not None else None
         for use, end in (("server", port.tls.ends_at), ("client", client)):
             if end is not None:
                 yield (use,), end.timestamp()

@@ -92,7 +92,9 @@ async def test_connections_above_the_limit_and_without_the_demanded_tls_count(tm
         assert refused == {("limit",): 1, ("quota",): 0, ("tls",): 1}
 
 
-@pytest.mark.guards("Broker._start_parts: drop client_certificates")
+@pytest.mark.guards(
+    "Broker._start_parts: Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)) -> Part()"
+)
 async def test_the_end_of_certificates_is_shown_by_brokers_and_name_servers(tmp_path: Path) -> None:
     authority, pair, own = (
         Files(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "server", "client")

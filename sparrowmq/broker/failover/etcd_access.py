@@ -2,16 +2,16 @@
 
 Etcd has users after a call of `etcdctl auth enable`. A client then exchanges its name and password for a token. The
 token expires after a while, or when etcd restarts; then the client asks for another one. With TLS, etcd must show a
-certificate for the name in etcdEndpoints. The files are read when the broker starts.
+certificate for the name in etcdEndpoints. Each new connection gets the files of TLS as they are then.
 """
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
+from sparrowmq.remoting.tls.client_tls import ClientContext
 from sparrowmq.remoting.tls.tls_contexts import trusting_context
 
 _UNAUTHENTICATED: Final = 16  # a status code of gRPC
@@ -23,7 +23,7 @@ _OLD_RIGHTS: Final = "revision of auth store is old"
 class EtcdAccess:
     """The TLS settings and the user; None for neither."""
 
-    tls: ssl.SSLContext | None = None
+    tls: ClientContext | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.remoting.tls.client_tls import ClientContext
 
 
 async def no_peers() -> Sequence[str]:
@@ -33,6 +34,7 @@ class Term:
         peers: asks etcd for the addresses of the other members that run, for a log that has to be repaired.
         elect: an operator decides that this member begins a new line of epochs; True although etcd has members in sync.
         hand_over: an operator wants the member to lead, 0: any one that is in sync. Returns that member.
+        etcd_tls: of the connections to etcd; None if they are not encrypted.
     """
 
     member: int
@@ -50,6 +52,7 @@ class Term:
     hand_over: Callable[[int], Awaitable[int]] | None = None
     process_ms: int = 0
     log_epoch: Callable[[], int] = lambda: 0
+    etcd_tls: ClientContext | None = None
 
     @property
     def hides_log(self) -> bool:

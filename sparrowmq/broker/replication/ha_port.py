@@ -15,6 +15,7 @@ Source: HAService.AcceptSocketService and BrokerStartup.createBrokerController, 
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings, SlaveAck
@@ -23,7 +24,6 @@ from sparrowmq.broker.replication.slave_link import ShippingRules
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
-from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def primary_rules(settings: BrokerSettings, epoch: int | None = None) -> Primary
     )
 
 
-def replica_rules(settings: BrokerSettings) -> ReplicaRules:
+def replica_rules(settings: BrokerSettings, tls: ssl.SSLContext | None) -> ReplicaRules:
     from sparrowmq.broker.replication.replica import ReplicaRules  # a master does not load it
 
     return ReplicaRules(
@@ -134,7 +134,7 @@ def replica_rules(settings: BrokerSettings) -> ReplicaRules:
         settings.ha_silence_ms / 1000,
         settings.slave_ack is SlaveAck.FLUSHED,
         settings.ha_secret,
-        tls=client_context(settings) if settings.talks_tls else None,
+        tls=tls,
     )
 
 

@@ -107,8 +107,8 @@ def init(folder: Path, days: int, **given: Any) -> None:
 def renew(folder: Path, days: int) -> None:
     """Sign all certificates of the cluster in DIR again.
 
-    The keys stay, and so does the CA. Copy the certificates to their machines. Servers use them within a few seconds;
-    as clients of other servers, and etcd, after a restart.
+    The keys stay, and so does the CA. Copy the certificates to their machines. Servers and clients use them within a
+    few seconds, etcd after a restart.
     """
     with reporting("secure renew"):
         certificates = _read_plan(folder).certificates

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.tls.client_tls import ClientContext, Stamp, stamp
 from sparrowmq.remoting.tls.expiry import ends_at, ends_soon
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
 from sparrowmq.remoting.tls_errors import reason
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 LOOK_PERIOD_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
 TOLD_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
 MOST_TOLD: Final = 1000
-
-Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 _VERIFY: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
@@ -62,7 +61,7 @@ class ServerTls:
         self._told: dict[tuple[str, str], float] = {}
         files = (settings.certificate, settings.key, settings.trust)
         self._files = [path for path in files if path is not None]
-        self._loaded: Stamp | None = _stamp(self._files)
+        self._loaded: Stamp | None = stamp(self._files)
         self._complaint = ""
         self.ends_at: datetime | None = None
         self.refused = 0
@@ -109,7 +108,7 @@ class ServerTls:
         seen = self._loaded
         while self._files and self.mode is not TlsMode.DISABLED:
             await self._clock.sleep(LOOK_PERIOD_S)
-            now = await asyncio.to_thread(_stamp, self._files)
+            now = await asyncio.to_thread(stamp, self._files)
             if now == seen and now != self._loaded:  # the replacement of both files is complete
                 self._loaded = now
                 await self._load_again()
@@ -184,32 +183,15 @@ def _new_server_context() -> ssl.SSLContext:
     return context
 
 
-def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
+def client_context(settings: ClientTlsSettings) -> ClientContext:
     """Return a client's certificate and the servers that it trusts. Raises: ConfigError, a file cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if not settings.checks_server or settings.tls_test_mode:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    else:
-        context.check_hostname = settings.checks_server_name
-        if settings.client_trust is not None:
-            _load_trust(context, "tls.client", settings.client_trust)
-        else:
-            context.load_default_certs()
-    if settings.client_certificate is not None:
-        _load_pair(
-            context,
-            "tls.client",
-            settings.client_certificate,
-            settings.client_key,
-            settings.client_key_password,
-        )
-    return context
+    files = settings.client_certificate, settings.client_key, settings.client_trust
+    return ClientContext(partial(_load_client, settings), *files)
 
 
 def trusting_context(
     keys: str, trust: Path | None, certificate: Path | None, key: Path | None
-) -> ssl.SSLContext:
+) -> ClientContext:
     """Return the context of a client of other servers than RocketMQ's, whose certificates are always checked.
 
     Args:
@@ -218,14 +200,37 @@ def trusting_context(
     Raises:
         ConfigError: a file cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    def load(context: ssl.SSLContext) -> None:
+        _load_servers(context, keys, trust)
+        if certificate is not None:
+            _load_pair(context, keys, certificate, key, None)
+
+    return ClientContext(load, certificate, key, trust)
+
+
+def _load_client(settings: ClientTlsSettings, context: ssl.SSLContext) -> None:
+    if not settings.checks_server or settings.tls_test_mode:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.check_hostname = settings.checks_server_name
+        _load_servers(context, "tls.client", settings.client_trust)
+    if settings.client_certificate is not None:
+        _load_pair(
+            context,
+            "tls.client",
+            settings.client_certificate,
+            settings.client_key,
+            settings.client_key_password,
+        )
+
+
+def _load_servers(context: ssl.SSLContext, keys: str, trust: Path | None) -> None:
     if trust is not None:
         _load_trust(context, keys, trust)
     else:
         context.load_default_certs()
-    if certificate is not None:
-        _load_pair(context, keys, certificate, key, None)
-    return context
 
 
 def _refuse_contradictions(settings: ServerTlsSettings) -> None:
@@ -297,16 +302,3 @@ def _outcome(made: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigErr
     if not isinstance(error, ConfigError):
         raise error
     return error
-
-
-def _stamp(files: Iterable[Path]) -> Stamp:
-    """Return a value that changes when the files, or their permissions, change."""
-
-    def of(path: Path) -> tuple[int, int, int, int] | None:
-        try:
-            found = os.stat(path)
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-    return tuple(of(path) for path in files)

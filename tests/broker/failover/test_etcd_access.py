@@ -14,6 +14,7 @@ from sparrowmq.broker.failover.etcd_client import Etcd, _post
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
 from sparrowmq.errors import ConfigError, EtcdFailed
 from sparrowmq.loop.clock import SystemClock
+from tests.broker.members import Members
 from tests.certificates import Pair, authority, signed
 from tests.interop.etcd import LiveEtcd, needs_etcd
 
@@ -43,6 +44,33 @@ async def test_an_etcd_is_asked_by_tls_and_has_to_show_who_it_is(tmp_path: Path)
                 await asking(etcd, settings).grant(60)
         with pytest.raises(EtcdFailed):
             await asking(etcd, FailoverSettings()).grant(60)
+
+
+@pytest.mark.guards("Member.__init__: etcd_tls = None", "Broker._start_parts: etcd_tls = None")
+@needs_etcd
+async def test_the_end_of_the_certificate_for_etcd_is_a_condition(tmp_path: Path) -> None:
+    with encrypting(tmp_path) as (etcd, trusted):
+        pair = signed(tmp_path, "member", trusted, days=5)
+        members = Members(tmp_path, etcd, "group")
+        shown = {
+            "etcd_trust": trusted.certificate,
+            "etcd_certificate": pair.certificate,
+            "etcd_key": pair.key,
+        }
+        try:
+            member = await members.start(1, etcd_tls=True, **shown)
+            await members.leader(1)
+            assert member.broker is not None
+            conditions = member.broker._conditions
+            conditions.look()
+            assert f"{pair.certificate} ends at " in conditions.told()["condition.client_certificate"]
+            renewed = signed(tmp_path, "renewed", trusted)
+            renewed.key.replace(pair.key)
+            renewed.certificate.replace(pair.certificate)
+            conditions.look()
+            assert "condition.client_certificate" not in conditions.told()
+        finally:
+            await members.stop_all()
 
 
 async def _give_it_users(etcd: LiveEtcd) -> None:

@@ -126,7 +126,7 @@ async def test_an_expired_certificate_is_refused_with_a_clear_line_at_both_ends(
     assert "it left during the TLS handshake; perhaps it does not trust the certificate" in caplog.text
 
 
-@pytest.mark.guards("tls.client_context: settings.checks_server_name -> False")
+@pytest.mark.guards("tls_contexts._load_client: settings.checks_server_name -> False")
 async def test_a_certificate_for_another_address_is_refused_unless_names_do_not_matter(
     folder: Path, ours: Pair
 ) -> None:
