@@ -16,6 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.client_certificates import ending
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL, Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.figures import Figures
@@ -93,7 +94,7 @@ class Proxy:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._tls = tls_context(tls)
-        self._connect = partial(Network, namesrv, tls=tls, clock=self._clock)
+        self._connect = partial(Network, namesrv, tls=self._tls or False, clock=self._clock)
         self._network = self._connect(credentials=settings.credentials)
         self._stack = AsyncExitStack()
         self._conditions = Conditions(self._clock, Figures())
@@ -127,7 +128,7 @@ class Proxy:
             probes.append(
                 (CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each.problem() for each in opened))))
             )
-            probes.append((CERTIFICATE, lambda: server_tls.problem))
+            probes += [(CERTIFICATE, lambda: server_tls.problem), ending(clock, self._tls)]
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
                 await self._open_metrics(stack, tasks, settings.metrics_port)

@@ -108,6 +108,33 @@ async def test_a_certificate_that_ends_is_a_condition_until_it_is_renewed(tmp_pa
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.guards(
+    "Proxy.__aenter__: probes += [(CERTIFICATE, lambda: server_tls.problem), ending(clock, self._tls)] -> "
+    "probes += [(CERTIFICATE, lambda: server_tls.problem)]",
+    "Proxy.__init__: self._tls or False -> tls",
+)
+async def test_a_certificate_for_brokers_that_ends_is_a_condition_until_it_is_renewed(tmp_path):
+    vouching = authority(tmp_path)
+    pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
+    file = tmp_path / "tls.properties"
+    file.write_text(
+        f"tls.client.authServer=false\ntls.client.certPath={pair.certificate}\ntls.client.keyPath={pair.key}\n"
+    )
+    async with (
+        Cluster(tmp_path) as cluster,
+        Proxy(ProxySettings(port=0, metrics_port=0), cluster.namesrv, file) as proxy,
+    ):
+        said = await read(proxy.metrics_address, "/readyz")
+        assert f"client_certificate: {pair.certificate} ends at " in said
+        assert proxy._connect(credentials=OPERATOR)._pool._tls is proxy._tls, (
+            "one look serves all connections"
+        )
+        renewed.key.replace(pair.key)
+        renewed.certificate.replace(pair.certificate)
+        while await read(proxy.metrics_address, "/readyz") != "ok\n":
+            await asyncio.sleep(0.1)
+
+
 async def read(address, path):
     answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{address}{path}", timeout=30)
     with answer:
