@@ -2,14 +2,13 @@
 
 GET /metrics    what came to the console, what it asked the cluster, how its loop and its process are
 GET /healthz    200 while the loop runs
-GET /readyz     200 while a name server answers, else 503 with the reason
+GET /readyz     200 while a name server answers, with the console's own conditions; else 503 with the reason
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
-from functools import partial
 from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +19,7 @@ from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.conditions import Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -111,6 +111,7 @@ def metrics_port(
     requests: CountedRequests,
     sessions: Callable[[], int],
     pages: Callable[[], int],
+    conditions: Conditions,
     clock: Clock,
 ) -> MetricsPort:
     """Answers Prometheus.
@@ -118,6 +119,7 @@ def metrics_port(
     Args:
         door: bound.
         sessions, pages: how many visitors are logged in, and how many pages they have open.
+        conditions: of the console itself.
     """
     figures = Figures()
     figures.counters(
@@ -140,5 +142,15 @@ def metrics_port(
         (),
         lambda: [((), servers.failures)],
     )
-    asks = partial(cluster_table, servers)  # the error that it raises is the reason
-    return MetricsPort(door, MetricsSettings(), figures, {"node_type": "console"}, {}, clock, ready=asks)
+    figures.gauges(
+        "sparrowmq_condition",
+        "1 for each condition in which the console does less than expected",
+        ("condition", "severity"),
+        conditions.rows,
+    )
+
+    async def ready() -> str:
+        await cluster_table(servers)  # the error that it raises is the reason
+        return await conditions.ready()
+
+    return MetricsPort(door, MetricsSettings(), figures, {"node_type": "console"}, {}, clock, ready=ready)

@@ -130,13 +130,7 @@ class Console:
             self._background.spawn(self._samples.run(), "samples")
             self._background.spawn(self._samples.counting.run(), "counting")
             self._background.spawn(self._sweep(guard), "sessions")
-            if self._metrics is not None:
-                sessions = partial(len, guard.sessions)
-                port = metrics_port(
-                    self._metrics, self._look.servers, requests, sessions, _open_pages, self._clock
-                )
-                for name, run in port.tasks.items():
-                    self._background.spawn(run(), name)
+            self._open_metrics(guard, requests)
             while not server.started and not serving.done():
                 await self._clock.sleep(0.01)
             self._serving = serving
@@ -149,6 +143,17 @@ class Console:
     async def serve(self) -> None:
         """Serve until cancelled. Raises: the error that made it fail."""
         await asyncio.shield(self._serving)
+
+    def _open_metrics(self, guard: Guard, requests: CountedRequests) -> None:
+        """Answer Prometheus, if that is wanted."""
+        if self._metrics is None:
+            return
+        look, sessions = self._look, partial(len, guard.sessions)
+        port = metrics_port(
+            self._metrics, look.servers, requests, sessions, _open_pages, look.conditions, self._clock
+        )
+        for name, run in port.tasks.items():
+            self._background.spawn(run(), name)
 
     async def _sweep(self, guard: Guard) -> None:
         while True:

@@ -64,7 +64,7 @@ class Conditions:
             "sparrowmq_condition",
             "1 for each condition in which the broker does less than expected",
             ("condition", "severity"),
-            self._rows,
+            self.rows,
         )
         figures.gauge("sparrowmq_ready", "1 while /readyz says yes", lambda: int(not self.unready()))
 
@@ -133,5 +133,6 @@ class Conditions:
             lambda command: _WORD.sub(lambda word: names.get(word[0], word[0]), command[0]), kind.remedy
         )
 
-    def _rows(self) -> Iterable[Row]:
+    def rows(self) -> Iterable[Row]:
+        """Return a row of figures for each condition."""
         return [((each.kind.name, each.kind.severity.value), 1) for each in self.now()]

@@ -10,10 +10,12 @@ import pytest
 
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.reading.troubles import Troubles
 from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.door import Door
 from tests.broker.metrics.visits import samples, visit
+from tests.certificates import authority, signed
 
 
 async def application(scope, receive, send):
@@ -33,7 +35,7 @@ async def served(look, requests):
     """Serves the port; gives its address."""
     door = Door("127.0.0.1", 0, "--metrics-port")
     door.bind()
-    port = metrics_port(door, look.servers, requests, lambda: 3, lambda: 5, SystemClock())
+    port = metrics_port(door, look.servers, requests, lambda: 3, lambda: 5, look.conditions, SystemClock())
     task = asyncio.gather(*(run() for run in port.tasks.values()))
     while not door.is_open:
         await asyncio.sleep(0)
@@ -60,6 +62,36 @@ async def test_what_came_and_what_was_asked_is_counted(two, look):
         assert await visit(address, "/healthz") == await visit(address, "/readyz") == (200, "ok\n")
 
 
+@pytest.mark.guards(
+    "Look.__init__: drop self.conditions.watch",
+    "Look.__init__: context or False -> tls",
+    "Troubles.update: own = []",
+)
+async def test_its_certificate_for_brokers_that_ends_is_a_condition_until_it_is_renewed(two, tmp_path):
+    vouching = authority(tmp_path)
+    pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
+    file = tmp_path / "tls.properties"
+    file.write_text(
+        f"tls.client.authServer=false\ntls.client.certPath={pair.certificate}\ntls.client.keyPath={pair.key}\n"
+    )
+    async with Look(two.namesrv, tls=file) as look, served(look, CountedRequests(application)) as address:
+        assert look.another()._network._pool._tls is look.client._network._pool._tls, "one look serves both"
+        status, said = await visit(address, "/readyz")
+        assert status == 200 and f"client_certificate: {pair.certificate} ends at " in said
+        found = await samples(address, "condition", "severity")
+        assert found["sparrowmq_condition"] == {("client_certificate", "critical"): 1}
+        troubles = Troubles(look, SystemClock())
+        await troubles.look()
+        (trouble,) = troubles.now()
+        assert trouble.title == "this console: client_certificate" and "Renew" not in trouble.what
+        renewed.key.replace(pair.key)
+        renewed.certificate.replace(pair.certificate)
+        assert await visit(address, "/readyz") == (200, "ok\n")
+        await troubles.look()
+        assert troubles.now() == ()
+
+
+@pytest.mark.guards("console_metrics.metrics_port: drop await cluster_table")
 async def test_without_a_cluster_it_is_healthy_and_not_ready():
     async with Look("127.0.0.1:1") as look, served(look, CountedRequests(application)) as address:
         assert (await visit(address, "/healthz"))[0] == 200

@@ -22,12 +22,15 @@ from sparrowmq.client.admin.operations.namesrv_operations import namesrv_setting
 from sparrowmq.client.admin.operations.topic_operations import topic_table
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
-from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
 from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.client_certificates import ending
+from sparrowmq.metrics.conditions import Conditions
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
 from sparrowmq.protocol.requests.bodies import ProducerEntry, TopicConfig
@@ -93,6 +96,8 @@ class Look:
 
     Args:
         credentials, tls: as `connect` takes them; the console uses this account for all visitors.
+    Attributes:
+        conditions: of the console itself.
     """
 
     def __init__(
@@ -102,10 +107,15 @@ class Look:
         tls: Tls = False,
         clock: Clock | None = None,
     ) -> None:
-        self._connection = partial(Client, namesrv, credentials=credentials, tls=tls, clock=clock)
+        context = tls_context(tls)
+        self._connection = partial(
+            Client, namesrv, credentials=credentials, tls=context or False, clock=clock
+        )
         self.client = self._connection()
-        self.is_encrypted = bool(tls)
+        self.is_encrypted = context is not None
         self.clock = clock or SystemClock()
+        self.conditions = Conditions(self.clock, Figures())
+        self.conditions.watch([ending(self.clock, context)])
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted
         self._patient = CountedAdmin(self.client.admin.servers.network).counted  # it asks silent brokers too

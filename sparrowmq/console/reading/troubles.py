@@ -1,6 +1,6 @@
 """Troubles of the cluster: since when, which topics and groups suffer, and what to do.
 
-    conditions    of which brokers themselves report that they do less than expected (docs/operate/conditions.md)
+    conditions    of which servers, and the console, report that they do less than expected (docs/operate/conditions.md)
     no_answer     a broker is registered, and does not answer
     no_master     only slaves of a name are registered
     missing       fewer brokers of a name are registered than the console has seen, or none
@@ -204,7 +204,8 @@ class Troubles:
     async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
         """Find what is wrong, given the brokers that are registered."""
         self._remember(brokers)
-        found = [*of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
+        own = _told(self._look.conditions.told(), "", "this console", "")
+        found = [*own, *of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
         for name in sorted({each.name for each in brokers}):
             members = [each for each in brokers if each.name == name]
             if all(each.number != MASTER for each in members):
