@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.conditions.cause import Cause, Course, cause, program
-from tests.conditions.field import ACCOUNTS, ADMIN, OVER_S, Field, FieldBroker, FieldServer, until
+from tests.conditions.field import ACCOUNTS, ADMIN, OVER_S, Field, FieldBroker, FieldServer, Remedy, until
 from tests.interop.apache import free_ports
 from tests.interop.child import scratch
 from tests.interop.servers import OurBroker, OurNamesrv
@@ -146,6 +147,46 @@ def a_name_server_that_cannot_write_its_values(field: Field) -> Course:
     server.values.unlink()
     _is_over("values_not_saved", server)
     server.stop()
+
+
+@cause("client_certificate", "broker-k", among=OTHERS)
+def a_client_certificate_that_expires_soon(field: Field) -> Course:
+    place = _place(field, "broker-k")
+    broker = FieldBroker("broker-k", field.namesrv, place, {"tls.enable": "true", **_showing(field, place)})
+    field.add(broker)
+    _renew(field, place, broker, (yield))
+    broker.stop()
+
+
+@cause("client_certificate", "proxy-k", among=OTHERS)
+def a_client_certificate_of_mqproxy_that_expires_soon(field: Field) -> Course:
+    place = _place(field, "proxy-k")
+    file = place / "tls.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in _showing(field, place).items()))
+    proxy = FieldProxy("proxy-k", field.namesrv, SPARROWMQ_TLS_CONFIG=str(file))
+    field.add(proxy)
+    _renew(field, place, proxy, (yield))
+    proxy.stop()
+
+
+def _showing(field: Field, place: Path) -> dict[str, object]:
+    """Return the settings of a server that shows a client's certificate which ends in five days."""
+    field.run("secure", "init", str(place / "ca"), "--client", "program", "--days", "5")
+    for name in ("certificate.pem", "key.pem"):
+        shutil.copy(place / "ca" / "program" / name, place / name)
+    return {
+        "tls.client.authServer": "false",
+        "tls.client.certPath": place / "certificate.pem",
+        "tls.client.keyPath": place / "key.pem",
+    }
+
+
+def _renew(field: Field, place: Path, server: FieldServer, remedy: Remedy) -> None:
+    assert f"{place / 'certificate.pem'} ends at " in remedy.what
+    remedy.names("and copy it here", "loaded without a restart")
+    field.follow(remedy, "renew", DIR=str(place / "ca"))
+    shutil.copy(place / "ca" / "program" / "certificate.pem", place)
+    _is_over("client_certificate", server)
 
 
 @cause("users_not_read", "proxy-u", among=OTHERS)
