@@ -336,6 +336,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Programs that tests start keep nothing in the home of the user."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True, scope="session")
 def half_full_disk() -> Iterator[None]:
     """Stores here see a half full disk: on a nearly full one they delete early, whatever a test expects."""
     from sparrowmq.store.vfs import Disk

@@ -35,7 +35,8 @@ class ConsoleProcess:
     def __init__(self, namesrv: str, folder: Path) -> None:
         self.sentence = self.address = ""
         self._log = folder / "console.log"
-        self._command = [sys.executable, "-m", "sparrowmq", "console", "-n", namesrv, "--port", "0"]
+        words = ["console", "-n", namesrv, "--port", "0", "--history", str(folder / "history")]
+        self._command = [sys.executable, "-m", "sparrowmq", *words]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:

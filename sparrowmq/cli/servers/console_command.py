@@ -6,14 +6,16 @@ import logging
 import os
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from sparrowmq.cli.servers.serve import fail, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
+from sparrowmq.console.history.history_folder import held
 from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
 from sparrowmq.errors import ConfigError
 
@@ -47,7 +49,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 @click.option(
     "--history",
     metavar="FOLDER",
-    help="Keep what the dashboard shows of other days, so that it outlives a restart.",
+    help="Keep the figures of other days there, off: only in memory. [~/.local/state/sparrowmq/console]",
 )
 @click.option(
     "--metrics-port",
@@ -78,22 +80,25 @@ def console(
             click.echo(_asked(make_user, "--make-user").line())
             sys.exit(0)
         accounts, told = accounts_of(users, user)
-        settings = ConsoleSettings(accounts, namesrv_of(), history=_folder(history), **given)
-        credentials, tls = credentials_of(), tls_of()
+        settings = ConsoleSettings(accounts, namesrv_of(), **given)
+        _serve(settings, history, told)
     except ConfigError as error:
         fail(error)
-    from sparrowmq.console.loading import console_of  # NiceGUI takes a second
 
-    try:
-        server = console_of(settings, credentials=credentials, tls=tls)
-    except ConfigError as error:
-        fail(error)
+
+def _serve(settings: ConsoleSettings, history: str | None, told: str) -> NoReturn:
+    """Raises: ConfigError, a setting is wrong."""
+    credentials, tls = credentials_of(), tls_of()
 
     def ready(serving: Console) -> str:
         metrics = f", its metrics at http://{address}/metrics" if (address := serving.metrics_address) else ""
         return f"the console is at {serving.url}{told}{metrics}"
 
-    run(lambda: server, ready)
+    with held(history, settings.namesrv) as folder:
+        from sparrowmq.console.loading import console_of  # NiceGUI takes a second
+
+        server = console_of(replace(settings, history=folder), credentials=credentials, tls=tls)
+        run(lambda: server, ready)
 
 
 def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
@@ -107,20 +112,6 @@ def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
         return Accounts({account.name: account}), ""
     accounts, password = one_time()
     return accounts, f" (user {ONE_TIME_USER}, password {password}, until it stops)"
-
-
-def _folder(text: str | None) -> Path | None:
-    """Return a folder that can be written to. Raises: ConfigError."""
-    if text is None:
-        return None
-    path = Path(text).expanduser()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--history {text}: {error.strerror}; name a folder that can be made") from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"--history {text}: it cannot be written to; check its owner and permissions")
-    return path
 
 
 def one_time() -> tuple[Accounts, str]:

@@ -205,7 +205,8 @@ SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages 
         if self._console_port is None:
             return
         accounts, self._password = one_time()
-        settings = ConsoleSettings(accounts, self.namesrv, port=self._console_port)
+        history = self._folder / "console" if self._folder is not None else None
+        settings = ConsoleSettings(accounts, self.namesrv, port=self._console_port, history=history)
         self.console = (await stack.enter_async_context(console_of(settings))).url
 
     async def _make_topics(self) -> None:

@@ -5,8 +5,9 @@
     looked   the steps in which the console ran: a line that lacks such a step was at 0; all other steps are unknown
 
 The history is bounded: 2,000 lines of each kind in a day, the busiest ones, and a week of days. With a folder it has
-thirty days, one file for each day, and only the days of the last requests are in memory. Its arrays take six bytes for
-a point, where lists would take forty. Source: DashboardCollectTask, rocketmq-dashboard 2.1, which also writes files.
+thirty days in 100 MB, one file for each day, and only the days of the last requests are in memory. Its arrays take six
+bytes for a point, where lists would take forty.
+Source: DashboardCollectTask, rocketmq-dashboard 2.1, which also writes files.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ STEP_S: Final = 300
 _MOST_LINES: Final = 2000
 _DAYS_IN_MEMORY: Final = 7
 _DAYS_ON_DISK: Final = 30
+_MOST_BYTES: Final = 100_000_000  # 2,000 busy topics take 12 MB a day
 
 Kind = Literal["in", "out", "topic"]  # messages into and out of a broker; messages into a topic
 Points = list[tuple[int, float | None]]  # times in milliseconds; None where the line is broken
@@ -74,11 +76,13 @@ class History:
 
     Args:
         folder: for the files of the days; None keeps the days in memory only.
+        most_bytes: that the files of the days take; the day that is written counts, but stays.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
+    def __init__(self, clock: Clock, folder: Path | None = None, most_bytes: int = _MOST_BYTES) -> None:
         self._clock = clock
         self._folder = folder
+        self._most_bytes = most_bytes
         self._days: dict[date, _Day] = {}
         self._now: tuple[date, int] | None = None
         self._closed: date | None = None  # the day of the step that was closed last
@@ -145,12 +149,20 @@ class History:
         self._is_written = True
         try:
             await asyncio.to_thread(_write, self._file(day), looked, lines)
-            for old in self._files()[:-_DAYS_ON_DISK]:
-                for each in self._folder.glob(f"{old.isoformat()}.json*"):
-                    each.unlink(missing_ok=True)
+            self._delete_oldest(self._folder)
         except OSError as error:
             self._is_written = False
             log.warning("the history is not written to %s: %s", self._folder, error)
+
+    def _delete_oldest(self, folder: Path) -> None:
+        """Delete days that are too many or take too much room. Raises: OSError."""
+        total = 0
+        for count, day in enumerate(reversed(self._files()), 1):
+            files = list(folder.glob(f"{day.isoformat()}.json*"))
+            total += sum(each.stat().st_size for each in files)
+            if count > _DAYS_ON_DISK or (total > self._most_bytes and count > 1):
+                for each in files:
+                    each.unlink(missing_ok=True)
 
     def _turn(self) -> None:
         """Move the noted rates into their lines, once the step is over."""

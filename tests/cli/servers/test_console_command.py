@@ -51,7 +51,7 @@ def test_users_come_from_a_file_or_one_from_the_command_line(tmp_path, monkeypat
         (["-n", "nonsense:port"], "nonsense"),
         (
             ["--history", "/dev/null/kept"],
-            "--history /dev/null/kept: Not a directory; name a folder that can be made",
+            "--history /dev/null/kept: it cannot be written to: Not a directory; name another folder, or --history off",
         ),
     ],
 )

@@ -106,10 +106,17 @@ def test_a_brokers_port_can_be_chosen(dev):
     assert json.loads(line)["broker"] == f"127.0.0.1:{port}"
 
 
-def test_a_console_shows_it_if_one_wants(dev):
-    process, line = dev("--json", "--console", "--console-port", "0")
+@pytest.mark.guards("Dev._show: self._folder / 'console' if self._folder is not None else None -> None")
+def test_a_console_shows_it_if_one_wants(dev, tmp_path):
+    kept = tmp_path / "kept"
+    (kept / "console").mkdir(parents=True)
+    (kept / "console" / "last-hour.json").write_text("damaged")
+    process, line = dev("--json", "--console", "--console-port", "0", "--store", str(kept))
     ready = json.loads(line)
     with urllib.request.urlopen(ready["console"] + "login", timeout=30) as page:
         assert b"Password" in page.read()
     assert ready["user"] == "admin" and len(ready["password"]) >= 12
-    assert stop(process) == (0, "")
+    status, said = stop(process)
+    assert status == 0 and "the figures of the last hour are lost" in said, (
+        "they are kept beside the messages"
+    )

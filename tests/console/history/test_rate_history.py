@@ -1,6 +1,8 @@
 import logging
 from datetime import date, datetime, timedelta
 
+import pytest
+
 from sparrowmq.console.history.rate_history import STEP_S, History
 from sparrowmq.testing import ManualClock
 
@@ -105,6 +107,23 @@ async def test_only_thirty_days_have_files(tmp_path):
     assert len(list(tmp_path.glob("2026-*.json"))) == 30
     assert history.first_day() == DAY + timedelta(days=3)
     assert (tmp_path / "notes-of-mine.json").exists()
+
+
+@pytest.mark.guards(
+    "History._delete_oldest: total > self._most_bytes -> False", "History._delete_oldest: true count > 1"
+)
+async def test_the_oldest_days_go_when_the_files_take_too_much_room(tmp_path):
+    clock = clock_at()
+    for most_bytes, days in ((10_000, 30), (250, 2), (1, 1)):
+        folder = tmp_path / str(most_bytes)
+        history = History(clock, folder, most_bytes)
+        for _ in range(31):
+            await step(history, clock, orders=1.0)
+            await clock.advance(24 * 3600 - STEP_S)
+        files = sorted(folder.iterdir())
+        assert len(list(folder.glob("????-??-??.json"))) == days, files
+        today = history.today() - timedelta(days=1)
+        assert rates_of(History(clock, folder), "orders", day=today) == [1.0], "the newest day is there"
 
 
 async def test_a_day_that_is_damaged_is_told_and_begins_anew(tmp_path, caplog):
