@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -12,6 +13,7 @@ from sparrowmq.errors import ConfigError
 
 # The event loop accepts, begins a task that creates the transport, and calls `connection_made`: a turn for each.
 _TURNS_TO_BEGIN: Final = 4
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Guest(Protocol):
@@ -57,10 +59,10 @@ class Door:
             self._socket.bind(address)
         except OSError as error:
             self.release()
-            raise self._refused(
-                error,
-                f"; stop the program that uses the port, or choose another {self._setting} or address",
-            ) from error
+            advice = f"stop the program that uses the port, or choose another {self._setting} or address"
+            if error.errno in _NO_DESCRIPTOR:
+                advice = "raise `ulimit -n` (LimitNOFILE= of systemd)"
+            raise self._refused(error, f"; {advice}") from error
         self.port = self._socket.getsockname()[1]
 
     async def open(self, make: Callable[[], Any], backlog: int) -> None:

@@ -1,6 +1,7 @@
 """Taking a port, and giving it back."""
 
 import asyncio
+import resource
 
 import pytest
 
@@ -18,6 +19,17 @@ async def test_a_taken_port_is_told_with_the_setting_to_change() -> None:
         Door("127.0.0.1", first.port, "otherPort").bind()
     first.close()
     await first.closed()
+
+
+@pytest.mark.guards("Door.bind: false error.errno in _NO_DESCRIPTOR")
+async def test_a_process_without_a_descriptor_is_told_to_raise_its_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # which refuses root too
+    try:
+        with pytest.raises(ConfigError, match=r"Too many open files\); raise `ulimit -n`"):
+            Door("127.0.0.1", 0).bind()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_a_port_that_was_only_bound_is_given_back() -> None:
