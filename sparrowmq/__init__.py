@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import NoRoute as NoRoute
     from sparrowmq.errors import NoSlaveNear as NoSlaveNear
     from sparrowmq.errors import NotBack as NotBack
+    from sparrowmq.errors import NotElected as NotElected
     from sparrowmq.errors import NotSafeInTime as NotSafeInTime
     from sparrowmq.errors import OutOfResources as OutOfResources
     from sparrowmq.errors import ProtocolError as ProtocolError
@@ -144,6 +145,7 @@ _HOMES = {
     "NoRoute": "errors",
     "NoSlaveNear": "errors",
     "NotBack": "errors",
+    "NotElected": "errors",
     "NotSafeInTime": "errors",
     "OutOfResources": "errors",
     "Producer": "client.sending.producer",

@@ -28,6 +28,7 @@
     ├── AlreadyThere              what is to be created exists
     ├── ChangeFailed              a change reached some brokers and not all
     ├── NotBack                   a broker that was restarted is not well again in time
+    ├── NotElected                a member that is to lead is not chosen, or does not lead in time
     ├── StillUnread               queues that were to go have messages that groups have not consumed
     ├── SendFailed                every attempt to send failed
     │   └── SendManyFailed        some of many messages failed; it has what became of each
@@ -409,6 +410,10 @@ class ChangeFailed(SparrowError):
         failed = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
         done = f"it was done at {', '.join(self.done)}" if self.done else "it was done nowhere"
         return f"{self.what} failed at {failed}; {done}"
+
+
+class NotElected(SparrowError):
+    """A member that an operator wants to lead is not chosen, or does not lead in time; the text says why."""
 
 
 class NotBack(SparrowError):

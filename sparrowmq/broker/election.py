@@ -239,9 +239,8 @@ class Member:
         if reason is None:
             if not self._is_time(self._tried_at):
                 return
-            reason = await self._candidacy.obstacle(
-                store, self.settings.config_path, port_for_slaves(self.settings)
-            )
+            chosen = self._candidacy.is_chosen(found.state_version)
+            reason = await self._candidacy.obstacle(store, port_for_slaves(self.settings), is_chosen=chosen)
             self._tried_at = self._clock.monotonic() if reason is not None else None
         self._note_reason(reason)
         if reason is None:
@@ -473,8 +472,11 @@ class Member:
         if self._lease is not None:
             raise refused("this member is the master")
         await self._look()
-        end = self.broker.store.end if self.broker is not None else 0
-        check_begin(self._found, self._own, end, is_forced)
+        if (broker := self.broker) is None:
+            raise refused(self._start_problem or "this member is just starting; try again in a second")
+        reason = await self._candidacy.obstacle(broker.store, port_for_slaves(self.settings), is_chosen=True)
+        unfit = self._start.full or (reason.what if reason is not None else "")
+        check_begin(self._found, self._own, broker.store.end, is_forced, unfit)
         log.warning("an operator has decided that this member begins a new line of epochs")
         self._candidacy.choose(self._found.state_version)
         self._changed.set()

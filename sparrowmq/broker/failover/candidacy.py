@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from sparrowmq import descriptors
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.member_presence import Present, compare_first
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
@@ -153,34 +153,38 @@ class Candidacy:
         return None
 
     async def obstacle(
-        self, store: MessageStore, config: Path, port: Door, vfs: Vfs = _DISK
+        self, store: MessageStore, port: Door, vfs: Vfs = _DISK, *, is_chosen: bool = False
     ) -> Reason | None:
         """Try whether this member could start as the master; return why not.
 
         A slow disk delays the answer, so that quicker members go first.
 
         Args:
-            config: the folder of the small files, such as its own record.
             port: that for slaves; it is released again.
+            is_chosen: an operator wants this member, so it lets no others go first, and does not begin without room:
+                etcd would have it in sync alone.
         """
         began = self._clock.monotonic()
         try:
+            descriptors.share(descriptors.limit(), with_store=True)
             port.bind()
             port.release()
         except ConfigError as error:
             return Reason(f"it cannot start as the master: {error}")
         try:
             layout, room_bytes = store.settings.layout, store.intake.wanted_bytes()
-            folders = (layout.root, str(config))
+            folders = (layout.root, str(self._own.path.parent))
             await asyncio.to_thread(trial, vfs, folders, layout.commit_log, room_bytes)
         except DiskFull as full:
+            if is_chosen:
+                return Reason(f"it cannot start as the master: {full}")
             problem = str(full)
         except (StoreError, OSError) as error:
             return Reason(f"it cannot start as the master: {error}")
         else:
             took_s = self._clock.monotonic() - began
             problem = f"its disk took {took_s:.1f} s for small files" if took_s > SLOW_S else ""
-        if not problem or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
+        if not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
             return None
         return Reason(f"other members go first: {problem}")
 

@@ -75,16 +75,22 @@ async def on_disk(store: MessageStore, end: int) -> None:
         await store.flushed.reached(end)
 
 
-def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool) -> None:
+def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool, unfit: str) -> None:
     """Check that only an operator's decision can give the group a master, and that no other member has more.
 
     Args:
         own, end: the record of this member, and the end of its log.
+        unfit: why it could not start as the master; "" if it could. etcd would have it in sync alone, without a master.
     Raises:
         RemoteError
     """
     if found.leader is not None:
         raise refused(f"member {found.leader.member} is the master; stop it first")
+    if unfit:
+        raise refused(
+            f"this member is not to lead: {unfit}. Remove the cause and try again, or let another member begin with "
+            "--member N. Nothing has changed"
+        )
     if is_forced:
         return
     if found.state is not None:

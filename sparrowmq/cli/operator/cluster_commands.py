@@ -115,12 +115,12 @@ def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
 
     Needed if etcd has lost its data, and with --force if all members in sync are lost for good. The member that has
     most is that of the highest LOG EPOCH, and of these that of the highest LOG END of `sparrowmq cluster`. Members that
-    have more than the new master do not follow it.
+    have more than the new master do not follow it. The command ends when the member leads, or says why it does not.
     """
     if force and not yes:
         confirm("Messages that the new master lacks are lost to consumers. Continue?")
     chosen = ask(lambda admin: admin.elect(broker, member, force=force))
-    done(f"{broker}: member {chosen} is to lead; see `sparrowmq cluster`", broker=broker, member=chosen)
+    done(f"{broker}: member {chosen} leads", broker=broker, member=chosen)
 
 
 def _row(each: Standing) -> list[object]:

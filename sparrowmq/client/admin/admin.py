@@ -191,7 +191,9 @@ class Admin:
         return await leadership.hand_over(self._servers, broker, member or 0)
 
     async def elect(self, broker: str, member: int | None = None, *, force: bool = False) -> int:
-        """Let a member of a replicated group lead with its log where no member can be elected; return that member.
+        """Let a member of a replicated group lead with its log where no member can be elected.
+
+        Returns that member once it leads.
 
         Args:
             member: None chooses the one that has most.
@@ -199,8 +201,10 @@ class Admin:
         Raises:
             NoBroker: there is no such broker.
             RemoteError: there is a master, members in sync may come back, or another member has more.
-            BrokerUnreachable: this member does not answer; without `force` any of them, if one is to be chosen.
+            BrokerUnreachable: there is no such member, or none that is elected.
             ConfigError: `force` without a member, and the longest log is not that of the last epoch.
+            NotElected: the member does not answer, or does not lead within 20 s; or one is to be chosen without
+                `force`, and any of them does not answer.
         """
         return await leadership.elect(self._servers, broker, member, force)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.single_brokers import address_of, place_of
-from sparrowmq.errors import BrokerUnreachable, ConfigError, SparrowError
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NotElected, SparrowError
 from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead
 
 
@@ -23,30 +24,66 @@ async def hand_over(servers: Servers, broker: str, member: int) -> int:
 
 
 async def elect(servers: Servers, broker: str, member: int | None, force: bool) -> int:
-    """Let a member begin with its log where there is no master; return that member.
+    """Let a member begin with its log where there is no master; return that member once it leads.
 
     Args:
         member: None chooses the one that has most.
     Raises:
-        BrokerUnreachable: this member does not answer; without `force` any of them, if one is to be chosen.
+        BrokerUnreachable: there is no such member, or none that is elected.
         RemoteError: there is a master, or other members may have more.
         ConfigError: it is not certain which member has most.
+        NotElected: the member does not answer, or does not lead in time; or one is to be chosen without `force`, and
+            any of them does not answer.
     """
     place = await place_of(servers, broker)
     addresses = sorted(set(place.addresses.values()))
     answers = await asyncio.gather(*(_log_at(servers, address) for address in addresses))
     found = {each.member: each for each in answers if isinstance(each, _Log)}
+    silent = "; ".join(str(answer) for answer in answers if isinstance(answer, SparrowError))
     if member is None:
-        silent = [answer for answer in answers if isinstance(answer, SparrowError)]
         if silent and not force:
-            raise silent[0]
+            raise NotElected(
+                f"which member of {broker} has most is not known: {silent}. Nothing has changed. Start all members, "
+                "also one that hangs, after you ended it; or name the member that begins with --member N"
+            )
         member = _most(broker, found, force)
     if member not in found:
+        if silent:
+            raise NotElected(
+                f"no member of {broker} that answers has the brokerId {member}: {silent}. Nothing has changed. Look at "
+                f"the log of member {member}, start it again if it has ended or hangs, or let another member begin"
+            )
         raise BrokerUnreachable(f"member {member} of {broker}", "no broker that answers has this brokerId")
-    await servers.ask(found[member].address, ElectMember(member, force))
+    address = found[member].address
+    with suppress(NetworkError):  # it may have the order: it leads soon, or `_begun` says why it does not
+        await servers.ask(address, ElectMember(member, force))
+    await _begun(servers, broker, member, address)
     return member
 
 
+async def _begun(servers: Servers, broker: str, member: int, address: str) -> None:
+    """Wait until a member leads. Its connections end meanwhile. Raises: NotElected."""
+    clock = servers.network.clock
+    begun, why = clock.monotonic(), ""
+    while clock.age(begun) < BEGIN_S:
+        try:
+            table = await broker_figures(servers, address)
+        except SparrowError as error:
+            why = (
+                f"{error}. Its log says why. If it has ended, start it and give the order again, or let another member "
+                "begin with --member N. If it hangs, it may begin when it goes on: end it before another one begins"
+            )
+        else:
+            if table.get("memberId") == str(member) and "inSyncMembers" in table:
+                return
+            problem = table.get("replicationProblem") or "it gives no reason"
+            why = f"{problem}. It begins once that is over; `sparrowmq cluster` shows the master"
+        await clock.sleep(_LOOK_S)
+    raise NotElected(f"member {member} of {broker} does not lead after {BEGIN_S:g} s: {why}")
+
+
+BEGIN_S: Final = 20.0  # a member restarts its broker within its process
+_LOOK_S: Final = 0.2
 _FIGURES: Final = ("logEpoch", "commitLogMaxOffset", "memberId")
 
 

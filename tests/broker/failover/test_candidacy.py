@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,16 +138,22 @@ async def test_the_death_of_a_successor_just_after_its_election_leaves_the_third
     await second_death(members)
 
 
+@pytest.mark.guards(
+    "Candidacy.obstacle: drop if is_chosen",
+    "Candidacy.obstacle: not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s -> "
+    "not problem or self._vacant_s >= _UNFIT_LEASES * self._lease_s",
+    "Candidacy.obstacle: drop descriptors.share",
+)
 async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_if_there_are_none(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, disk = ManualClock(), FaultyDisk()
     settings = members.settings(1)
-    config, own = settings.config_path, OwnEpoch.load(settings.config_path)
+    own = OwnEpoch.load(settings.config_path)
     found = Candidacy(1, "broker-a", 4, own, clock)
 
     async def obstacle() -> Reason | None:
-        return await found.obstacle(store, config, port_for_slaves(settings), disk)
+        return await found.obstacle(store, port_for_slaves(settings), disk)
 
     found.look(None, None)
     with MessageStore.open(settings.store(1), vfs=disk) as store:
@@ -158,6 +165,8 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
         await clock.advance(8)
         disk.full_for = ("commitlog",)
         assert await obstacle() is None  # to serve reads, at least
+        reason = await found.obstacle(store, port_for_slaves(settings), disk, is_chosen=True)
+        assert reason is not None and "no room" in reason.what, "etcd would have it in sync alone"
         disk.full_for, disk.sync_errors = (), {str(settings.store_path / "trial"): errno.EROFS}
         reason = await obstacle()
         assert reason is not None and "cannot start as the master" in reason.what
@@ -167,9 +176,24 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
         found.look(None, None)
         reason = await obstacle()
         assert reason is not None and "its disk took" in reason.what
+        assert await found.obstacle(store, port_for_slaves(settings), disk, is_chosen=True) is None, (
+            "an operator lets it go first"
+        )
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        try:
+            reason = await obstacle()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert reason is not None and "may open 200 files and connections together" in reason.what
 
 
-@pytest.mark.guards("Candidacy._without_state: drop known[self._member]")
+@pytest.mark.guards(
+    "Candidacy._without_state: drop known[self._member]",
+    "Member._elect: reason.what if reason is not None else '' -> ''",
+    "Member._elect: self._start.full or (reason.what if reason is not None else '') -> "
+    "reason.what if reason is not None else ''",
+)
 async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator_decides(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,6 +217,17 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
         await members.order(1, ElectMember(2))
     with pytest.raises(RemoteError, match="member 1 has more"):
         await members.order(2, ElectMember(2))
+    with socket.create_server(("127.0.0.1", members.settings(1).ha_port or 0)):
+        with pytest.raises(
+            RemoteError, match=r"this member is not to lead: .*cannot listen on .*another haListen"
+        ):
+            await members.order(1, ElectMember(1))
+        await asyncio.sleep(LEASE_S)
+        assert not first.leads, "an order that was refused has no effect later"
+    first._start.full = "the disk was full at the start"
+    with pytest.raises(RemoteError, match="not to lead: the disk was full at the start"):
+        await members.order(1, ElectMember(1))
+    first._start.full = ""
     await members.order(1, ElectMember(1))
     assert await members.leader() == 1
     await members.in_sync(1, 2, 3)
@@ -201,6 +236,34 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
         await members.order(2, ElectMember(2))
     with pytest.raises(RemoteError, match="this member is the master"):
         await members.order(1, ElectMember(1))
+
+
+@pytest.mark.guards("Member._try_to_lead: self._candidacy.is_chosen(found.state_version) -> False")
+async def test_a_disk_that_fills_after_an_order_leaves_etcd_as_it_was(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.two_in_sync()
+    await members.stop(2)
+    await members.stop(1)
+    await members.wipe_etcd()
+    await members.start(1)
+    await asyncio.sleep(2 * LEASE_S)  # from then on a full disk would not keep a member from leading
+    trials: list[object] = []
+
+    def fills(*_: object) -> None:
+        trials.append(None)
+        if len(trials) > 1:
+            raise DiskFull("no room")
+
+    monkeypatch.setattr(candidacy, "trial", fills)
+    await members.order(1, ElectMember(1))
+    await members.shows(1, "it cannot start as the master: no room")
+    assert not any(
+        key.endswith("/state")
+        for key in await members.ask.below(f"/sparrowmq/DefaultCluster/{members.name}/")
+    )
+    monkeypatch.undo()
+    assert await members.leader() == 1
 
 
 async def test_an_operator_gives_up_what_only_lost_members_have(members: Members) -> None:

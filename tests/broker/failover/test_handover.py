@@ -89,7 +89,10 @@ class Sends:
         return self.results
 
 
-@pytest.mark.guards("handover.check_begin: (each.epoch, each.end) > (own.epoch, end) -> each.end > end")
+@pytest.mark.guards(
+    "handover.check_begin: (each.epoch, each.end) > (own.epoch, end) -> each.end > end",
+    "handover.check_begin: false unfit",
+)
 @pytest.mark.parametrize(
     ("epoch", "end", "why"),
     [
@@ -108,10 +111,15 @@ def test_who_lacks_what_another_member_has_is_not_chosen(epoch: int, end: int, w
     own = OwnEpoch(Path("epoch.json"), 5, "l", "mine")
     if why:
         with pytest.raises(RemoteError, match=why):
-            check_begin(Found(others=(other,)), own, 100, is_forced=False)
+            check_begin(Found(others=(other,)), own, 100, is_forced=False, unfit="")
     else:
-        check_begin(Found(others=(other,)), own, 100, is_forced=False)
-    check_begin(Found(others=(other,)), own, 100, is_forced=True)
+        check_begin(Found(others=(other,)), own, 100, is_forced=False, unfit="")
+    check_begin(Found(others=(other,)), own, 100, is_forced=True, unfit="")
+    for is_forced in (True, False):
+        with pytest.raises(
+            RemoteError, match=r"the disk is full\. Remove the cause and try again.*Nothing has changed"
+        ):
+            check_begin(Found(others=(other,)), own, 100, is_forced=is_forced, unfit="the disk is full")
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])

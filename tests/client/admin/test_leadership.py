@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,15 @@ from sparrowmq import Admin
 from sparrowmq.client.admin import leadership
 from sparrowmq.client.admin.leadership import _Log, _most
 from sparrowmq.client.admin.servers import BrokerPlace
-from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, RemoteError
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    ConnectionClosed,
+    NoBroker,
+    NotElected,
+    RemoteError,
+)
+from sparrowmq.loop.clock import SystemClock
 from tests.broker.replication.pairs import pair
 
 
@@ -54,12 +63,70 @@ async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
         return found[address]
 
     class Asked:
+        network = SimpleNamespace(clock=SystemClock())
+
         async def ask(self, address: str, _: object) -> None:
             asked.append(address)
 
+    async def figures(*_: object) -> dict[str, str]:
+        return {"memberId": "3", "inSyncMembers": "3"}
+
     monkeypatch.setattr(leadership, "place_of", place_of)
     monkeypatch.setattr(leadership, "_log_at", log_at)
-    with pytest.raises(BrokerUnreachable, match="b:1"):
+    monkeypatch.setattr(leadership, "broker_figures", figures)
+    with pytest.raises(
+        NotElected, match=r"g has most is not known: cannot connect to b:1 .*Nothing has changed"
+    ):
         await leadership.elect(Asked(), "g", None, force=False)  # type: ignore[arg-type]
+    with pytest.raises(NotElected, match=r"has the brokerId 2: cannot connect to b:1 .*Nothing has changed"):
+        await leadership.elect(Asked(), "g", 2, force=True)  # type: ignore[arg-type]
     assert await leadership.elect(Asked(), "g", None, force=True) == 3  # type: ignore[arg-type]
     assert asked == ["c:1"]
+
+
+@pytest.mark.guards(
+    "leadership.elect: drop await _begun",
+    "leadership.elect: suppress(NetworkError) -> suppress()",
+    "leadership._begun: table.get('memberId') == str(member) and 'inSyncMembers' in table -> True",
+)
+async def test_an_order_is_done_once_the_member_leads_also_if_its_answer_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarts = BrokerUnreachable("a:1", "refused")
+    said: list[dict[str, str] | BrokerUnreachable] = []
+    looks: list[str] = []
+
+    async def place_of(*_: object) -> BrokerPlace:
+        return BrokerPlace("g", "C", {1: "a:1"})
+
+    async def figures(_: object, address: str) -> dict[str, str]:
+        looks.append(address)
+        now = said.pop(0) if len(said) > 1 else said[0]
+        if isinstance(now, BrokerUnreachable):
+            raise now
+        return now
+
+    class Servers:
+        network = SimpleNamespace(clock=SystemClock())
+
+        async def ask(self, *_: object) -> None:
+            raise ConnectionClosed("a:1")
+
+    async def elect(*answers: dict[str, str] | BrokerUnreachable) -> int:
+        said[:] = [first, *answers]
+        return await leadership.elect(Servers(), "g", 1, force=False)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(leadership, "place_of", place_of)
+    monkeypatch.setattr(leadership, "broker_figures", figures)
+    monkeypatch.setattr(leadership, "BEGIN_S", 0.5)
+    first = {"memberId": "1", "replicationProblem": "etcd has lost its data"}
+    assert await elect(first, restarts, {"memberId": "1", "inSyncMembers": "1"}) == 1
+    assert len(looks) == 4
+    with pytest.raises(
+        NotElected, match=r"1 of g does not lead after 0.5 s: the disk is slow\. It begins once"
+    ):
+        await elect(restarts, first | {"replicationProblem": "the disk is slow"})
+    with pytest.raises(
+        NotElected, match=r"does not lead after 0.5 s: cannot connect to a:1 .* If it has ended"
+    ):
+        await elect(first, restarts)
