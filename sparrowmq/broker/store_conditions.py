@@ -36,7 +36,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         failure = store.flushed.error
         if failure is None or isinstance(failure.__cause__, DiskFull):
             return ""
-        return f"{failure}. Its log is in {store.settings.layout.commit_log}"
+        return f"{failure}. Its messages are in {store.settings.layout.commit_log}"
 
     def full() -> str:
         failure = store.flushed.error

@@ -34,7 +34,8 @@ STORE_FAILED: Final = Kind(
     Severity.CRITICAL,
     "look for errors of the disk in the system's log (dmesg); then restart the broker, which checks its log first; "
     "replace the disk if it fails again. After `No space left on device`, first give the volume or the file below the"
-    " disk more room (`findmnt -T STORE` and `losetup -l` show it), and wait some seconds until it has that",
+    " disk more room, and wait some seconds until it has that: `findmnt -T` of the folder in the text shows the disk, "
+    "and `losetup -l` the file below a loop device",
     is_unready=True,
 )
 DISK_FULL: Final = Kind(
@@ -69,9 +70,9 @@ LOG_DAMAGED: Final = Kind(
 LOG_FENCED: Final = Kind(
     "log_fenced",
     Severity.WARNING,
-    "if another broker has the messages, stop this one and run "
-    "`sparrowmq store repair STORE -c CONF --from HOST:PORT`; otherwise delete the file that the text "
-    "names, which says that you have seen it",
+    "if another broker has the messages (`sparrowmq cluster` shows slaves and members), stop this one and run "
+    "`sparrowmq store repair STORE -c CONF --from HOST:PORT`; otherwise delete the file that the text names, which "
+    "says that you have seen it",
 )
 LOG_CUT: Final = Kind(
     "log_cut",
@@ -137,7 +138,7 @@ NAME_TAKEN: Final = Kind(
     Severity.CRITICAL,
     "stop one of the two, as a rule the one that was started last: bootTimestamp in `sparrowmq broker stats ADDRESS`,"
     " and in that of the other address. Give it a brokerName of its own (a slave: a brokerId of its own), and start "
-    "it again",
+    "it again: only its store has the messages that it took, so let it run until they are consumed",
 )
 NO_SLAVE: Final = Kind(
     "no_slave",
@@ -194,14 +195,16 @@ LOG_NOT_WRITTEN: Final = Kind(
 CERTIFICATE: Final = Kind(
     "certificate",
     Severity.CRITICAL,
-    "renew it with `sparrowmq secure renew DIR`, DIR being the folder of the CA, and copy it here; or renew it as you "
-    "made it. Changed files are loaded without a restart",
+    "renew it with `sparrowmq secure renew DIR`, DIR being the folder that `sparrowmq secure init` made, and copy it "
+    "here; or sign a new one with your own CA. If the key does not fit, put back the certificate's own. Changed files "
+    "are loaded within seconds, without a restart",
 )
 CLIENT_CERTIFICATE: Final = Kind(
     "client_certificate",
     Severity.CRITICAL,
-    "renew it with `sparrowmq secure renew DIR`, DIR being the folder of the CA, and copy it here; or renew it as you "
-    "made it. Changed files are loaded without a restart",
+    "renew it with `sparrowmq secure renew DIR`, DIR being the folder that `sparrowmq secure init` made, and copy it "
+    "here; or sign a new one with your own CA. If the key does not fit, put back the certificate's own. Changed files "
+    "are loaded within seconds, without a restart",
 )
 
 SETTINGS_NOT_SAVED: Final = Kind(
@@ -262,8 +265,8 @@ DENIALS: Final = Kind(
     "denials",
     Severity.WARNING,
     "find the client by its address and by what it asks for, which the log of denials has: `tail DENIED`. Give it "
-    "the right keys, or its account the permission: `sparrowmq acl list`, `sparrowmq acl set --help`. Close the port "
-    "to it if it is a stranger",
+    "the right keys, or its account the permission: `sparrowmq acl list --broker NAME`, `sparrowmq acl set --help`. "
+    "Close the port to it if it is a stranger",
 )
 USERS_NOT_READ: Final = Kind(
     "users_not_read",

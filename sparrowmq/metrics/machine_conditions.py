@@ -53,7 +53,8 @@ class Machine:
 
     def wrong_clock(self) -> str:
         """Return why the time of day is wrong; "" if it seems right."""
-        return "; ".join(filter(None, (self._jump(), self._future())))
+        jump = self._jump()
+        return "; ".join(filter(None, (jump, self._future(is_right=not jump))))
 
     def _jump(self) -> str:
         now_s = self._clock.monotonic()
@@ -67,7 +68,8 @@ class Machine:
             return ""
         return f"the clock of this machine jumped {abs(jump_s):.0f} s {'ahead' if jump_s > 0 else 'back'}"
 
-    def _future(self) -> str:
+    def _future(self, is_right: bool) -> str:
+        """Return how far the newest message is ahead; if this clock may be right, also when that ends."""
         now_s = self._clock.monotonic()
         ahead_s = (self._newest_ms() - self._clock.now_ms()) / 1000
         if ahead_s <= JUMP_S:
@@ -76,7 +78,8 @@ class Machine:
         if self._ahead_since_s is None:
             self._ahead_since_s = now_s
         left_min = ceil(max(self._ahead_since_s + TRUST_S - now_s, 0) / 60)
-        return (
-            f"the newest message has a time that is {ahead_s:.0f} s ahead of the clock of this machine; if this clock "
-            f"is right, this ends with the next message {f'in {left_min} min' if left_min else 'now'}"
-        )
+        text = f"the newest message has a time that is {ahead_s:.0f} s ahead of the clock of this machine"
+        if not is_right:
+            return text
+        after = f" after {left_min} min" if left_min else ""
+        return f"{text}; if this clock is right, this ends by itself, with the first message{after}"

@@ -211,7 +211,7 @@ async def _fail_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[s
         await shows(broker, "store_failed")
         status, text = await visit(broker.metrics_address, "/readyz")
         assert status == 503 and text.startswith("store_failed: ")
-        assert f"Its log is in {broker.store.settings.layout.commit_log}" in text
+        assert f"Its messages are in {broker.store.settings.layout.commit_log}" in text
         _, metrics = await visit(broker.metrics_address, "/metrics")
         assert 'condition="store_failed"' in metrics and 'severity="critical"' in metrics
         async with Admin(cluster.namesrv) as admin:

@@ -85,8 +85,13 @@ def a_second_broker_of_the_same_name(field: Field) -> Course:
             FieldBroker("broker-c", field.namesrv, place, {"storePathRootDir": place / "s"})
         )
         remedy = yield
-        remedy.names("stop one of the two")
+        remedy.names("stop one of the two", "brokerName of its own", "start it again")
         double.stop()
+        double.conf.write_text(
+            double.conf.read_text().replace("brokerName=broker-c", f"brokerName={place.name}")
+        )
+        double.start_again()
+        field.keep(stack.pop_all())
 
 
 @cause("no_slave", "broker-a")

@@ -230,6 +230,10 @@ class Field:
         self.disks[folder or name] = disk
         return self._stack.enter_context(FieldBroker(name, self.namesrv, place, settings))
 
+    def keep(self, servers: ExitStack) -> None:
+        """Let servers run until the context is left."""
+        self._stack.enter_context(servers)
+
     def start_d(self) -> FieldBroker:
         """Start broker-d if it does not run yet. Raises: NotHere, this machine has no loop devices."""
         if "broker-d" not in self.more:

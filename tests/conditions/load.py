@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import defaultdict
 from typing import Final
 
 from sparrowmq import Client, Credentials, SendResult, SparrowError, connect
@@ -65,22 +64,19 @@ def lost(namesrv: str, results: list[SendResult]) -> int:
 
 
 async def _lost(namesrv: str, results: list[SendResult]) -> int:
-    missing: dict[MessageQueue, dict[int, str]] = defaultdict(dict)
+    missing = {each.msg_id for each in results}
+    first: dict[MessageQueue, int] = {}
     for each in results:
-        missing[each.queue][each.offset] = each.msg_id
+        first[each.queue] = min(each.offset, first.get(each.queue, each.offset))
     async with (
         connect(namesrv, credentials=Credentials(*ADMIN)) as mq,
         mq.pull_consumer(group="Auditor") as reader,
     ):
-        await reader.queues(TOPIC)
-        reader.assign(missing)
-        for queue, wanted in missing.items():
-            reader.seek(queue, min(wanted))
-        left, deadline = len(results), time.monotonic() + _READ_BACK_S
-        while left and time.monotonic() < deadline:
-            for message in await reader.poll(timeout_s=1):
-                wanted = missing[message.queue]
-                if wanted.get(message.offset) == message.msg_id:
-                    del wanted[message.offset]
-                    left -= 1
-    return sum(map(len, missing.values()))
+        queues = await reader.queues(TOPIC)
+        reader.assign(queues)
+        for queue in queues:  # A broker that got another name has its messages in queues of this name.
+            reader.seek(queue, first.get(queue, 0))
+        deadline = time.monotonic() + _READ_BACK_S
+        while missing and time.monotonic() < deadline:
+            missing -= {message.msg_id for message in await reader.poll(timeout_s=1)}
+    return len(missing)

@@ -75,8 +75,8 @@ async def test_a_message_from_the_future_says_when_messages_have_the_time_of_the
     clock = ManualClock()
     newest_ms = clock.now_ms() + 3_600_000
     machine = Machine(clock, lambda: newest_ms)
-    assert machine.wrong_clock().endswith("this ends with the next message in 10 min")
+    assert machine.wrong_clock().endswith("this ends by itself, with the first message after 10 min")
     await clock.advance(430)
-    assert machine.wrong_clock().endswith("this ends with the next message in 3 min")
+    assert machine.wrong_clock().endswith("this ends by itself, with the first message after 3 min")
     await clock.advance(171)
-    assert machine.wrong_clock().endswith("this ends with the next message now")
+    assert machine.wrong_clock().endswith("this ends by itself, with the first message")

@@ -151,7 +151,7 @@ class Delivery:
             return ""
         late_s = self._clock.age(self._behind_since)
         why = self._why or "more become due than the broker delivers: use more brokers for their topics"
-        return f"{self._what} wait since {late_s:.0f} s: {why}" if late_s > LATE_S else ""
+        return f"{self._what} have waited for {late_s:.0f} s: {why}" if late_s > LATE_S else ""
 
     def close(self) -> None:
         """Stop delivery. Messages that become due now wait for the next start."""

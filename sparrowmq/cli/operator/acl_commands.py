@@ -23,9 +23,10 @@ from sparrowmq.client.admin.operations.account_operations import (
     set_white_addresses,
 )
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.errors import NoBroker
+from sparrowmq.errors import NoBroker, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
-from sparrowmq.protocol.requests.bodies import AccountEntry
+from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList
 
 Where: TypeAlias = tuple[str, str]  # a broker's name, and its address
 
@@ -69,7 +70,10 @@ def acl() -> None:
 @verb(acl, "list")
 @at_brokers
 def list_accounts(cluster: str | None, broker: str | None) -> None:
-    """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature."""
+    """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature.
+
+    Without --broker, brokers that keep no accounts are named and left out.
+    """
 
     async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
         places = {
@@ -77,9 +81,21 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
             for name, address in await _places(admin.servers, cluster, broker)
         }
         addresses = {who: address for who, (_, address) in places.items()}
-        told = await admin.servers.all(addresses, lambda _, address: accounts(admin.servers, address))
+
+        async def told(who: str, address: str) -> AccountList | None:
+            try:
+                return await accounts(admin.servers, address)
+            except RemoteError as error:
+                if broker is not None or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                say(f"{who} keeps no accounts")
+                return None
+
+        found = await admin.servers.all(addresses, told)
         return [
-            (places[who], each.plain_access_configs, each.global_white_addrs) for who, each in told.items()
+            (places[who], each.plain_access_configs, each.global_white_addrs)
+            for who, each in found.items()
+            if each is not None
         ]
 
     found = look(run)

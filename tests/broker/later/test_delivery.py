@@ -88,7 +88,7 @@ async def test_messages_that_are_due_for_long_are_late_until_they_are_delivered(
     await clock.advance(9)
     assert delivery.late() == ""
     await clock.advance(3)
-    assert delivery.late().startswith("messages wait since 12 s: ") and "/store" in delivery.late()
+    assert delivery.late().startswith("messages have waited for 12 s: ") and "/store" in delivery.late()
     await clock.advance(5)
     assert delivery.late() == ""
     delivery.close()

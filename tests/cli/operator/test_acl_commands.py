@@ -111,6 +111,18 @@ def test_who_is_no_admin_is_refused_with_the_brokers_words(run):
     assert refused.exit_code == 1 and "Check signature failed for accessKey=administrator" in refused.stderr
 
 
+def test_a_broker_without_accounts_is_named_and_the_others_are_listed(
+    run, start, broker_args, namesrv, tmp_path
+):
+    own = ("--set", f"storePathRootDir={tmp_path}/plain", "--set", "brokerName=plain")
+    start(*broker_args, "-n", namesrv.address, *own).ready()
+    found = run("list")
+    assert found.exit_code == 0 and "administrator" in found.stdout, found.output
+    assert "plain at 127.0.0.1" in found.output and "keeps no accounts" in found.output
+    alone = run("list", "--broker", "plain")
+    assert alone.exit_code == 1 and "this broker keeps no accounts" in alone.stderr
+
+
 def test_a_wrong_command_line_is_told(run):
     for words, problem in (
         (("set", "newcomer"), "nothing is to be changed"),
