@@ -34,7 +34,7 @@ STORE_FAILED: Final = Kind(
     Severity.CRITICAL,
     "look for errors of the disk in the system's log (dmesg); then restart the broker, which checks its log first; "
     "replace the disk if it fails again. After `No space left on device`, first give the volume or the file below the"
-    " disk more room, and wait some seconds until it has that: `findmnt -T` of the folder in the text shows the disk, "
+    " disk more room, and wait some seconds until it has that. `findmnt -T` of the folder in the text shows the disk, "
     "and `losetup -l` the file below a loop device",
     is_unready=True,
 )
