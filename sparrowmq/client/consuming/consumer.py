@@ -348,7 +348,7 @@ class Consumer:
         self._was_entered = True
         self._delivery.open()
         spawn = self._background.spawn
-        self._network.routes.watch(self._rebalancer.soon)
+        self._network.routes.watch(self._route_changed)
         self._tasks.append(spawn(self._rebalance(), f"rebalance {self.full_group}"))
         self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.full_group}"))
         if self._assignment.locks is not None:
@@ -370,7 +370,7 @@ class Consumer:
 
     async def _leave(self, grace_s: float) -> None:
         """Finish, commit, free the locks, unregister: in this order, so that no member takes over too early."""
-        self._network.routes.unwatch(self._rebalancer.soon)
+        self._network.routes.unwatch(self._route_changed)
         for task in self._tasks:
             task.cancel()
         try:
@@ -417,6 +417,10 @@ class Consumer:
     async def _subscriptions_changed(self) -> None:
         await self._network.brokers.announce()
         self._rebalancer.soon()
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            self._rebalancer.soon()
 
     # What brokers ask -----------------------------------------------------------------------------------------------
 

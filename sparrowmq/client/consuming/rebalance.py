@@ -88,7 +88,7 @@ class Rebalancer:
         self._missing: set[str] = set()
         self.first_round = asyncio.Event()
 
-    def soon(self, _topic: str = "") -> None:
+    def soon(self) -> None:
         """Do not wait for the next regular round."""
         self._wanted.set()
 

@@ -521,3 +521,14 @@ async def test_the_number_of_handlers_is_changed_while_they_run(mq):
     consumer.concurrency = 2
     with pytest.raises(ConfigError, match="no handler"):
         mq.subscribe("t", group="g").concurrency = 2
+
+
+@pytest.mark.guards("Consumer._route_changed: topic in self._subscriptions -> True")
+async def test_a_changed_route_shares_out_only_the_groups_of_its_topic(mq):
+    async with mq.subscribe("t", group="g") as consumer:
+        asked = consumer._rebalancer._wanted
+        asked.clear()
+        consumer._route_changed("other")
+        assert not asked.is_set()
+        consumer._route_changed("t")
+        assert asked.is_set()
