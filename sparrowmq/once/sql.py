@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
+from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer import Producer
@@ -27,7 +28,7 @@ try:
     from sqlalchemy.dialects import postgresql, sqlite
     from sqlalchemy.exc import IntegrityError, SQLAlchemyError
     from sqlalchemy.ext.asyncio import AsyncEngine
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 except ImportError as error:
     needed = "the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
     raise ConfigError(f"{__name__} needs {needed}") from error
@@ -54,6 +55,8 @@ ROWS: Final = sa.Table(
 )
 _INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _LOCKING: Final = {"mysql", "mariadb", "postgresql"}
+
+Transaction: TypeAlias = "sa.Connection | Session | scoped_session[Any]"
 
 
 class SqlStore:
@@ -85,20 +88,34 @@ class SqlStore:
             yield Attempt(await connection.run_sync(_mark_all, marks), connection)
 
 
-def is_new(
-    connection: sa.Connection | Session, message: ReceivedMessage, *, name: str, key: Key = identity
-) -> bool:
+def is_new(connection: Transaction, message: ReceivedMessage, *, name: str, key: Key = identity) -> bool:
     """Mark a message in a transaction of your own, and return whether it had no mark: an inbox in one call.
 
     Asynchronous connections and sessions have `await connection.run_sync(is_new, message, name="billing")`.
+
+    Raises: ConfigError, the connection is asynchronous, or no connection.
     """
-    bound = connection.connection() if isinstance(connection, Session) else connection
+    _check_blocking(connection, "is_new")
+    bound = connection if isinstance(connection, sa.Connection) else connection.connection()
     return _mark(bound, mark_of(message, name, key))
 
 
-def forget(connection: sa.Connection | Session, older_than_s: float) -> None:
-    """Delete marks that are older, which must be longer than any duplicate may take to come."""
+def forget(connection: Transaction, older_than_s: float) -> None:
+    """Delete marks that are older, which must be longer than any duplicate may take to come.
+
+    Raises: ConfigError, the connection is asynchronous, or no connection.
+    """
+    _check_blocking(connection, "forget")
     connection.execute(sa.delete(MARKS).where(MARKS.c.marked_at < time.time() - older_than_s))
+
+
+def _check_blocking(connection: object, call: str) -> None:
+    """Check a connection. One of `async` would return a coroutine that nothing awaits, and write nothing."""
+    if not isinstance(connection, sa.Connection | Session | scoped_session):
+        raise ConfigError(
+            f"{connection!r} is no blocking connection or session; "
+            f"an asynchronous one has `await connection.run_sync({call}, ...)`"
+        )
 
 
 def _mark_all(connection: sa.Connection, marks: Sequence[str]) -> list[bool]:
@@ -120,7 +137,7 @@ def _mark(connection: sa.Connection, mark: str) -> bool:
 
 
 def add(
-    connection: sa.Connection | Session,
+    connection: Transaction,
     topic: str | Message,
     body: Body | None = None,
     **arguments: Unpack[OnewayArguments],
@@ -131,7 +148,9 @@ def add(
 
     Raises:
         InvalidMessage, InvalidName: the message could never be sent.
+        ConfigError: the connection is asynchronous, or no connection.
     """
+    _check_blocking(connection, "add")
     connection.execute(sa.insert(ROWS), {"due": time.time(), **columns_of(topic, body, **arguments)})
 
 
@@ -164,6 +183,9 @@ class SqlOutbox(BlockingOutbox):
     _failures = SQLAlchemyError
 
     def __init__(self, engine: sa.Engine) -> None:
+        check_kind(
+            "engine", engine, sa.Engine, "one of create_engine; AsyncSqlOutbox takes an asynchronous one"
+        )
         self._engine = _committed(engine)
 
     @contextmanager
@@ -176,6 +198,9 @@ class AsyncSqlOutbox:
     """Relays the table `once_outbox` in programs with `async`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
+        check_kind(
+            "engine", engine, AsyncEngine, "one of create_async_engine; SqlOutbox takes a blocking one"
+        )
         self._engine = _committed(engine)
 
     async def relay_batch(self, mq: Client | Producer) -> int:

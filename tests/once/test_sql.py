@@ -10,10 +10,10 @@ import time
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sparrowmq import ReceivedMessage, sync
+from sparrowmq import ConfigError, ReceivedMessage, sync
 from sparrowmq.once import ONCE_ID, idempotent
 from sparrowmq.once.sql import MARKS, ROWS, AsyncSqlOutbox, SqlOutbox, SqlStore, add, forget, is_new, metadata
 from tests.client.conftest import until
@@ -54,6 +54,40 @@ def test_an_inbox_in_a_transaction_of_your_own(engine):
     with engine.begin() as connection:
         assert is_new(connection, received("U-2"), name="billing")
     assert rows_of(engine, BILLS) == 1 and rows_of(engine, MARKS) == 2
+
+
+def test_a_session_of_flask_is_a_transaction(engine):
+    session = scoped_session(sessionmaker(engine))
+    with session.begin():
+        assert is_new(session, received("U-1"), name="billing")
+        add(session, "t", b"x")
+    session.remove()
+    assert rows_of(engine, MARKS) == rows_of(engine, ROWS) == 1
+
+
+@pytest.mark.guards(
+    "once.sql.add: drop _check_blocking",
+    "once.sql.is_new: drop _check_blocking",
+    "once.sql.forget: drop _check_blocking",
+)
+async def test_a_call_that_would_write_nothing_is_refused(tmp_path):
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
+    for connection in (engine.connect(), AsyncSession(engine), engine, None):
+        for call in (
+            lambda wrong: add(wrong, "t", b"x"),
+            lambda wrong: is_new(wrong, received("U-1"), name="billing"),
+            lambda wrong: forget(wrong, 60.0),
+        ):
+            with pytest.raises(ConfigError, match="no blocking connection.*run_sync"):
+                call(connection)
+
+
+@pytest.mark.guards("SqlOutbox.__init__: drop check_kind", "AsyncSqlOutbox.__init__: drop check_kind")
+def test_a_relay_refuses_an_engine_of_the_other_kind():
+    with pytest.raises(ConfigError, match="AsyncSqlOutbox takes an asynchronous one"):
+        SqlOutbox(create_async_engine("sqlite+aiosqlite://"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="SqlOutbox takes a blocking one"):
+        AsyncSqlOutbox(sa.create_engine("sqlite://"))  # type: ignore[arg-type]
 
 
 @pytest.mark.guards("once.sql.forget: time.time() - older_than_s -> time.time()")
