@@ -20,7 +20,7 @@ from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.client.admin.topic_reading import FOR_EVER_MS, age, read_span
 from sparrowmq.client.arguments import check_text, check_time
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import ConfigError, NoMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import ConfigError, InvalidMessage, NoMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import trace
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -56,7 +56,7 @@ async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
     for message in await by_key(servers, topic, msg_id, None, None, MOST_TRACES):
         try:
             found += trace.decode(message.text())
-        except (RemoteProtocolError, UnicodeDecodeError) as error:
+        except (RemoteProtocolError, InvalidMessage) as error:
             log.warning("%r is no trace: %s", message, error)
     return sorted((each for each in found if each.msg_id == msg_id), key=lambda each: each.time_ms or 0)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import in_thread
 from sparrowmq.client.consuming.received import ConsumeHooks, Handling, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.consuming.workers import finished
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome
@@ -48,7 +49,7 @@ async def handle_directly(
             thread.end()
     result, remark = SUCCESS, None
     if failure.error is not None:
-        result, remark = RAISED, f"{type(failure.error).__name__}, {failure.error}"
+        result, remark = RAISED, f"{type(failure.error).__name__}, {text_of(failure.error)}"
     elif Outcome.RETRY in outcomes or Outcome.REJECTED in outcomes:
         result, remark = LATER, message._wish.reason or None
     spent_ms = round((clock.monotonic() - started) * 1000)

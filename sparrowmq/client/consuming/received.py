@@ -29,7 +29,7 @@ import msgspec
 from sparrowmq.client.arguments import check_seconds, check_text
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.namespace import plain_queue
-from sparrowmq.client.consuming.retry import Retry, is_reject, refusal
+from sparrowmq.client.consuming.retry import Retry, is_reject, refusal, text_of
 from sparrowmq.client.home import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
@@ -238,8 +238,11 @@ class ReceivedMessage:
         return self.stored.store_timestamp_ms
 
     def text(self) -> str:
-        """The body as UTF-8 text."""
-        return self.body.decode()
+        """The body as UTF-8 text. Raises: InvalidMessage, it is not UTF-8."""
+        try:
+            return self.body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidMessage(f"the body of message {self.msg_id} is not UTF-8: {error}") from error
 
     def json(self) -> Any:
         """The body as JSON. Raises: InvalidMessage, it is not JSON."""
@@ -493,7 +496,7 @@ class Handling:
         unsettled = [message for message in self._messages if message.is_unsettled]
         again = [fail(message, error, self._retry) for message in unsettled]
         if is_reject(error) and unsettled:
-            log.warning("rejecting %s: %s", unsettled, alone(error))
+            log.warning("rejecting %s: %s", unsettled, text_of(alone(error)))
         elif self._swallow or not all(again):
             fate = "it is delivered again" if all(again) else "it goes to the dead-letter queue"
             if not unsettled:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from traceback import TracebackException
 from typing import Final
 
 from sparrowmq.client.arguments import check_count
@@ -79,15 +80,21 @@ def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | N
     """
     error = alone(error)
     if isinstance(error, Reject):
-        return str(error) or "rejected"
+        return text_of(error) or "rejected"
     if retry is None:
         return None
-    said = f"{type(error).__name__}: {error}"
+    said = f"{type(error).__name__}: {text_of(error)}"
     # A body that does not fit its handler's annotation is an InvalidMessage, caused by the error of the decoder.
     cause = error.__cause__ if isinstance(error, InvalidMessage) else None
     if isinstance(error, retry.never) or isinstance(cause, retry.never):
         return said
     return f"failed {failures + 1} times: {said}" if failures >= retry.times else None
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error as a traceback has it, also if its `__str__` fails; without halves of surrogate pairs."""
+    said = str(TracebackException(type(error), error, None))
+    return said.encode(errors="backslashreplace").decode()
 
 
 def is_reject(error: BaseException | None) -> bool:

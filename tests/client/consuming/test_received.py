@@ -64,6 +64,11 @@ def test_a_compressed_body_is_inflated_when_it_is_looked_at():
         _ = broken.body
 
 
+def test_a_body_that_is_no_text_says_so():
+    with pytest.raises(InvalidMessage, match=r"body of message \w+ is not UTF-8: .*invalid start byte"):
+        ReceivedMessage(stored(b"\xff"), QUEUE).text()
+
+
 def test_a_body_that_is_no_json_says_so():
     with pytest.raises(InvalidMessage, match="not JSON"):
         ReceivedMessage(stored(b"{"), QUEUE).json()

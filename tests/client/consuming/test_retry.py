@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.client.consuming.retry import Reject, Retry, refusal
 from sparrowmq.errors import ConfigError
 
 
@@ -37,3 +37,20 @@ def test_without_delays_the_broker_chooses():
 def test_wrong_rules_are_refused(delays, named, words):
     with pytest.raises(ConfigError, match=words):
         Retry(*delays, **named)
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+@pytest.mark.guards(
+    "consuming.retry.refusal: text_of(error) or 'rejected' -> str(error) or 'rejected'",
+    "consuming.retry.text_of: str(TracebackException(type(error), error, None)) -> str(error)",
+    "consuming.retry.text_of: said.encode(errors='backslashreplace').decode() -> said",
+)
+def test_a_reason_is_text_whatever_the_error_holds():
+    rules = Retry("1s", never=Exception)
+    assert refusal(Reject("\udcff"), 0, None) == "\\udcff"
+    assert refusal(ValueError("\udcff"), 0, rules) == "ValueError: \\udcff"
+    assert refusal(Wordless(), 0, rules) == "Wordless: <exception str() failed>"
