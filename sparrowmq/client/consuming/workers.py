@@ -34,7 +34,7 @@ from sparrowmq.client.consuming.received import (
 )
 from sparrowmq.client.functions import is_generator
 from sparrowmq.client.tracebacks import stack_of
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -136,6 +136,7 @@ class Workers:
         if grace_s > 0:
             pending = await self._wait(tasks, grace_s)
         running = [worker for worker in self._workers if worker.portion is not None]
+        self._workers = []  # None that is cancelled has a successor.
         for task in tasks:
             task.cancel()
         if running:
@@ -162,8 +163,24 @@ class Workers:
     def _ended(self, worker: _Worker) -> None:
         if worker.thread is not None:
             worker.thread.end()
-        if worker.is_expired and worker in self._workers:
+        if worker not in self._workers or worker.task is None:
+            return
+        if worker.is_expired:
             self._workers.remove(worker)
+        elif worker.task.cancelled():
+            self._replace(worker)
+
+    def _replace(self, worker: _Worker) -> None:
+        """Start another worker: a handler has cancelled its own task, or the program cancels all tasks."""
+        self._workers.remove(worker)
+        with suppress(ClientClosed):  # The consumer is ending.
+            self._add()
+            if worker.portion is not None:
+                log.warning(
+                    "a handler of group %s was cancelled, not by the consumer; these come again: %s",
+                    self._settings.group,
+                    worker.portion,
+                )
 
     async def _work(self, worker: _Worker) -> None:
         """Handle messages until there are no more. A handler that does not wait costs no turn of the loop."""

@@ -110,6 +110,25 @@ async def test_a_handler_that_never_waits_leaves_time_to_others(background):
     assert handled == list(range(1000))
 
 
+@pytest.mark.guards("Workers._ended: drop _replace", "Workers.finish: self._workers = [] -> None")
+async def test_a_handler_that_cancels_its_own_task_costs_no_worker(background, caplog):
+    async def handle(message) -> None:
+        if message.offset < 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await asyncio.sleep(0 if message.offset < 3 else 60)
+
+    shop = Shop(4)
+    workers = shop.workers(handle, background, concurrency=1)
+    await until(lambda: not shop.waiting)
+    assert shop.told == [(0, Outcome.CANCELLED), (1, Outcome.CANCELLED), (2, Outcome.DONE)]
+    assert caplog.text.count("was cancelled, not by the consumer; these come again: [<message") == 2
+    caplog.clear()
+    await workers.finish(0.0)
+    assert shop.told[3:] == [(3, Outcome.CANCELLED)] and "not by the consumer" not in caplog.text
+
+
 async def test_a_batch_is_handled_as_a_list(background):
     sizes: list[int] = []
     shop = Shop(5)
