@@ -5,7 +5,8 @@ Each function raises ConfigError for what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import inspect
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from math import inf
 from types import UnionType
@@ -20,15 +21,34 @@ T = TypeVar("T")
 INT32: Final = (1 << 31) - 1
 
 
-def check_callable(name: str, function: T, instead: str) -> T:
-    """Return the function, which is no generator. `instead` describes the function that is wanted."""
+def check_callable(name: str, function: T, instead: str, *, takes: int | None = None) -> T:
+    """Return the function, which is no generator. `instead` describes the function that is wanted.
+
+    Args:
+        takes: the number of arguments that a call gives it; None does not look at them.
+    """
     if not callable(function):
         raise ConfigError(f"{name}={function!r} cannot be called; give {instead}")
     if is_generator_function(function):
         raise ConfigError(
             f"{name}={function!r} is a generator: a call of it would run nothing; write it without `yield`"
         )
+    if takes is not None and not _can_take(function, takes):
+        raise ConfigError(f"{name}={function!r} takes other arguments; give {instead}")
     return function
+
+
+def _can_take(function: Callable[..., object], count: int) -> bool:
+    """Return whether a call with so many arguments reaches the function, as far as its own parameters say."""
+    if hasattr(function, "__signature__"):  # It shows other parameters than it has, as @idempotent does.
+        return True
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*range(count))
+    except ValueError:  # Some functions of C have no signature.
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def check_count(name: str, count: object, *, at_least: int = 1, at_most: float = inf) -> int:

@@ -347,7 +347,9 @@ class Client:
             ConfigError, InvalidName: an argument is wrong.
         """
         if handler is not None:
-            check_callable("handler", handler, "a function of one message, and a tag by its name: tag=")
+            check_callable(
+                "handler", handler, "a function of one message, and a tag by its name: tag=", takes=1
+            )
         settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
         hooks, network = self._consume_hooks(group), self._network
         pop = PopParts(settings, network, self._inner_outbox) if settings.mode == "pop" else None

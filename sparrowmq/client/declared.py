@@ -88,7 +88,7 @@ class Declared(Generic[C]):
 
         Raises: ConfigError, it cannot be called.
         """
-        check_callable("middleware", middleware, "a function of a message and `call_next`")
+        check_callable("middleware", middleware, "a function of a message and `call_next`", takes=2)
         self._middleware.append(middleware)
 
     def consumers(self) -> list[C]:
@@ -168,7 +168,8 @@ async def first(*waiting: Coroutine[Any, Any, object]) -> None:
 
 
 def _arguments(handler: Callable[..., object]) -> list[str]:
-    given = [each for each in inspect.signature(handler).parameters.values() if each.default is each.empty]
+    parameters = inspect.signature(handler).parameters.values()
+    given = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
     if not 1 <= len(given) <= _MOST_ARGUMENTS or any(each.kind is each.KEYWORD_ONLY for each in given):
         raise ConfigError(
             f"{handler} must take the body, or the body and the message, not {len(given)} arguments"

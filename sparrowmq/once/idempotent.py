@@ -62,7 +62,9 @@ def idempotent(
         raise ConfigError(
             f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore"
         )
-    check_callable("key", key, "a function that returns the text by which a message is recognised")
+    check_callable(
+        "key", key, "a function of a message that returns the text by which it is recognised", takes=1
+    )
     check_text("name", name, or_none=True)
 
     def decorate(handler: Function) -> Function:

@@ -13,6 +13,7 @@ import pytest
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.declared import adapted
 from sparrowmq.errors import ConfigError
 
 
@@ -155,6 +156,11 @@ async def test_middleware_is_around_every_handler_the_first_outermost(mq):
 
 
 def no_argument() -> None: ...
+
+
+@pytest.mark.guards("declared._arguments: true each.kind is not each.VAR_KEYWORD")
+def test_the_keywords_of_a_decorator_are_no_second_argument():
+    assert adapted(lambda *given, **named: (given, named), is_batch=False)("message") == (("message",), {})
 
 
 def three(one: str, two: str, three: str) -> None: ...

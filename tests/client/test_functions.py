@@ -98,6 +98,26 @@ def test_without_async_too(declare):
         declare(mq, generate)
 
 
+@pytest.mark.guards(
+    "check_callable: false _can_take",
+    "Client.subscribe: drop check_callable",
+    "check_changed: drop check_callable",
+    "Declared.wrap: drop check_callable",
+)
+@pytest.mark.parametrize("declare", DECLARED)
+@pytest.mark.parametrize("function", [lambda: None, lambda *, message: None, lambda one, two, three: None])
+def test_a_function_of_other_arguments_is_refused_when_it_is_declared(declare, function):
+    with pytest.raises(ConfigError, match=r"takes other arguments|must take the body"):
+        declare(connect("127.0.0.1:1"), function)
+
+
+@pytest.mark.parametrize(
+    "function", [print, [].append, str, functools.partial(int, base=2), lambda *all_of_them: 1]
+)
+def test_functions_of_other_kinds_take_a_message(function):
+    connect("127.0.0.1:1").subscribe("t", function, group="g")
+
+
 @pytest.mark.parametrize("function", [work, generate, generate_later])
 @pytest.mark.parametrize("name", ["before_send", "after_consume", "connected"])
 def test_a_hook_is_a_plain_function(name, function):

@@ -84,7 +84,7 @@ class Checks:
 
         Raises: ConfigError, the check cannot be called, or the group has one.
         """
-        check_callable("check", check, "a function of one message")
+        check_callable("check", check, "a function of one message", takes=1)
         if group in self._by_group:
             raise ConfigError(f"producer group {group} has a check already")
         self._by_group[group] = _Checker(self, group, check, settings)

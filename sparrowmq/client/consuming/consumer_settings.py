@@ -276,7 +276,7 @@ def consume_from_where(start: Start) -> str:
 def check_changed(name: str, changed: QueuesChanged | None) -> None:
     """Raises: ConfigError, the listener cannot be called."""
     if changed is not None:
-        check_callable(name, changed, "a function of a list of queues")
+        check_callable(name, changed, "a function of a list of queues", takes=1)
 
 
 def check_start(start: object) -> None:
