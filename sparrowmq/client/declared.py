@@ -9,10 +9,11 @@
     mq.run()                          # until Ctrl-C or SIGTERM; or `await mq.serve()` inside a program of your own
 
 The annotation of a handler's first argument chooses its value: the `ReceivedMessage` itself (also without annotation),
-`bytes`, `str`, a model of pydantic, or a type that msgspec makes from JSON. Those are dataclasses, TypedDicts, Structs,
-dict, list[int], and so on. With `batch=` it is a list of these. A second argument gets the message, or the list of
-messages. A body that does not fit fails like a handler that raises: it is logged, tried again, and ends in the
-dead-letter queue; at once with `retry=Retry(..., never=InvalidMessage)`. A plain function runs in threads.
+`bytes`, `str`, a type with a model of pydantic in it, or a type that msgspec makes from JSON. Those are dataclasses,
+TypedDicts, Structs, dict, list[int], and so on. With `batch=` it is a list of these. A second argument gets the
+message, or the list of messages. A body that does not fit fails like a handler that raises: it is logged, tried again,
+and ends in the dead-letter queue; at once with `retry=Retry(..., never=InvalidMessage)`. A plain function runs in
+threads.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.inspect import CustomType, type_info
 
 from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
@@ -33,6 +36,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.workers import finished
 from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function
 from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.protocol.messages.message import Message
 
 F = TypeVar("F", bound=Callable[..., object])
 C = TypeVar("C")
@@ -46,6 +50,7 @@ Take: TypeAlias = Callable[[ReceivedMessage], object]
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _MOST_ARGUMENTS: Final = 2
+_MADE_OF_JSON: Final = (dict, list, str, int, float, bool, type(None))
 
 
 class Options(Tuning, total=False):
@@ -120,7 +125,8 @@ async def _awaited(call: Call, delivered: Delivered) -> None:
 def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     """A function that calls `handler` for a delivered message or batch, and returns its result.
 
-    Raises: ConfigError, the handler takes no argument, more than two, or a batch that is not annotated as a list.
+    Raises: ConfigError, the handler takes no argument, more than two, a type that cannot be made from JSON, or a batch
+        that is not annotated as a list.
     """
     names = _arguments(handler)
     take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
@@ -190,15 +196,50 @@ def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
 
 
 def _taking(wanted: Any) -> Take:
-    """A function that makes a value of the wanted type from a message."""
+    """A function that makes a value of the wanted type from a message. Raises: ConfigError, none can be made."""
     if wanted in (ReceivedMessage, Any):
         return lambda message: message
-    if wanted is bytes:
-        return lambda message: message.body
+    if wanted in (bytes, bytearray, memoryview):
+        return lambda message: wanted(message.body)
     if wanted is str:
         return ReceivedMessage.text
-    from_json = getattr(wanted, "model_validate_json", None) or msgspec.json.Decoder(wanted).decode
-    return partial(_decoded, from_json)
+    if wanted is Message:
+        raise ConfigError("a handler gets a ReceivedMessage: annotate that; a Message is one to send")
+    return partial(_decoded, getattr(wanted, "model_validate_json", None) or _decoder(wanted))
+
+
+def _decoder(wanted: Any) -> Callable[[bytes], object]:
+    """A function that makes a value of a type from JSON: pydantic's, if a part of the type is a model of pydantic."""
+    try:
+        foreign = list(_foreign(type_info(wanted), set()))
+        if any(hasattr(each, "__pydantic_validator__") for each in foreign):
+            by_pydantic: Callable[[bytes], object] = (
+                import_module("pydantic").TypeAdapter(wanted).validate_json
+            )
+            return by_pydantic
+        decoder = msgspec.json.Decoder(wanted)
+    except (TypeError, RuntimeError) as error:  # Those of msgspec, and of pydantic.
+        raise ConfigError(f"no handler can take {wanted}: {error}") from error
+    if foreign:
+        raise ConfigError(
+            f"no handler can take {wanted}: nothing makes a {foreign[0].__name__} from JSON; "
+            "annotate a dataclass, a TypedDict, a Struct or a model of pydantic"
+        )
+    return decoder.decode
+
+
+def _foreign(info: object, seen: set[int]) -> Iterator[type]:
+    """The classes in a type that msgspec cannot make from JSON, and those that pydantic must check."""
+    if id(info) in seen or not isinstance(info, msgspec.Struct | tuple):
+        return
+    seen.add(id(info))  # Types may contain themselves.
+    kind: Any = getattr(info, "cls", None)
+    if isinstance(info, CustomType) and not any(issubclass(each, info.cls) for each in _MADE_OF_JSON):
+        yield info.cls
+    elif hasattr(kind, "__pydantic_validator__"):
+        yield kind
+    for part in info if isinstance(info, tuple) else msgspec.structs.astuple(info):
+        yield from _foreign(part, seen)
 
 
 def _decoded(from_json: Callable[[bytes], object], message: ReceivedMessage) -> object:

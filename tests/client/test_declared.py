@@ -6,15 +6,18 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+import pydantic
 import pytest
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.declared import adapted
+from sparrowmq.client.declared import _decoder, adapted
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import Message
 
 
 @dataclass
@@ -56,6 +59,7 @@ async def served(mq, count, got):
         (list[int], b"[1, 2]", [1, 2]),
         (dict, b'{"a": 1}', {"a": 1}),
         (bytes, b"raw", b"raw"),
+        (bytearray, b"raw", bytearray(b"raw")),
         (str, "gr\u00fcn".encode(), "gr\u00fcn"),
     ],
 )
@@ -156,6 +160,68 @@ async def test_middleware_is_around_every_handler_the_first_outermost(mq):
 
 
 def no_argument() -> None: ...
+
+
+class Line(pydantic.BaseModel):
+    count: int
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    count: Annotated[int, pydantic.Field(gt=0)]
+
+
+@dataclass
+class Basket:
+    lines: list[Line]
+    inside: "Basket | None" = None
+
+
+class Packet(msgspec.Struct):
+    line: Line
+
+
+@pytest.mark.guards(
+    "declared._decoder: false hasattr",
+    "declared._foreign: drop seen.add(id(info))",
+)
+@pytest.mark.parametrize(
+    ("wanted", "body", "value"),
+    [
+        (list[Line], b'[{"count": 5}]', [Line(count=5)]),
+        (Line | None, b"null", None),
+        (Basket, b'{"lines": [{"count": 5}], "inside": null}', Basket([Line(count=5)])),
+        (Checked, b'{"count": 5}', Checked(count=5)),
+        (object, b"5", 5),
+    ],
+)
+def test_pydantic_makes_types_with_its_models_in_them(wanted, body, value):
+    assert _decoder(wanted)(body) == value
+
+
+@pytest.mark.guards("declared._foreign: false hasattr")
+def test_pydantic_checks_its_dataclasses():
+    with pytest.raises(ValueError, match="greater than 0"):
+        _decoder(Checked)(b'{"count": -1}')
+
+
+@pytest.mark.guards("declared._decoder: false foreign #2", "declared._taking: false wanted is Message")
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (asyncio.Event, "nothing makes a Event from JSON"),
+        (list[asyncio.Event], "nothing makes a Event from JSON"),
+        (Order | Refund, "unions may not contain more than one dict-like type"),
+        (Packet, "pydantic-core schema"),
+        (Message, "gets a ReceivedMessage"),
+    ],
+)
+def test_a_type_that_no_body_becomes_is_refused_when_it_is_declared(wanted, says):
+    def take(each) -> None: ...
+
+    take.__annotations__["each"] = wanted
+    with pytest.raises(ConfigError, match=says):
+        connect("127.0.0.1:9876").handler("orders", group="billing")(take)
 
 
 @pytest.mark.guards("declared._arguments: true each.kind is not each.VAR_KEYWORD")

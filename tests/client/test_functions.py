@@ -99,7 +99,7 @@ def test_without_async_too(declare):
 
 
 @pytest.mark.guards(
-    "check_callable: false _can_take",
+    "check_callable: true _can_take",
     "Client.subscribe: drop check_callable",
     "check_changed: drop check_callable",
     "Declared.wrap: drop check_callable",
