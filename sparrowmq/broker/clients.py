@@ -24,6 +24,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.ownership import owner_of
@@ -45,6 +46,7 @@ class Member:
 
     Attributes:
         owner: the account that announced it (remoting/ownership.py).
+        wanted: the filter of each topic in its last heartbeat.
     """
 
     client_id: str
@@ -55,6 +57,8 @@ class Member:
     last_seen: float
     owner: str | None
     clash_told: bool = False
+    wanted: dict[str, object] = field(default_factory=dict)
+    difference_told: bool = False
 
 
 @dataclass(slots=True)
@@ -226,6 +230,7 @@ class Clients:
         changed = self._join(group, peer, client_id, language, version)
         self._tell_of_clash(group, group.members[peer])
         if not keep_subscriptions:
+            self._tell_of_difference(group, group.members[peer], beat)
             changed |= group.subscribe(beat.subscription_data_set)
         if changed and notify:
             self.notices.changed(group)
@@ -399,6 +404,28 @@ class Clients:
             other.peer.address,
         )
 
+    def _tell_of_difference(self, group: ConsumerGroup, member: Member, beat: ConsumerBeat) -> None:
+        """Log that members of a group want other topics or filters, another reason for queues without a consumer.
+
+        Members of a running program change one after the other. So this logs only if a member repeats what it wanted,
+        after another member wanted something else. Members that pull may have different topics.
+        """
+        wanted, others = _wanted(beat.subscription_data_set), _wanted(group.subscriptions.values())
+        is_repeated, member.wanted = wanted == member.wanted, wanted
+        is_shared = group.consume_type == "CONSUME_PASSIVELY" and group.message_model == "CLUSTERING"
+        if wanted == others or not is_repeated or not is_shared or member.difference_told:
+            return
+        member.difference_told = True
+        log.warning(
+            "members of group %s differ: %s at %s wants %s, and others %s; queues are shared out as if all wanted the "
+            "same, so some messages reach no consumer: give each set of topics and filters a group of its own",
+            shown(group.name),
+            shown(member.client_id),
+            member.peer.address,
+            shown(str(wanted)),
+            shown(str(others)),
+        )
+
     def _ended(self, peer: Peer) -> None:
         known = self._present.pop(peer, None)
         if known is None:
@@ -433,6 +460,15 @@ class Clients:
             del self._consumers[name]
         elif notify:
             self.notices.changed(group)
+
+
+def _wanted(subscriptions: Collection[Subscription]) -> dict[str, object]:
+    """The filter of each topic, without the retry topic, which only some clients name."""
+    return {
+        each.topic: sorted(each.tags) or each.expression
+        for each in subscriptions
+        if not each.topic.startswith(RETRY)
+    }
 
 
 def _log_groups(kind: str, client_id: str, groups: Sequence[str], did: str) -> None:

@@ -237,6 +237,39 @@ async def test_a_client_that_reconnects_is_no_clash(clients, connect, clock, cap
     assert caplog.records == []
 
 
+@pytest.mark.guards(
+    "Clients._tell_of_difference: member.difference_told = False",
+    "Clients._tell_of_difference: true is_repeated",
+    "clients._wanted: true startswith",
+)
+async def test_members_that_want_other_topics_or_filters_are_named_in_the_log_once(clients, connect, caplog):
+    one, two = await connect(), await connect()
+    for _ in range(3):
+        beat(clients, one, "one", "Orders", "%RETRY%g")
+        beat(clients, two, "two", "Orders")
+    beat(clients, one, "one", "Orders", "Payments", version=2)
+    beat(clients, two, "two", "Orders", "Payments", version=2)
+    beat(clients, one, "one", "Orders", "Payments", version=2)
+    assert not caplog.messages, "the members changed one after the other"
+    for _ in range(3):
+        beat(clients, one, "one", "Orders", version=3)
+        beat(clients, two, "two", "Orders", "Payments", version=2)
+    told = [each for each in caplog.messages if "two at" in each]
+    assert len(caplog.messages) == 2 and len(told) == 1
+    assert "wants {'Orders': '*', 'Payments': '*'}, and others {'Orders': '*'}" in told[0]
+
+
+@pytest.mark.guards("Clients._tell_of_difference: true is_shared")
+async def test_members_that_pull_or_broadcast_may_want_other_topics(clients, connect, caplog):
+    one, two = await connect(), await connect()
+    for field, value in (("consume_type", "CONSUME_ACTIVELY"), ("message_model", "BROADCASTING")):
+        for peer, topic in ((one, "Orders"), (two, "Payments")) * 3:
+            what = ConsumerBeat("g", subscription_data_set=[Subscription.build(topic)])
+            setattr(what, field, value)
+            clients.consume(peer.far, topic, "PYTHON", 409, what)
+    assert not caplog.messages
+
+
 async def test_another_client_id_on_the_same_connection_replaces_the_first(clients, connect):
     peer = await connect()
     beat(clients, peer, "one", "Orders")
