@@ -94,6 +94,7 @@ class Turn:
         first = self._first(taken)
         self._behind = [row.id for row in taken if row.id not in first]
         self._failed: list[int] = []
+        self._reasons: dict[str, tuple[int, object]] = {}  # a row and its error, of each topic
         self._sent: list[int] = []
         self._chains: dict[object, list[Row]] = {}
         for row in taken:
@@ -122,19 +123,37 @@ class Turn:
             if isinstance(outcome, ClientClosed):
                 raise outcome
             if isinstance(outcome, BaseException):
-                log.warning("row %d of the outbox waits, for topic %s: %s", row.id, row.topic, outcome)
+                self._reasons.setdefault(row.topic, (row.id, outcome))
                 self._failed += [row.id, *(each.id for each in self._chains.pop(row.fifo or row.id))]
             else:
                 self._sent.append(row.id)
 
     def settle(self) -> int:
-        """Write the outcomes, and return the number of rows that were sent."""
+        """Write the outcomes, and return the number of rows that were sent. Log an error of each topic."""
+        for topic, (row, why) in self._reasons.items():
+            log.warning("row %d of the outbox waits, and perhaps others, for topic %s: %s", row, topic, why)
         if self._sent:
             self._rows.delete(self._sent)
         for ids, pause_s in ((self._failed, FAILED_S), (self._behind, BEHIND_S)):
             if ids:
                 self._rows.put_off(ids, time.time() + pause_s)
         return len(self._sent)
+
+
+class Trouble:
+    """Logs a failure of the database once, however long it lasts."""
+
+    _is_reported = False
+
+    def report(self) -> None:
+        """Log the exception that is being handled."""
+        log.log(logging.DEBUG if self._is_reported else logging.ERROR, FAILED, exc_info=True)
+        self._is_reported = True
+
+    def over(self) -> None:
+        if self._is_reported:
+            log.warning("the outbox can be read again")
+        self._is_reported = False
 
 
 class BlockingOutbox:
@@ -155,11 +174,13 @@ class BlockingOutbox:
 
     def relay(self, mq: SyncClient | SyncProducer, stop: Event) -> None:
         """Send rows until `stop` is set. A failure of the database is logged. Raises: ClientClosed."""
+        trouble = Trouble()
         while not stop.is_set():
             try:
                 is_idle = not self.relay_batch(mq)
+                trouble.over()
             except self._failures:
-                log.exception(FAILED)
+                trouble.report()
                 is_idle = True
             if is_idle:
                 stop.wait(IDLE_S)

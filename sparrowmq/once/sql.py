@@ -20,7 +20,7 @@ from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
-from sparrowmq.once.relay import BATCH, FAILED, IDLE_S, BlockingOutbox, Row, Turn, columns_of, log
+from sparrowmq.once.relay import BATCH, IDLE_S, BlockingOutbox, Row, Trouble, Turn, columns_of
 from sparrowmq.protocol.messages.message import Message
 
 try:
@@ -215,11 +215,13 @@ class AsyncSqlOutbox:
 
     async def relay(self, mq: Client | Producer) -> None:
         """Send rows until cancelled. A failure of the database is logged. Raises: ClientClosed."""
+        trouble = Trouble()
         while True:
             try:
                 is_idle = not await self.relay_batch(mq)
+                trouble.over()
             except SQLAlchemyError:
-                log.exception(FAILED)
+                trouble.report()
                 is_idle = True
             if is_idle:
                 await asyncio.sleep(IDLE_S)

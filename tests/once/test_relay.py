@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from sparrowmq import ClientClosed, InvalidMessage, InvalidName, Message, MessageQueue, SendFailed
 from sparrowmq.once import ONCE_ID
-from sparrowmq.once.relay import columns_of
+from sparrowmq.once.relay import Trouble, columns_of
 from sparrowmq.once.sql import ROWS, SqlOutbox, add
 from tests.once.postgres import needs_postgres
 
@@ -160,7 +161,7 @@ def test_a_closed_client_ends_the_relay(engine):
     assert left(engine) == [b"1"]
 
 
-@pytest.mark.guards("BlockingOutbox.relay: drop log.exception")
+@pytest.mark.guards("BlockingOutbox.relay: drop trouble.report", "BlockingOutbox.relay: drop trouble.over")
 def test_a_relay_outlives_a_failure_of_its_database(engine, caplog):
     metadata_is_missing = sa.text("ALTER TABLE once_outbox RENAME TO gone")
     with engine.begin() as connection:
@@ -178,6 +179,28 @@ def test_a_relay_outlives_a_failure_of_its_database(engine, caplog):
     stop.set()
     relay.join(10)
     assert not relay.is_alive() and left(engine) == []
+    assert "can be read again" in caplog.text
+
+
+@pytest.mark.guards("Trouble.report: self._is_reported = False", "Trouble.over: self._is_reported = True")
+def test_a_long_failure_of_a_database_is_logged_once(caplog):
+    caplog.set_level(logging.WARNING)
+    trouble = Trouble()
+    for _ in range(2):
+        trouble.over()
+        for _ in range(3):
+            trouble.report()
+    assert caplog.text.count("cannot be read or settled") == 2 and caplog.text.count("can be read again") == 1
+
+
+@pytest.mark.guards("Turn.note: drop setdefault")
+def test_rows_that_wait_are_one_line_of_the_log_for_each_topic(engine, caplog):
+    with engine.begin() as connection:
+        for topic in ("orders", "bills", "orders"):
+            add(connection, topic, b"1")
+    SqlOutbox(engine).relay_batch(taking(b"1"))
+    assert len(caplog.messages) == 2
+    assert "the outbox waits, and perhaps others, for topic orders: the broker is away" in caplog.messages[0]
 
 
 def test_a_row_has_all_of_its_message():

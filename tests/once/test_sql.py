@@ -78,7 +78,7 @@ async def test_a_call_that_would_write_nothing_is_refused(tmp_path):
             lambda wrong: is_new(wrong, received("U-1"), name="billing"),
             lambda wrong: forget(wrong, 60.0),
         ):
-            with pytest.raises(ConfigError, match="no blocking connection.*run_sync"):
+            with pytest.raises(ConfigError, match=r"no blocking connection.*run_sync"):
                 call(connection)
 
 
