@@ -5,6 +5,7 @@ asyncio hides them: `[Errno 111] Connect call failed ('127.0.0.1', 9)` is "Conne
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import Final
@@ -19,5 +20,10 @@ def why_unconnected(error: BaseException) -> str:
     """
     number = getattr(error, "errno", None)
     numbers = [number] if number else map(int, _NUMBER.findall(str(error)))
-    reasons = dict.fromkeys(os.strerror(each) for each in numbers if each > 0)
+    reasons = dict.fromkeys(_said(each) for each in numbers if each > 0)
     return ", ".join(reasons) or str(getattr(error, "strerror", None) or error)
+
+
+def _said(number: int) -> str:
+    said = os.strerror(number)
+    return f"{said} in this process: raise `ulimit -n`" if number == errno.EMFILE else said

@@ -1,5 +1,5 @@
 import socket
-from errno import ECONNREFUSED, EHOSTUNREACH
+from errno import ECONNREFUSED, EHOSTUNREACH, EMFILE
 
 import pytest
 
@@ -8,6 +8,7 @@ from sparrowmq.remoting.connect_errors import why_unconnected
 REFUSED = f"[Errno {ECONNREFUSED}] Connect call failed"
 
 
+@pytest.mark.guards("connect_errors._said: number == errno.EMFILE -> False")
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -23,6 +24,7 @@ REFUSED = f"[Errno {ECONNREFUSED}] Connect call failed"
             "Connection refused, No route to host",
         ),
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (OSError(EMFILE, "socket"), "Too many open files in this process: raise `ulimit -n`"),
         (UnicodeError("label too long"), "label too long"),
         (TimeoutError(), ""),
     ],
