@@ -16,7 +16,8 @@ from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.packed import Packed
 from sparrowmq.client.sending.queue_choice import by_key
-from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, SendFailed, SparrowError
+from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, RemoteError, SendFailed, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.remoting.request_in_flight import Response
@@ -122,7 +123,7 @@ class Outgoing(Packed):
             return error
         to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
         return SendFailed(
-            f"the message{to} {self._fate()}: {error}. {self._advice()}", self.is_in_doubt, error
+            f"the message{to} {self._fate()}: {error}. {self._advice(error)}", self.is_in_doubt, error
         )
 
     def _fate(self) -> str:
@@ -131,15 +132,17 @@ class Outgoing(Packed):
         tries = f"after {self.attempts} attempts" if self.attempts > 1 else "at the first attempt"
         return f"was not acknowledged {tries}"
 
-    def _advice(self) -> str:
-        return f"{self._fixed_place()}{self._keeping()}"
+    def _advice(self, error: BaseException) -> str:
+        return f"{self._fixed_place()}{self._keeping(error)}"
 
     def _fixed_place(self) -> str:
         return "It waited for its queue, as the topic is ordered. " if self.stays else ""
 
-    def _keeping(self) -> str:
+    def _keeping(self, error: BaseException) -> str:
         if self.is_in_doubt:
             return "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
+        if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+            return "It is not stored, and would be refused again: change the message"
         return "It is not stored: keep it and send it again later"
 
 

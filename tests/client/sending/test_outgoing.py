@@ -5,7 +5,8 @@ import pytest
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
 from sparrowmq.client.sending.outgoing import Outgoing, no_queue
-from sparrowmq.errors import ClientClosed, NoRoute, RequestTimeout, SendFailed
+from sparrowmq.errors import ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 
 QUEUES = tuple(MessageQueue("t", "a", number) for number in range(4))
@@ -50,6 +51,14 @@ async def test_a_failure_says_where_how_often_and_what_to_do():
     with pytest.raises(SendFailed, match=r"to t@a\[0\].*after 3 attempts.*send it again later") as caught:
         await future
     assert caught.value.cause is cause
+
+
+@pytest.mark.guards("Outgoing._keeping: false ResponseCode.MESSAGE_ILLEGAL")
+async def test_a_message_that_is_refused_for_good_is_not_to_be_sent_again():
+    item, future = awaited(queue=QUEUES[0])
+    item.fail(RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the delivery is 3542400 s away"))
+    with pytest.raises(SendFailed, match=r"would be refused again: change the message$"):
+        await future
 
 
 @pytest.mark.parametrize("error", [no_queue("t"), ClientClosed("closed")])
