@@ -86,8 +86,8 @@ class Membership:
         """Add a consumer. Raises: ConfigError, this client has one of the group."""
         if member.full_group in self.consumers:
             raise ConfigError(
-                f"this client consumes in group {member.full_group} already; "
-                "subscribe that consumer to more topics, or connect a second client"
+                f"this client consumes in group {member.full_group} already; name all topics of the group in one "
+                "call, as all members want the same, or give this consumer a group of its own"
             )
         self.consumers[member.full_group] = member
 

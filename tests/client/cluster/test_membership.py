@@ -50,7 +50,7 @@ def test_a_group_has_one_producer_and_one_consumer_of_a_client():
     membership.add_consumer(Silent("g"))
     with pytest.raises(ConfigError, match="use that one"):
         membership.add_producer("g")
-    with pytest.raises(ConfigError, match="connect a second client"):
+    with pytest.raises(ConfigError, match="name all topics of the group in one call"):
         membership.add_consumer(Silent("g"))
 
 
