@@ -130,6 +130,8 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     """
     names = _arguments(handler)
     take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
+    if wants_message:
+        _check_second(handler, names[1])
 
     def call(delivered: Delivered) -> Any:
         values = [take(each) for each in delivered] if isinstance(delivered, list) else take(delivered)
@@ -181,6 +183,17 @@ def _arguments(handler: Callable[..., object]) -> list[str]:
             f"{handler} must take the body, or the body and the message, not {len(given)} arguments"
         )
     return [each.name for each in given]
+
+
+def _check_second(handler: Callable[..., object], name: str) -> None:
+    """Check the argument that gets the message. Raises: ConfigError, it is annotated as something else."""
+    wanted = get_type_hints(bare(handler)).get(name, ReceivedMessage)
+    fits = (Any, *ReceivedMessage.__mro__, *list.__mro__)
+    if isinstance(wanted, type) and wanted not in fits and not getattr(wanted, "_is_protocol", False):
+        raise ConfigError(
+            f"{handler}: its second argument gets the message, and {name} is a {wanted.__name__}; "
+            "if that comes from @idempotent, put @mq.handler above it"
+        )
 
 
 def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:

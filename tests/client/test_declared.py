@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import pydantic
@@ -17,7 +17,8 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import _decoder, adapted
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.messages.message import Message
+from sparrowmq.protocol.messages.message import Message, MessageQueue
+from tests.client.consuming.test_received import stored
 
 
 @dataclass
@@ -229,6 +230,24 @@ def test_the_keywords_of_a_decorator_are_no_second_argument():
     assert adapted(lambda *given, **named: (given, named), is_batch=False)("message") == (("message",), {})
 
 
+class HasText(Protocol):
+    def text(self) -> str: ...
+
+
+@pytest.mark.parametrize("wanted", [ReceivedMessage, list, list[ReceivedMessage], object, Any, HasText, None])
+def test_a_second_argument_may_be_annotated_as_the_message(wanted):
+    def take(body: bytes, message) -> object:
+        return message
+
+    if wanted is not None:
+        take.__annotations__["message"] = wanted
+    message = ReceivedMessage(stored(), MessageQueue("t", "a", 0))
+    assert adapted(take, is_batch=False)(message) is message
+
+
+def connected(one: str, connection: threading.Event) -> None: ...
+
+
 def three(one: str, two: str, three: str) -> None: ...
 
 
@@ -238,12 +257,18 @@ def keyword(*, one: str) -> None: ...
 def no_list(one: str) -> None: ...
 
 
+@pytest.mark.guards("declared.adapted: drop _check_second")
 @pytest.mark.parametrize(
     ("function", "options", "says"),
     [
         (no_argument, {}, "not 0"),
         (three, {}, "not 3"),
         (keyword, {}, "must take the body"),
+        (
+            connected,
+            {},
+            "second argument gets the message, and connection is a Event; if that comes from @idem",
+        ),
         (no_list, {"batch": 5}, "annotate its one as a list"),
     ],
 )
