@@ -145,8 +145,13 @@ class Workers:
             log.warning(
                 "handlers of group %s %s; these come again: %s", self._settings.group, where, portions
             )
-        if pending or grace_s <= 0:
-            await self._wait(tasks, CANCELLING_S)
+        if (pending or grace_s <= 0) and (deaf := await self._wait(tasks, CANCELLING_S)):
+            stacks = "".join(stack_of(task, None) for task in deaf)
+            log.error(
+                "handlers of group %s go on although they are cancelled, and the consumer waits for them:\n%s",
+                self._settings.group,
+                stacks,
+            )
 
     async def _wait(self, tasks: list[asyncio.Task[None]], limit_s: float) -> set[asyncio.Task[None]]:
         with suppress(TimeoutError):

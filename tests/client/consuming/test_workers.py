@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -270,6 +271,25 @@ async def test_the_end_waits_for_handlers_and_cancels_those_that_go_on(backgroun
     await shop.clock.advance(0.1)
     await finishing
     assert shop.told == [(1, Outcome.DONE), (0, Outcome.CANCELLED)] and "are cut short" in caplog.text
+
+
+@pytest.mark.guards("Workers.finish: drop log.error")
+async def test_a_handler_that_ignores_its_cancellation_is_named(background, caplog):
+    released = asyncio.Event()
+
+    async def deaf(message) -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+
+    shop = Shop(1)
+    workers = shop.workers(deaf, background, concurrency=1)
+    await shop.clock.advance(0)
+    finishing = asyncio.ensure_future(workers.finish(0.0))
+    await shop.clock.advance(1)
+    await finishing
+    assert "go on although they are cancelled" in caplog.text and "await released.wait()" in caplog.text
+    released.set()
 
 
 @pytest.mark.covers("S-START-08", breaks="Workers.resize: return None")
