@@ -14,8 +14,9 @@ others, and in a function one of its possible changes:
     inverse   a function returns the contrary
 
 A mutant runs in a copy of the tree, from source: first with the tests of its module, then with those of others that
-import it. It is found when one of them fails. A survivor is a promise that no near test keeps, or a change that changes
-nothing: then write a test with a `guards` mark, or say why the line may go.
+import it, then with its folders, and at last in some runs of the simulation. It is found when one of them fails, and
+not when they take too long. A survivor is a promise that nothing near keeps, or a change that changes nothing: then
+write a test with a `guards` mark, or say why the line may go.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.breaks import Edit, apply
-from tools.mutants import ROOT, copy_tree, run_tests
+from tools.mutants import ROOT, copy_tree, run_python, run_tests
 
 COUNT: Final = 200
 LIMIT_S: Final = 600
@@ -63,6 +64,7 @@ _WORDS_ONLY: Final = (
     "say(",
     "super()",
 )
+_SIMULATION: Final = ("-m", "tests.simulation", "--seed", "1", "--runs", "8")
 _SELECTED: Final = "not slow and not nightly and not spark and not interop and not java"
 
 
@@ -155,8 +157,8 @@ def _can_go(node: ast.stmt) -> bool:
     return isinstance(node, ast.Raise)
 
 
-def near_tests(root: Path, path: str) -> tuple[list[str], list[str]]:
-    """Return the test file of a module, and those of others that import it."""
+def near_tests(root: Path, path: str) -> list[list[str]]:
+    """Return the test file of a module, those of others that import it, and the folders around it, small ones first."""
     inner = Path(path).relative_to("sparrowmq")
     own = Path("tests", inner.parent, f"test_{inner.name}")
     module = path.removesuffix(".py").replace("/", ".")
@@ -167,25 +169,30 @@ def near_tests(root: Path, path: str) -> tuple[list[str], list[str]]:
         for file in sorted((root / "tests").rglob("test_*.py"))
         if any(word in file.read_text(encoding="utf-8") for word in words)
     ]
-    return [own.as_posix()] if (root / own).is_file() else [], [
-        each for each in others if each != own.as_posix()
+    folders = [Path("tests", each).as_posix() for each in inner.parents if each.name]
+    return [
+        [own.as_posix()] if (root / own).is_file() else [],
+        [each for each in others if each != own.as_posix()],
+        *([folder] for folder in folders),
     ]
 
 
-def is_found(copy: Path, mutant: Mutant) -> bool:
-    """Whether a near test fails with a mutant in a copy of the tree."""
+def found_by(copy: Path, mutant: Mutant) -> str:
+    """Return what fails with a mutant in a copy of the tree; an empty text if nothing does."""
     path = copy / mutant.path
     source = path.read_text(encoding="utf-8")
-    began_s = time.monotonic()
+    ends_s = time.monotonic() + LIMIT_S
     try:
         path.write_text(apply(source, mutant.edits), encoding="utf-8")
         for tests in filter(None, near_tests(copy, mutant.path)):
-            left_s = LIMIT_S - (time.monotonic() - began_s)
-            if left_s > 0 and run_tests(copy, ["-x", "-m", _SELECTED, *tests], left_s) not in (0, 5):
-                return True
+            left_s = ends_s - time.monotonic()
+            if left_s > 0 and run_tests(copy, ["-x", "-m", _SELECTED, *tests], left_s, 0) not in (0, 5):
+                return tests[0] if len(tests) == 1 else "importing tests"
+        if run_python(copy, _SIMULATION, max(ends_s - time.monotonic(), LIMIT_S / 2), 0):
+            return "simulation"
     finally:
         path.write_text(source, encoding="utf-8")
-    return False
+    return ""
 
 
 def main(arguments: list[str]) -> int:
@@ -205,13 +212,11 @@ def main(arguments: list[str]) -> int:
         copy = copy_tree(Path(scratch) / "0")
         for number, mutant in enumerate(mutants, 1):
             began_s = time.monotonic()
-            found = is_found(copy, mutant)
-            survivors += not found
-            word = "found" if found else "survived"
-            print(
-                f"{number:4}/{len(mutants)}  {word:8} {time.monotonic() - began_s:6.1f} s  {mutant}",
-                flush=True,
-            )
+            by = found_by(copy, mutant)
+            survivors += not by
+            word = f"found by {by}" if by else "survived"
+            took_s = time.monotonic() - began_s
+            print(f"{number:4}/{len(mutants)} {took_s:6.1f} s  {mutant}: {word}", flush=True)
     print(f"seed {given.seed}: {len(mutants) - survivors} of {len(mutants)} found")
     return 1 if survivors else 0
 

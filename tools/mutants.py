@@ -207,8 +207,13 @@ def run_one(copy: Path, fault: Break, change: tuple[Path, str], limit_s: float) 
     return Outcome(fault, verdict, time.monotonic() - began, why)
 
 
-def run_tests(copy: Path, arguments: Sequence[str], limit_s: float) -> int:
-    """pytest's exit status in a copy of the tree; 1, as for a failure, when it takes too long."""
+def run_tests(copy: Path, arguments: Sequence[str], limit_s: float, when_late: int = 1) -> int:
+    """pytest's exit status in a copy of the tree; `when_late`, by default as for a failure, if it takes too long."""
+    return run_python(copy, [*_PYTEST, *arguments], limit_s, when_late)
+
+
+def run_python(copy: Path, arguments: Sequence[str], limit_s: float, when_late: int = 1) -> int:
+    """The exit status of a program in a copy of the tree; `when_late` if it takes too long."""
     ours = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
     environment = ours | {
         "SPARROWMQ_SOURCE": "1",
@@ -217,7 +222,7 @@ def run_tests(copy: Path, arguments: Sequence[str], limit_s: float) -> int:
         "PYTHONHASHSEED": "0",
     }
     process = subprocess.Popen(
-        [sys.executable, *_PYTEST, *arguments],
+        [sys.executable, *arguments],
         cwd=copy,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -230,7 +235,7 @@ def run_tests(copy: Path, arguments: Sequence[str], limit_s: float) -> int:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.wait()
-        return 1
+        return when_late
 
 
 # --- the report

@@ -10,7 +10,7 @@ import pytest
 
 from tools import generated_mutants
 from tools.breaks import apply
-from tools.generated_mutants import AREAS, Mutant, generate, is_found, main, near_tests
+from tools.generated_mutants import AREAS, Mutant, found_by, generate, main, near_tests
 
 ROOT = Path(__file__).parents[2]
 SOURCE = """
@@ -67,26 +67,37 @@ def test_a_seed_makes_the_same_mutants_of_all_areas(capsys: pytest.CaptureFixtur
     assert {line.split(":")[0] for line in lines} >= {"sparrowmq/snapshot.py", "sparrowmq/broker/election.py"}
 
 
-def test_the_tests_near_a_module_are_its_own_and_those_that_import_it(root: Path) -> None:
-    assert near_tests(root, "sparrowmq/shelf.py") == (["tests/test_shelf.py"], ["tests/test_room.py"])
+def test_the_tests_near_a_module_are_its_own_those_that_import_it_and_the_folders(root: Path) -> None:
+    assert near_tests(root, "sparrowmq/shelf.py") == [["tests/test_shelf.py"], ["tests/test_room.py"]]
+    assert near_tests(root, "sparrowmq/store/log/shelf.py") == [[], [], ["tests/store/log"], ["tests/store"]]
 
 
 @pytest.mark.parametrize(
-    ("statuses", "found"), [([1], True), ([0, 1], True), ([0, 0], False), ([5, 0], False)]
+    ("statuses", "simulated", "by"),
+    [
+        ([1], 0, "tests/test_shelf.py"),
+        ([0, 1], 0, "tests/test_room.py"),
+        ([0, 0], 1, "simulation"),
+        ([0, 0], 0, ""),
+        ([5, 0], 0, ""),
+    ],
 )
-def test_a_mutant_is_found_by_the_first_test_that_fails(
-    root: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[int], found: bool
+def test_a_mutant_is_found_by_the_first_that_fails_and_the_simulation_is_the_last(
+    root: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[int], simulated: int, by: str
 ) -> None:
     (mutant,) = [each for each in _mutants(root) if each.kind == "inverse"]
     ran: list[str] = []
 
-    def run(copy: Path, arguments: list[str], limit_s: float) -> int:
-        assert "return (not" in (copy / mutant.path).read_text() and 0 < limit_s <= 600
+    def run(copy: Path, arguments: list[str], limit_s: float, when_late: int) -> int:
+        assert "return (not" in (copy / mutant.path).read_text() and 0 < limit_s <= 600 and when_late == 0
         ran.extend(arguments[3:])
         return statuses[len(ran) - 1]
 
     monkeypatch.setattr(generated_mutants, "run_tests", run)
-    assert is_found(root, mutant) == found
+    monkeypatch.setattr(
+        generated_mutants, "run_python", lambda copy, arguments, limit_s, when_late: simulated
+    )
+    assert found_by(root, mutant) == by
     assert ran == ["tests/test_shelf.py", "tests/test_room.py"][: len(statuses)]
     assert (root / mutant.path).read_text() == SOURCE
 
