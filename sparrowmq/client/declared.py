@@ -49,6 +49,7 @@ BlockingMiddleware: TypeAlias = Callable[[Delivered, Callable[[Delivered], objec
 Take: TypeAlias = Callable[[ReceivedMessage], object]
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+DECLARED: Final = "_sparrowmq_declared"  # the attribute of a function that is a declared handler
 _MOST_ARGUMENTS: Final = 2
 _MADE_OF_JSON: Final = (dict, list, str, int, float, bool, type(None))
 
@@ -84,6 +85,8 @@ class Declared(Generic[C]):
                 raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
             call = adapted(function, options.get("batch") is not None)
             self._subscribing.append(lambda: subscribe(topics, self._wrapped(call), group=group, **options))
+            with suppress(AttributeError, TypeError):  # Methods and some objects take no attributes.
+                setattr(function, DECLARED, True)
             return function
 
         return declare

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sparrowmq.client.arguments import check_callable, check_text
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.declared import DECLARED
 from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.identity import Key, identity, mark_of
@@ -56,7 +57,7 @@ def idempotent(
         key: returns what identifies a message for this handler, such as `lambda message: message.json()["payment"]`.
     Raises:
         ConfigError: store and handler are not both blocking or both asynchronous; the store has no connection; the
-            handler cannot be called with a body, or a body and its message.
+            handler cannot be called with a body, or a body and its message; it is declared already.
     """
     if not hasattr(store, "attempt"):
         raise ConfigError(
@@ -92,6 +93,10 @@ def idempotent(
 def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[str], str]:
     """Return the handler's parameters without defaults, `connection` at the end, and the name for its marks."""
     check_callable("handler", handler, "a function; write @idempotent(store) over it")
+    if hasattr(handler, DECLARED):
+        raise ConfigError(
+            f"{handler} is declared as a handler without its marks: write @mq.handler(...) above @idempotent, not below"
+        )
     if is_coroutine_function(handler) != store.is_async:
         kind = "asynchronous, so write `async def`" if store.is_async else "blocking, so write a plain `def`"
         raise ConfigError(

@@ -171,6 +171,17 @@ def test_handlers_that_it_cannot_call_are_refused(tmp_path, handler, says):
         idempotent(store_in(tmp_path))(handler)
 
 
+@pytest.mark.guards("idempotent._checked: drop if hasattr(handler, DECLARED)")
+def test_above_a_declared_handler_it_is_refused(tmp_path):
+    mq = sync.connect("127.0.0.1:9876")
+
+    @mq.handler("orders", group="billing")
+    def bill(body: bytes) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"write @mq.handler\(...\) above @idempotent, not below"):
+        idempotent(store_in(tmp_path))(bill)
+
+
 def test_a_connection_is_refused_where_there_is_none():
     import redis
 
