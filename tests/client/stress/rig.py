@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -264,7 +265,8 @@ class Rig:
             status = await asyncio.wait_for(process.wait(), LEAVES_LIMIT_S)
         except TimeoutError:
             self._unended.append(Violation("hung", f"{who} did not leave within {LEAVES_LIMIT_S:g} s"))
-            process.kill()
+            with suppress(ProcessLookupError):  # It has left at last.
+                process.kill()
             return
         if status:
             self._unended.append(
