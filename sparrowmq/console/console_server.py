@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, cast
 
 # NiceGUI looks for stored state in the working directory; the console stores none.
 os.environ.setdefault(
@@ -41,8 +42,11 @@ from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.condition_kinds import CERTIFICATE
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
 
 _SWEEP_S = 30.0
 
@@ -111,6 +115,9 @@ class Console:
         most = descriptors.share(descriptors.limit(), with_store=False, ports=ports).connections
         async with AsyncExitStack() as stack:
             stack.callback(self._socket.close)
+            tls = _encryption(self._settings, self._clock)
+            if tls is not None:
+                self._look.watch((CERTIFICATE, lambda: tls.problem))
             await stack.enter_async_context(self._look)
             server = _Server(
                 uvicorn.Config(
@@ -118,11 +125,10 @@ class Console:
                     http=http_protocol(most, self._clock),
                     proxy_headers=False,
                     log_level="warning",
-                    ssl_certfile=self._settings.certificate,
-                    ssl_keyfile=self._settings.key,
                     timeout_graceful_shutdown=2,
                     server_header=False,
-                )
+                ),
+                tls,
             )
             serving = asyncio.create_task(server.serve([self._socket]))
             stack.push_async_callback(_stop, server, serving)
@@ -130,6 +136,8 @@ class Console:
             self._background.spawn(self._samples.run(), "samples")
             self._background.spawn(self._samples.counting.run(), "counting")
             self._background.spawn(self._sweep(guard), "sessions")
+            if tls is not None:
+                self._background.spawn(tls.watch(), "certificate")
             self._open_metrics(guard, requests)
             while not server.started and not serving.done():
                 await self._clock.sleep(0.01)
@@ -170,8 +178,20 @@ def _squeezed(app: ASGIApp) -> GZipMiddleware:
     return GZipMiddleware(app, compresslevel=1)
 
 
+def _encryption(settings: ConsoleSettings, clock: Clock) -> ServerTls | None:
+    """Return the encryption of the console's port; None without it. Raises: ConfigError, a file cannot be used."""
+    if settings.certificate is None or settings.key is None:
+        return None
+    certificate, key = Path(settings.certificate), Path(settings.key)
+    return ServerTls(ServerTlsSettings(tls_mode=TlsMode.ENFORCING, certificate=certificate, key=key), clock)
+
+
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers: the owner of the loop has them. TLS handshakes have HANDSHAKE_S, not 60 s."""
+
+    def __init__(self, config: uvicorn.Config, tls: ServerTls | None) -> None:
+        super().__init__(config)
+        self._tls = tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
@@ -181,7 +201,11 @@ class _Server(uvicorn.Server):
             connection: Any = config.http_protocol_class(  # type: ignore[call-arg]
                 config=config, server_state=self.server_state, app_state=self.lifespan.state
             )
-            return Handshake(connection, config.ssl, HANDSHAKE_S) if config.ssl is not None else connection
+            context = self._tls.context if self._tls is not None else None
+            if context is not None:
+                context.set_alpn_protocols(["http/1.1"])
+                connection = Handshake(connection, context, HANDSHAKE_S)
+            return cast(asyncio.Protocol, connection)
 
         for each in sockets or []:
             self.servers.append(await loop.create_server(protocol, sock=each, backlog=config.backlog))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Coroutine, Generator
 from typing import Any, ClassVar, Final, TypeAlias
 
 import h11
@@ -103,7 +104,12 @@ class Handshake(asyncio.Protocol):
         self.transport = transport
         transport.pause_reading()
         _count(self, self._connection.all)
-        self._task = asyncio.get_running_loop().create_task(self._shake_hands())
+        if not transport.is_closing():
+            loop = asyncio.get_running_loop()
+            work = loop.start_tls(
+                transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s
+            )
+            self._task = loop.create_task(self._shake_hands(_Begun(work)))
 
     def data_received(self, data: bytes) -> None:
         """Keep bytes that came with the end of the handshake."""
@@ -113,12 +119,9 @@ class Handshake(asyncio.Protocol):
         self._is_lost = True
         self._connection.all.discard(self)
 
-    async def _shake_hands(self) -> None:
-        loop = asyncio.get_running_loop()
+    async def _shake_hands(self, begun: _Begun) -> None:
         try:
-            encrypted = await loop.start_tls(
-                self.transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s
-            )
+            encrypted = await begun
         except OSError:  # the peer left, is no TLS client, or was too slow
             self.transport.abort()
             encrypted = None
@@ -129,6 +132,32 @@ class Handshake(asyncio.Protocol):
         self._connection.connection_made(encrypted)
         if self._early:
             self._connection.data_received(self._early)
+
+
+class _Begun:
+    """A coroutine that has run up to its first wait, as an eager task of Python 3.12 would.
+
+    uvloop reads from a new connection as soon as `connection_made` returns, although it is paused. A task begins after
+    that, and the first bytes of the handshake would be lost.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, asyncio.Transport | None]) -> None:
+        self._work = work
+        self._awaited = work.send(None)
+
+    def __await__(self) -> Generator[Any, None, asyncio.Transport | None]:
+        awaited = self._awaited
+        try:
+            while True:
+                try:
+                    yield awaited
+                except BaseException as error:
+                    awaited = self._work.throw(error)
+                else:
+                    awaited = self._work.send(None)
+        except StopIteration as end:
+            ended: asyncio.Transport | None = end.value
+            return ended
 
 
 _Counted: TypeAlias = HttpConnection | Handshake

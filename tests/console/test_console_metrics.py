@@ -63,7 +63,7 @@ async def test_what_came_and_what_was_asked_is_counted(two, look):
 
 
 @pytest.mark.guards(
-    "Look.__init__: drop self.conditions.watch",
+    "Look.watch: drop self.conditions.watch",
     "Look.__init__: context or False -> tls",
     "Troubles.update: own = []",
 )

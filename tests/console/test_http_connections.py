@@ -1,15 +1,19 @@
 """The connections of the console's port, by bare sockets at uvicorn."""
 
 import asyncio
+import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvicorn
+import uvloop
 
 from sparrowmq.console import console_server, http_connections
-from sparrowmq.console.console_server import _listen, _Server
+from sparrowmq.console.console_server import _encryption, _listen, _Server
+from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.http_connections import http_protocol
+from sparrowmq.console.users import Accounts
 from sparrowmq.loop.clock import SystemClock
 from tests import certificates
 
@@ -22,10 +26,14 @@ async def app(scope, receive, send):
 
 
 @asynccontextmanager
-async def served(most=10, **tls):
+async def served(most=10, pair=None):
     listening = _listen("127.0.0.1", 0)
     protocol = http_protocol(most, SystemClock())
-    server = _Server(uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off", **tls))
+    settings = ConsoleSettings(
+        Accounts({}), certificate=pair and str(pair.certificate), key=pair and str(pair.key)
+    )
+    config = uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off")
+    server = _Server(config, _encryption(settings, SystemClock()))
     running = asyncio.create_task(server.serve([listening]))
     writers = []
 
@@ -71,11 +79,11 @@ async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch
         assert await has_ended(slow)
 
 
-@pytest.mark.guards("Handshake._shake_hands: self._limit_s -> 1000 * self._limit_s")
+@pytest.mark.guards("Handshake.connection_made: self._limit_s -> 1000 * self._limit_s")
 async def test_a_tls_handshake_that_does_not_come_in_time_ends_its_connection(monkeypatch, tmp_path):
     monkeypatch.setattr(console_server, "HANDSHAKE_S", 0.2)
     made = certificates.authority(tmp_path)
-    async with served(ssl_certfile=made.certificate, ssl_keyfile=made.key) as connect:
+    async with served(pair=made) as connect:
         slow = await connect()
         slow[1].write(b"\x16\x03\x01")
         assert await has_ended(slow)
@@ -148,15 +156,35 @@ def encrypted(tmp_path):
     """The files of a server with TLS, and what a client of it trusts."""
     authority = certificates.authority(tmp_path)
     own = certificates.signed(tmp_path, "server", authority)
-    files = {"ssl_certfile": own.certificate, "ssl_keyfile": own.key}
-    return files, ssl.create_default_context(cafile=authority.certificate)
+    return own, ssl.create_default_context(cafile=authority.certificate)
+
+
+@pytest.mark.guards("Handshake.connection_made: _Begun(work) -> work")
+def test_the_first_bytes_of_a_handshake_are_not_lost_on_uvloop(encrypted):
+    pair, trust = encrypted
+
+    def visit(port):
+        for _ in range(40):
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=5) as plain,
+                trust.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+            ):
+                tls.sendall(ASKED)
+                assert tls.recv(100).startswith(b"HTTP/1.1 200")
+
+    async def serve():
+        async with served(pair=pair) as connect:
+            _, writer = await connect()
+            await asyncio.to_thread(visit, writer.get_extra_info("peername")[1])
+
+    uvloop.run(serve())
 
 
 @pytest.mark.guards("Handshake.connection_made: drop _count")
 @pytest.mark.guards("Handshake._shake_hands: drop self._connection.all.discard")
 async def test_connections_in_the_tls_handshake_count(encrypted):
-    files, trust = encrypted
-    async with served(most=3, **files) as connect:
+    pair, trust = encrypted
+    async with served(most=3, pair=pair) as connect:
         silent = [await connect() for _ in range(3)]
         await asyncio.sleep(0.05)
         known = await connect()
@@ -170,10 +198,10 @@ async def test_connections_in_the_tls_handshake_count(encrypted):
 
 @pytest.mark.guards("Handshake._shake_hands: drop self._connection.data_received")
 async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(encrypted):
-    files, trust = encrypted
+    pair, trust = encrypted
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = trust.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    async with served(**files) as connect:
+    async with served(pair=pair) as connect:
         reader, writer = await connect()
         while True:
             try:

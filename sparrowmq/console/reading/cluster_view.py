@@ -29,6 +29,7 @@ from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.client_certificates import ending
+from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -115,7 +116,8 @@ class Look:
         self.is_encrypted = context is not None
         self.clock = clock or SystemClock()
         self.conditions = Conditions(self.clock, Figures())
-        self.conditions.watch([ending(self.clock, context)])
+        self._probes = [ending(self.clock, context)]
+        self.watch()
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted
         self._patient = CountedAdmin(self.client.admin.servers.network).counted  # it asks silent brokers too
@@ -128,6 +130,11 @@ class Look:
         self._members = Kept[int](self.clock)
         self._figures = Kept[TopicFigures](self.clock)
         self._asking = asyncio.Lock()
+
+    def watch(self, *more: Probe) -> None:
+        """Look for these conditions of the console too."""
+        self._probes += more
+        self.conditions.watch(self._probes)
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
