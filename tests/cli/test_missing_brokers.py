@@ -105,6 +105,10 @@ def test_a_change_does_not_go_on_without_the_frozen_broker(both: Pair) -> None:
     assert changed.exit_code == 1 and "failed at broker-b" in changed.stderr
 
 
+def shell(command: str) -> str:
+    return subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+
+
 def test_doctor_says_that_a_frozen_broker_hangs_and_its_remedy_helps(both: Pair) -> None:
     with both.frozen("broker-b"):
         found = both.run("doctor", "--topic", "orders", "--group", "billing")
@@ -117,10 +121,10 @@ def test_doctor_says_that_a_frozen_broker_hangs_and_its_remedy_helps(both: Pair)
         assert remedy is not None
         assert (health.exit_code, health.stdout) == (1, "degraded\n") and "hangs" in health.stderr
         process = both.brokers["broker-b"].process
-        look = re.search(r"`(ps -[^`]+)`", found.output)
-        assert process is not None and look is not None
-        seen = subprocess.run(look[1], shell=True, capture_output=True, text=True, check=True).stdout
-        assert re.search(rf"^ *{process.pid} T", seen, re.MULTILINE), seen
+        find, look = re.search(r"`(ss -[^`]+)`", found.output), re.search(r"`(ps -[^`]+) PID`", found.output)
+        assert process is not None and find is not None and look is not None
+        assert f"pid={process.pid}," in shell(find[1])
+        assert re.search(r"^T", shell(f"{look[1]} {process.pid}"), re.MULTILINE)
         subprocess.run([*remedy[1].split(), str(process.pid)], check=True)
         # For a while the broker says that it stood still.
         assert "hangs" not in both.run("cluster", "health", timeout_s=30).stderr

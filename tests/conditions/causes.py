@@ -152,7 +152,7 @@ def a_permission_that_was_taken(field: Field) -> Course:
 def a_certificate_that_expired(field: Field) -> Course:
     field.certify("expired", days=-1)
     remedy = yield
-    remedy.names("renew it", "as you made it", "without a restart")
+    remedy.names("renew it", "sign a new one with your own CA", "without a restart")
     assert "ended at" in remedy.what
     field.certify("renewed", days=300)
 
@@ -161,7 +161,7 @@ def a_certificate_that_expired(field: Field) -> Course:
 def a_certificate_that_expires_soon(field: Field) -> Course:
     field.certify("soon", days=5)
     remedy = yield
-    remedy.names("renew it", "as you made it", "without a restart")
+    remedy.names("renew it", "sign a new one with your own CA", "without a restart")
     assert "ends at" in remedy.what
     field.certify("renewed", days=300)
 
@@ -171,7 +171,7 @@ def a_certificate_with_the_key_of_another(field: Field) -> Course:
     field.pair.key.write_text(field.vouching.key.read_text())
     remedy = yield
     assert "the changed TLS files are not used" in remedy.what
-    remedy.names("renew it", "as you made it", "without a restart")
+    remedy.names("renew it", "sign a new one with your own CA", "without a restart")
     field.certify("renewed", days=300)
 
 

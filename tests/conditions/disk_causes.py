@@ -220,7 +220,7 @@ def a_settings_file_that_cannot_be_written(field: Field) -> Course:
     away = folder.rename(folder.with_name("conf.away"))
     field.run("broker", "set", "broker-c", "slowRequestMillis=1001", may_fail=True)
     remedy = yield
-    remedy.names("see that the folder of the settings file is there", "tried again every few seconds")
+    remedy.names("see that the settings file and its folder are there", "tried again every few seconds")
     away.rename(folder)
     until(lambda: "slowRequestMillis=1001" in field.c.conf.read_text(), 30, "the setting is not saved")
 

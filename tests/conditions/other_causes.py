@@ -183,7 +183,7 @@ def _showing(field: Field, place: Path) -> dict[str, object]:
 
 def _renew(field: Field, place: Path, server: FieldServer, remedy: Remedy) -> None:
     assert f"{place / 'certificate.pem'} ends at " in remedy.what
-    remedy.names("and copy it here", "loaded without a restart")
+    remedy.names("and copy it here", "without a restart")
     field.follow(remedy, "renew", DIR=str(place / "ca"))
     shutil.copy(place / "ca" / "program" / "certificate.pem", place)
     _is_over("client_certificate", server)
