@@ -142,8 +142,8 @@ class _Begun:
     """
 
     def __init__(self, work: Coroutine[Any, Any, asyncio.Transport | None]) -> None:
-        self._work = work
-        self._awaited = work.send(None)
+        self._go_on, self._fail = work.send, work.throw
+        self._awaited = self._go_on(None)
 
     def __await__(self) -> Generator[Any, None, asyncio.Transport | None]:
         awaited = self._awaited
@@ -151,10 +151,10 @@ class _Begun:
             while True:
                 try:
                     yield awaited
-                except BaseException as error:
-                    awaited = self._work.throw(error)
+                except (OSError, asyncio.CancelledError) as error:
+                    awaited = self._fail(error)
                 else:
-                    awaited = self._work.send(None)
+                    awaited = self._go_on(None)
         except StopIteration as end:
             ended: asyncio.Transport | None = end.value
             return ended
