@@ -60,6 +60,7 @@ class Conditions:
         self._names = names
         self._probes: Mapping[Kind, list[Callable[[], str]]] = {}
         self._now: dict[str, Condition] = {}
+        self._unseen: set[str] = set()  # of which a probe failed at the last look
         figures.gauges(
             "sparrowmq_condition",
             "1 for each condition in which the broker does less than expected",
@@ -81,9 +82,10 @@ class Conditions:
             before = self._now.get(kind.name)
             try:
                 what = "; ".join(said for probe in probes if (said := probe()))
-            except (OSError, DiskFull) as error:  # no descriptor is left to look: one of the others says so
-                log.debug("condition %s cannot be looked for now: %s", kind.name, error)
+            except (OSError, DiskFull) as error:  # as when no descriptor is left
+                self._note_unseen(kind, error)
                 continue
+            self._unseen.discard(kind.name)
             if what and before is None:
                 self._now[kind.name] = Condition(kind, what, self._clock.monotonic())
                 log.warning("condition %s: %s. What to do: %s", kind.name, what, self._remedy(kind))
@@ -92,6 +94,12 @@ class Conditions:
             elif not what and before is not None:
                 del self._now[kind.name]
                 log.info("condition %s is over", kind.name)
+
+    def _note_unseen(self, kind: Kind, error: Exception) -> None:
+        """Log once that a condition cannot be looked for; the others are."""
+        if kind.name not in self._unseen:
+            log.warning("condition %s cannot be looked for, and stays as it was: %s", kind.name, error)
+        self._unseen.add(kind.name)
 
     def now(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""

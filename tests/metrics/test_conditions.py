@@ -97,6 +97,26 @@ async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
     assert told_conditions(conditions.told())["drained"].since_ms == right_ms
 
 
+@pytest.mark.guards("Conditions.look: drop self._unseen.discard", "Conditions.look: drop self._note_unseen")
+def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    conditions, said, _, _ = watched()
+    failing = True
+
+    def probe() -> str:
+        if failing:
+            raise OSError(errno.EACCES, "Permission denied")
+        return ""
+
+    conditions.watch([(LOG_FENCED, probe), (DRAINED, lambda: said["drained"])])
+    said["drained"] = "it takes no messages"
+    assert [each.kind for each in (*conditions.now(), *conditions.now())] == [DRAINED, DRAINED]
+    failing = False
+    conditions.look()
+    failing = True
+    conditions.look()
+    assert caplog.text.count("condition log_fenced cannot be looked for, and stays as it was") == 2
+
+
 def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     conditions, said, _, _ = watched()
     said["disk_full"] = "90 %"
