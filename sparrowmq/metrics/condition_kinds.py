@@ -192,19 +192,20 @@ LOG_NOT_WRITTEN: Final = Kind(
     "see that its folder is there and has room, and that the server's user may write to it; meanwhile its lines go to"
     " stderr",
 )
+_RENEW: Final = (
+    "renew it with `sparrowmq secure renew DIR`, DIR being the folder that `sparrowmq secure init` made, and copy it "
+    "here; or sign a new one with your own CA. If the key does not fit, put back the certificate's own. Changed files "
+    "are loaded within seconds, without a restart"
+)
 CERTIFICATE: Final = Kind(
     "certificate",
     Severity.CRITICAL,
-    "renew it with `sparrowmq secure renew DIR`, DIR being the folder that `sparrowmq secure init` made, and copy it "
-    "here; or sign a new one with your own CA. If the key does not fit, put back the certificate's own. Changed files "
-    "are loaded within seconds, without a restart",
+    _RENEW,
 )
 CLIENT_CERTIFICATE: Final = Kind(
     "client_certificate",
     Severity.CRITICAL,
-    "renew it with `sparrowmq secure renew DIR`, DIR being the folder that `sparrowmq secure init` made, and copy it "
-    "here; or sign a new one with your own CA. If the key does not fit, put back the certificate's own. Changed files "
-    "are loaded within seconds, without a restart",
+    _RENEW,
 )
 
 SETTINGS_NOT_SAVED: Final = Kind(

@@ -100,7 +100,9 @@ class Server:
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
         self._limited = LimitedSessions[Session](
-            *(self._limits.connections, clock, lambda session: session.is_introduced),
+            self._limits.connections,
+            clock,
+            lambda session: session.is_introduced,
             host_of=lambda session: session.address.rpartition(":")[0],
         )
         self.sessions = self._limited.sessions

@@ -36,29 +36,25 @@ from sparrowmq.protocol.requests.headers import CheckTransactionState
 REMOVED: Final = "d"
 # Room for the extra properties of copies: the first copy's queue offset, and the number of checks.
 ROOM: Final = len(Property.TRAN_PREPARED_QUEUE_OFFSET) + 21 + len(Property.TRANSACTION_CHECK_TIMES) + 12
+
+
+def _marked(*names: str) -> tuple[tuple[str, str], ...]:
+    """Return each name with the text by which it is found in properties."""
+    return tuple((name, mark(name)) for name in names)
+
+
 MARK: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
 _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 _OWNER: Final = mark(Property.TRAN_OWNER)
 # Only the broker says who sent a message, and which half messages are copies. A producer that claimed to send a copy
 # would end the transaction of another producer at the next start.
-_BROKERS: Final = tuple(
-    (name, mark(name))
-    for name in (
-        Property.TRAN_OWNER,
-        Property.TRAN_PREPARED_QUEUE_OFFSET,
-        Property.TRANSACTION_CHECK_TIMES,
-    )
+_BROKERS: Final = _marked(
+    Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES
 )
 _DELAY: Final = mark(Property.DELAY)
-_DELAYS: Final = tuple(
-    (name, mark(name))
-    for name in (
-        Property.DELAY,
-        Property.TIMER_DELAY_SEC,
-        Property.TIMER_DELAY_MS,
-        Property.TIMER_DELIVER_MS,
-    )
+_DELAYS: Final = _marked(
+    Property.DELAY, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS
 )
 _TIMER: Final = "\x02TIMER_DEL"  # the common prefix of the three timer properties
 _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # shared by all op records
