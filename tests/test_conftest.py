@@ -18,7 +18,7 @@ def test_plain(): ...
 """
 
 
-@pytest.fixture(params=["in one process", "in two workers"])
+@pytest.fixture(params=["in one process", pytest.param("in two workers", marks=pytest.mark.slow)])
 def run(request, pytester: pytest.Pytester, monkeypatch):
     """Runs pytest in a folder of its own that has our conftest.py and the test above."""
     pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())

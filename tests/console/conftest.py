@@ -15,13 +15,13 @@ from tests.console.visiting import CHROMIUM, WIDE, Stage, Visit, cookie_of, stag
 __all__ = ["look", "two"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stage() -> Iterator[Stage]:
     with staged() as started:
         yield started
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def chromium() -> AsyncIterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("needs Chromium")
@@ -31,7 +31,7 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def windows() -> AsyncIterator[dict[object, Page]]:
     """A window for each visitor, used by one test after the other: a new one costs a second of CPU time."""
     kept: dict[object, Page] = {}

@@ -20,7 +20,9 @@ FADED = """() => Promise.allSettled(document.getAnimations()
 async def violations(visit, rules=RULES):
     """What axe finds on the page that is open: a line for each element."""
     await visit.page.evaluate(FADED)
-    found = (await Axe().run(visit.page, options={"runOnly": rules})).response["violations"]
+    found = (await Axe().run(visit.page, options={"runOnly": rules, "resultTypes": ["violations"]})).response[
+        "violations"
+    ]
     return [
         f"{visit.page.url}: {each['id']}: {node['target']}: {node['html'][:200]}: {node['failureSummary'][:300]}"
         for each in found

@@ -1,5 +1,6 @@
 """What the tests of clients share: a running cluster, and a client, each started once.
 
+They end with the last test of this folder, not with the run: an idle broker of Apache's uses 3 % of a processor.
 Each test of a foreign client runs against our own broker; marked nightly, it also runs against Apache's, which shows
 that the test is right. Those of our own client run against the brokers that our_client.py names.
 """
@@ -45,14 +46,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"{name} cannot: {reason}")
 
 
-@pytest.fixture(scope="session", params=[OURS, pytest.param(APACHE, marks=pytest.mark.nightly)])
+@pytest.fixture(scope="package", params=[OURS, pytest.param(APACHE, marks=pytest.mark.nightly)])
 def target(request, tmp_path_factory) -> Iterator[Target]:
     with running(request.param, tmp_path_factory.mktemp("cluster")) as target:
         yield target
 
 
 @pytest.fixture(
-    scope="session",
+    scope="package",
     params=[
         "cpp",
         GO,
@@ -67,7 +68,7 @@ def client(request, target) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="session", params=["java-4.9.8", JAVA_5])
+@pytest.fixture(scope="package", params=["java-4.9.8", JAVA_5])
 def java(request, target) -> Iterator[JavaClient]:
     with start_client(request.param, target) as client:
         assert isinstance(client, JavaClient)
@@ -102,7 +103,7 @@ def start_client(name: str, target: Target) -> Client:
     return JavaClient(version, target.namesrv, jvm=[BINARY_HEADERS] if name.endswith("binary") else [])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def apaches_mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[dict[str, str]]]:
     """What Java's admin tool says of Apache's servers, command by command, as soon as it has said it all."""
     from tests.interop.test_mqadmin import play

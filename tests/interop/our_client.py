@@ -21,7 +21,7 @@ JAVA_SERVERS: Final = (
     pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly]),
 )
 # For `pytestmark`: with these `target` is our own broker, and those of Apache that our client is to work with.
-EVERY_BROKER: Final = pytest.mark.parametrize("target", [OURS, *JAVA_SERVERS], indirect=True, scope="session")
+EVERY_BROKER: Final = pytest.mark.parametrize("target", [OURS, *JAVA_SERVERS], indirect=True, scope="package")
 numbers = count(1)
 
 

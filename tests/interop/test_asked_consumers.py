@@ -61,7 +61,7 @@ def consuming(kind: str, target: Target, group: str, topic: str) -> Iterator[Cal
         yield lambda: Counter(seen)
 
 
-@pytest.mark.parametrize("target", [OURS], indirect=True, scope="session")
+@pytest.mark.parametrize("target", [OURS], indirect=True, scope="package")
 @pytest.mark.parametrize("kind", ["ours", pytest.param("4.9.8", marks=pytest.mark.nightly)])
 def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(target, admin, kind):
     topic, group = f"Asked-{kind.replace('.', '-')}", f"asked-{kind.replace('.', '-')}"
@@ -96,7 +96,7 @@ def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(
             wait_until(lambda: seen() == {"0": 2, "1": 2, "2": 3, "3": 2}, seen)
 
 
-@pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True, scope="session")
+@pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True, scope="package")
 @pytest.mark.slow
 async def test_an_operator_looks_at_our_consumer_and_moves_it_through_apaches_broker(target, mq, topic):
     version, group, bodies = target.name.removeprefix("apache-"), f"g-{topic}", Counter[bytes]()

@@ -16,10 +16,10 @@ POPPING = pytest.mark.parametrize(
     "target",
     [OURS, pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly])],
     indirect=True,
-    scope="session",
+    scope="package",
 )
 AT_4 = pytest.mark.parametrize(
-    "target", [pytest.param(APACHE, marks=pytest.mark.java)], indirect=True, scope="session"
+    "target", [pytest.param(APACHE, marks=pytest.mark.java)], indirect=True, scope="package"
 )
 
 

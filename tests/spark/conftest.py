@@ -52,7 +52,7 @@ def connect(peer: Peer) -> Iterator[Callable[..., BlockingNetwork]]:
             kept.forget()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session; it takes some five seconds to start, and the first query five more."""
     pytest.importorskip("pyspark")

@@ -51,7 +51,7 @@ class Tool:
         return self.cluster.run(send())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_cluster(tmp_path_factory):
     """One for all tests of the tool; each uses topics and groups of its own."""
     with BackgroundCluster(tmp_path_factory.mktemp("mqadmin")) as cluster:

@@ -82,7 +82,7 @@ def test_topics_become_tables_of_all_formats_and_go_on_after_a_restart(spark, na
 @pytest.mark.slow
 @timeout
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", [pytest.param("raw", marks=pytest.mark.slow), "json"])
+@pytest.mark.parametrize("mode", [pytest.param("raw", marks=pytest.mark.nightly), "json"])
 def test_the_rows_are_those_of_the_pipeline_whose_table_can_be_taken_over(spark, namesrv, tmp_path, mode):
     topic = f"same-{mode}"
     send(namesrv, {topic: [*numbers(20), b'{"id":20,"list":[1,2],"real":0.5}', b"bad"]})

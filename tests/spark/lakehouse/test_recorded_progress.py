@@ -135,7 +135,7 @@ def test_after_each_mishap_each_message_is_there_once_or_the_start_is_refused(tm
     assert mishaps.resumed > mishaps.refused
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_many_mishaps_each_message_is_there_once_or_the_start_is_refused(tmp_path, kind):

@@ -35,7 +35,7 @@ def topic(spark: SparkSession, namesrv: str) -> Topic:
     return Topic(spark, namesrv)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def s3_server() -> Iterator[S3]:
     """An S3 with a bucket `bucket`."""
     pytest.importorskip("moto")

@@ -76,6 +76,7 @@ def test_an_archive(topic, killed, tmp_path):
     assert numbers(rows) == Counter(range(KILLS * 4000))
 
 
+@pytest.mark.nightly
 def test_a_backfill(topic, where, folder, killed, tmp_path):
     topic.send(0, 6000)
     table(topic.name, tmp_path / "t", once=True, options={"startingOffsets": "latest"}, **where)
@@ -84,6 +85,7 @@ def test_a_backfill(topic, where, folder, killed, tmp_path):
     assert numbers(rows_of("parquet", tmp_path / "t", state)) == Counter(range(6000))
 
 
+@pytest.mark.nightly
 def test_a_published_table(topic, where, killed, tmp_path):
     again = f"{topic.name}-again"
     words = ["publish", tmp_path / "t", again, "-n", topic.options["nameServer"]]
@@ -113,6 +115,7 @@ def test_an_audit(topic, killed, tmp_path):
     assert not (tmp_path / ".found.begun").exists()
 
 
+@pytest.mark.nightly
 def test_a_trace(topic, killed, tmp_path):
     topic.send_bodies([body for number in range(1, 3001) for body in reports(number)])
     words = ["trace", "-n", topic.options["nameServer"], "--topic", topic.name, "--to", tmp_path / "t"]

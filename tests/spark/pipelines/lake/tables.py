@@ -111,7 +111,12 @@ def iceberg_rows(path: Path, state: Path) -> pa.Table:
 
 KINDS = list(FORMATS)
 # For tests that take seconds with each format: `./run test` runs them with one, CI with all.
-KINDS_AT_LENGTH = [
-    "delta",
-    *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != "delta"),
-]
+
+
+def _delta_first(mark: pytest.MarkDecorator) -> list[Any]:
+    """All kinds; only that of Delta tables runs without the mark."""
+    return ["delta", *(pytest.param(kind, marks=mark) for kind in KINDS if kind != "delta")]
+
+
+KINDS_AT_LENGTH = _delta_first(pytest.mark.slow)
+KINDS_AT_NIGHT = _delta_first(pytest.mark.nightly)

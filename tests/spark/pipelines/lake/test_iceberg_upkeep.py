@@ -24,7 +24,7 @@ from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from tests.spark.pipelines.lake.tables import Table
 
 _MORE = [
-    500,
+    300,
     pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]),
 ]
 

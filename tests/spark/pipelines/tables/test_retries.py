@@ -24,7 +24,7 @@ from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, keep, s
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.log_parts import added
 from sparrowmq.spark.pipelines.tables.retries import Retry, finish_retry
-from tests.spark.pipelines.lake.tables import KINDS, rows_of
+from tests.spark.pipelines.lake.tables import KINDS, KINDS_AT_NIGHT, rows_of
 
 STORED = datetime(2026, 1, 31, 23, tzinfo=UTC)
 DAYS = ["2026-01-30", "2026-01-31"]
@@ -196,7 +196,7 @@ def run_killed(root, lines):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_NIGHT)
 def test_kills_at_any_line_lose_and_double_nothing(tmp_path, kind):
     """SPARROWMQ_KILLS says how many, for longer runs."""
     lines = int(run_killed(make(tmp_path / "whole", kind), 10**9).stdout)

@@ -22,7 +22,7 @@ from tests.spark.pipelines.tables.mishaps import Mishaps
 @pytest.mark.timeout(3600)
 @pytest.mark.guards("TableProgress.resume: drop put_aside")
 @pytest.mark.guards("TableProgress._note: drop save")
-@pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_no_mishap_loses_or_doubles_a_row(tmp_path, kind, rounds):
     mishaps = Mishaps(tmp_path, kind, rounds)
