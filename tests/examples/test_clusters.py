@@ -36,7 +36,12 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.covers("S-HA-02", breaks="BrokerSettings.is_slave: return False")
 @pytest.mark.parametrize(
-    ("configuration", "ids"), [("2m-noslave", {0}), ("2m-2s-async", {0, 1}), ("2m-2s-sync", {0, 1})]
+    ("configuration", "ids"),
+    [
+        ("2m-noslave", {0}),
+        pytest.param("2m-2s-async", {0, 1}, marks=pytest.mark.slow),
+        ("2m-2s-sync", {0, 1}),
+    ],
 )
 async def test_a_cluster_is_started_by_one_command_and_takes_messages_on_two_masters(
     tmp_path: Path, configuration: str, ids: set[int]

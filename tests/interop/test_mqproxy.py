@@ -167,7 +167,7 @@ async def consumed(mq: sparrowmq.Client, topic: str, count: int, **how: Any) -> 
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("side", [OURS_OF_5, APACHES[0]])
+@pytest.mark.parametrize("side", [OURS_OF_5, pytest.param(APACHES[0], marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", ["cpp", "java-4.9.8"])
 def test_accounts_of_foreign_clients_are_checked(side: str, name: str, tmp_path: Path) -> None:
     topic, group = f"orders-{name.replace('.', '-')}", f"billing-{name.replace('.', '-')}"

@@ -123,6 +123,7 @@ def test_no_crash_loses_what_was_acknowledged(capsys, wanted, most_per_cut):
     assert tally.violations == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "module", "name", "value"),
     [

@@ -209,7 +209,9 @@ def test_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(100, 105))
+@pytest.mark.parametrize(
+    "seed", [100, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(101, 105))]
+)
 def test_many_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
     play(tmp_path, kind, seed, 20)
 
