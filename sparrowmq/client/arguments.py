@@ -19,6 +19,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 T = TypeVar("T")
 
 INT32: Final = (1 << 31) - 1
+LARGEST_OFFSET: Final = (1 << 63) - 1
 
 
 def check_callable(name: str, function: T, instead: str, *, takes: int | None = None) -> T:
@@ -77,6 +78,10 @@ def check_offset(offset: object) -> int:
         raise ConfigError(f"offset {offset!r} is no place in a queue; give a whole number, from 0 on")
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
+    if offset > LARGEST_OFFSET:
+        raise ConfigError(
+            f"offset {offset} is larger than any that a broker keeps, which is {LARGEST_OFFSET}"
+        )
     return offset
 
 

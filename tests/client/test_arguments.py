@@ -107,6 +107,8 @@ READING = [
     (lambda reader: reader.seek(QUEUE, None), "offset None is no place"),
     (lambda reader: reader.seek(QUEUE, True), "offset True is no place"),
     (lambda reader: reader.seek(QUEUE, -1), "offset -1 is negative"),
+    (lambda reader: reader.seek(QUEUE, 1 << 63), f"offset {1 << 63} is larger than any that a broker keeps"),
+    (lambda reader: reader.commit({QUEUE: 10**30}), "is larger than any"),
     (lambda reader: reader.commit({QUEUE: 1.5}), "offset 1.5 is no place"),
     (lambda reader: reader.commit({QUEUE: -1}), "offset -1 is negative"),
     (lambda reader: reader.seek_to_time(datetime.min), "cannot be counted"),

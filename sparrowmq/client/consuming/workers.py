@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import reprlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
@@ -103,6 +104,7 @@ class Workers:
         self._hooks = hooks
         self._timed = timed
         self._calls = 0
+        self._is_ignoring = False
         self._workers: list[_Worker] = []
         self._numbers = count(1)
 
@@ -213,7 +215,7 @@ class Workers:
                 if type(result) is CoroutineType:
                     result = await result
                 if result is not None:
-                    await finished(result)
+                    self._ignore(await finished(result))
             except BaseException as error:
                 if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(error):
                     raise
@@ -230,6 +232,18 @@ class Workers:
             if (began is not None or size > 1) and self._clock.monotonic() - turn > SLICE_S:
                 await asyncio.sleep(0)
                 turn = self._clock.monotonic()
+
+    def _ignore(self, result: object) -> None:
+        """Say once that what a handler returns decides nothing: in other clients False asks for a retry."""
+        if result is None or result is True or self._is_ignoring:
+            return
+        self._is_ignoring = True
+        log.warning(
+            "a handler of group %s returned %s, which is ignored, so its message is acknowledged; to have a message"
+            " again, raise an error or call its retry()",
+            self._settings.group,
+            reprlib.repr(result),
+        )
 
     def _time(self, portion: list[ReceivedMessage], handling_s: float) -> None:
         if self._timed is not None:
@@ -271,9 +285,10 @@ class Workers:
             self._add()
 
 
-async def finished(result: object) -> None:
+async def finished(result: object) -> object:
     """Await the result of a handler, if it can be awaited. Raises: ConfigError, it is a generator, so nothing ran."""
     if inspect.isawaitable(result):
         result = await result
     if is_generator(result):
         raise ConfigError(f"the handler returned {result!r}, which nothing runs; write it without `yield`")
+    return result

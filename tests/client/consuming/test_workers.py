@@ -206,6 +206,19 @@ async def test_a_handler_that_returns_a_generator_has_failed(background, caplog)
     assert shop.told == [(0, Outcome.RETRY), (1, Outcome.RETRY)] and "write it without `yield`" in caplog.text
 
 
+@pytest.mark.guards("Workers._work: drop _ignore", "Workers._ignore: drop self._is_ignoring = True")
+@pytest.mark.parametrize(("result", "told"), [(False, 1), ("RECONSUME_LATER", 1), (True, 0), (None, 0)])
+async def test_a_result_of_a_handler_is_said_once_to_decide_nothing(background, caplog, result, told):
+    async def handle(message):
+        return result
+
+    shop = Shop(3)
+    shop.workers(handle, background, concurrency=1)
+    await until(lambda: len(shop.told) == 3)
+    assert {outcome for _, outcome in shop.told} == {Outcome.DONE}
+    assert caplog.text.count(f"returned {result!r}, which is ignored") == told
+
+
 @pytest.mark.guards("Workers._watch: extended_s = limit_s")
 async def test_a_handler_may_ask_for_more_time(background):
     async def handle(message) -> None:
