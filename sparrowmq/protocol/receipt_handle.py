@@ -32,7 +32,8 @@ ABSENT: Final = -1
 
 _WORDS: Final = 8  # a handle has at least so many
 _ALL_WORDS: Final = 9
-_DIGITS: Final = 19  # of the largest number that Java has
+_DIGITS: Final = 19  # of the largest number
+_LARGEST: Final = (1 << 63) - 1  # of Java's long
 _COUNTS_OF_ONE: Final = "qo"
 
 
@@ -217,7 +218,9 @@ def _number(word: str, *, or_absent: bool = False) -> int:
         return ABSENT
     if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS):
         raise ConfigError(f"receipt handle is invalid: {word[:_DIGITS]!r} is not a number")
-    return int(word)
+    if (number := int(word)) > _LARGEST:
+        raise ConfigError(f"receipt handle is invalid: {word} is above {_LARGEST}")
+    return number
 
 
 def _kind(word: str) -> Kind:

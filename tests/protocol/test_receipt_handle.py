@@ -57,10 +57,12 @@ def test_a_handle_knows_when_its_message_becomes_visible_and_whether_it_was_popp
     assert HANDLE._replace(revive_queue=999).is_orderly
 
 
+@pytest.mark.guards("receipt_handle._number: (number := int(word)) > _LARGEST -> False")
 @pytest.mark.parametrize(
     "text",
     ["", " ", "x", "1 2 3 4 0 b 5", f"{TEXT} more", TEXT.replace("7 ", "-7 "), TEXT.replace(" 0 ", " 3 "),
-     TEXT.replace(" 9 ", " ² "), TEXT.replace("broker-a", ""), TEXT.replace("4711", "-2"), "9" * 40 + TEXT],
+     TEXT.replace(" 9 ", " ² "), TEXT.replace("broker-a", ""), TEXT.replace("4711", "-2"), "9" * 40 + TEXT,
+     TEXT.replace("4711", str(1 << 63))],
 )  # fmt: skip
 def test_what_is_no_handle_is_refused(text):
     with pytest.raises(ConfigError, match="receipt handle is invalid"):
