@@ -13,10 +13,13 @@ others, and in a function one of its possible changes:
     border    a comparison takes its border in, or leaves it out
     inverse   a function returns the contrary
 
-A mutant runs in a copy of the tree, from source: first with the tests of its module, then with those of others that
-import it, then with its folders, and at last in some runs of the simulation. It is found when one of them fails, and
-not when they take too long. A survivor is a promise that nothing near keeps, or a change that changes nothing: then
-write a test with a `guards` mark, or say why the line may go.
+A mutant runs in a copy of the tree, from source. Before the first one, a call of `tools/probe.py` stands at every place
+that a mutant changes, and one run of the tests shows which of them come there. A mutant then runs only with these
+tests, the quickest first, and at last in some runs of the simulation, if it comes there too. A mutant is found when a
+test fails twice, or the simulation fails, and not when they take too long. The seconds are those of the processor.
+
+A survivor is a promise that no test keeps, or a change that changes nothing: then write a test with a `guards` mark,
+or say why the line may go. "No test runs it" is the first of these at once.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from __future__ import annotations
 import argparse
 import ast
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -31,13 +35,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tools.breaks import Edit, apply
-from tools.mutants import ROOT, copy_tree, run_python, run_tests
+from tools.mutants import ROOT, cases, copy_tree, run_python, run_tests, times
+from tools.probe import REACHED
 
 COUNT: Final = 200
 LIMIT_S: Final = 600
+LIMIT_OF_ALL_S: Final = 3600
+FEW: Final = 8  # quick tests run before the modules of the others are read
 AREAS: Final = {
     "store": (
         "store/*.py",
@@ -64,8 +71,12 @@ _WORDS_ONLY: Final = (
     "say(",
     "super()",
 )
+TESTS: Final = ("tests/broker", "tests/cli", "tests/crash", "tests/store", "tests/test_snapshot.py")
+SIMULATION: Final = "the simulation"
 _SIMULATION: Final = ("-m", "tests.simulation", "--seed", "1", "--runs", "8")
+_FAILED: Final = ("failure", "error")
 _SELECTED: Final = "not slow and not nightly and not spark and not interop and not java"
+Place = tuple[type[ast.AST], int, int, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,39 +168,65 @@ def _can_go(node: ast.stmt) -> bool:
     return isinstance(node, ast.Raise)
 
 
-def near_tests(root: Path, path: str) -> list[list[str]]:
-    """Return the test file of a module, those of others that import it, and the folders around it, small ones first."""
-    inner = Path(path).relative_to("sparrowmq")
-    own = Path("tests", inner.parent, f"test_{inner.name}")
-    module = path.removesuffix(".py").replace("/", ".")
-    parent, _, name = module.rpartition(".")
-    words = (f"from {module} import", f"from {parent} import {name}", f"import {module}")
-    others = [
-        file.relative_to(root).as_posix()
-        for file in sorted((root / "tests").rglob("test_*.py"))
-        if any(word in file.read_text(encoding="utf-8") for word in words)
-    ]
-    folders = [Path("tests", each).as_posix() for each in inner.parents if each.name]
-    return [
-        [own.as_posix()] if (root / own).is_file() else [],
-        [each for each in others if each != own.as_posix()],
-        *([folder] for folder in folders),
-    ]
+def reaching(copy: Path, mutants: Sequence[Mutant], tests: Sequence[str] = TESTS) -> list[list[str]]:
+    """Return the tests that come to the place of each mutant, the quickest first, and the simulation at the end."""
+    by_path: dict[str, dict[Place, list[int]]] = {}
+    for number, mutant in enumerate(mutants):
+        places = by_path.setdefault(mutant.path, {})
+        places.setdefault(_place(mutant.edits[0].node), []).append(number)
+    sources = {path: (copy / path).read_text(encoding="utf-8") for path in by_path}
+    for path, source in sources.items():
+        tree = ast.fix_missing_locations(_Probes(by_path[path]).visit(ast.parse(source)))
+        (copy / path).write_text(ast.unparse(tree), encoding="utf-8")
+    report = copy / "report.xml"
+    run_tests(copy, ["-n", "2", f"--junitxml={report}", "-m", _SELECTED, *tests], LIMIT_OF_ALL_S)
+    run_python(copy, _SIMULATION, LIMIT_OF_ALL_S)
+    for path, source in sources.items():
+        (copy / path).write_text(source, encoding="utf-8")
+    took_s = times(report) | {SIMULATION: float("inf")}
+    found: list[set[str]] = [set() for _ in mutants]
+    for line in (copy / REACHED).read_text(encoding="utf-8").splitlines():
+        place, _, test = line.partition(" ")
+        found[int(place)].add(test.partition(" (")[0].partition("[")[0] or SIMULATION)
+    return [sorted(each & took_s.keys(), key=took_s.__getitem__) for each in found]
 
 
-def found_by(copy: Path, mutant: Mutant) -> str:
-    """Return what fails with a mutant in a copy of the tree; an empty text if nothing does."""
-    path = copy / mutant.path
+class _Probes(ast.NodeTransformer):
+    """Puts a call before each of some statements, and into each of some expressions."""
+
+    def __init__(self, numbers: dict[Place, list[int]]) -> None:
+        self._numbers = numbers
+
+    def visit(self, node: ast.AST) -> Any:
+        numbers = self._numbers.get(_place(node)) if isinstance(node, ast.stmt | ast.expr) else None
+        self.generic_visit(node)
+        call = ast.parse(f"__import__('tools.probe').probe.reach({numbers})", mode="eval").body
+        if numbers and isinstance(node, ast.stmt):
+            return [ast.Expr(call), node]
+        if numbers and isinstance(node, ast.expr):
+            return ast.Subscript(ast.Tuple([call, node], ast.Load()), ast.Constant(1), ast.Load())
+        return node
+
+
+def _place(node: ast.stmt | ast.expr) -> Place:
+    return type(node), node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def found_by(copy: Path, mutant: Mutant, tests: Sequence[str]) -> str:
+    """Return which of the tests fails with a mutant in a copy of the tree; an empty text if none does."""
+    path, report = copy / mutant.path, copy / "report.xml"
     source = path.read_text(encoding="utf-8")
     ends_s = time.monotonic() + LIMIT_S
+    quick = [each for each in tests if each != SIMULATION]
     try:
         path.write_text(apply(source, mutant.edits), encoding="utf-8")
-        for tests in filter(None, near_tests(copy, mutant.path)):
-            left_s = ends_s - time.monotonic()
-            if left_s > 0 and run_tests(copy, ["-x", "-m", _SELECTED, *tests], left_s, 0) not in (0, 5):
-                return tests[0] if len(tests) == 1 else "importing tests"
-        if run_python(copy, _SIMULATION, max(ends_s - time.monotonic(), LIMIT_S / 2), 0):
-            return "simulation"
+        for few in filter(None, (quick[:FEW], quick[FEW:])):
+            report.unlink(missing_ok=True)
+            arguments = ["-x", "--reruns", "1", f"--junitxml={report}", "-m", _SELECTED, *few]
+            if run_tests(copy, arguments, max(ends_s - time.monotonic(), 1), 0):
+                return next((case.test for case in cases(report) if case.trouble in _FAILED), "its end")
+        if SIMULATION in tests and run_python(copy, _SIMULATION, LIMIT_S / 2, 0):
+            return SIMULATION
     finally:
         path.write_text(source, encoding="utf-8")
     return ""
@@ -200,7 +237,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--area", choices=AREAS)
-    parser.add_argument("--run", action="store_true", help="run them with the tests near them")
+    parser.add_argument("--run", action="store_true", help="run them with the tests that reach them")
     given = parser.parse_args(arguments)
     chance, areas = random.Random(given.seed), [given.area] if given.area else list(AREAS)
     mutants = [each for area in areas for each in generate(ROOT, area, given.count // len(areas), chance)]
@@ -210,15 +247,21 @@ def main(arguments: list[str]) -> int:
     survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copy = copy_tree(Path(scratch) / "0")
-        for number, mutant in enumerate(mutants, 1):
-            began_s = time.monotonic()
-            by = found_by(copy, mutant)
+        for number, (mutant, tests) in enumerate(zip(mutants, reaching(copy, mutants), strict=True), 1):
+            began_s = _processor_s()
+            by = found_by(copy, mutant, tests)
             survivors += not by
-            word = f"found by {by}" if by else "survived"
-            took_s = time.monotonic() - began_s
+            word = f"found by {by}" if by else f"{len(tests)} tests pass" if tests else "no test runs it"
+            took_s = _processor_s() - began_s
             print(f"{number:4}/{len(mutants)} {took_s:6.1f} s  {mutant}: {word}", flush=True)
     print(f"seed {given.seed}: {len(mutants) - survivors} of {len(mutants)} found")
     return 1 if survivors else 0
+
+
+def _processor_s() -> float:
+    """Return how long the programs that have ended used the processor."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ COPIED: Final = (
     "requirements",
 )
 _NOT_COPIED: Final = shutil.ignore_patterns("*.so", "__pycache__", "build")
+_NOT_GIVEN: Final = ("CI", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
 _PYTEST: Final = ("-m", "pytest", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider")
 
 
@@ -178,18 +179,36 @@ def passing_tests(copy: Path, tests: Sequence[str], report: Path) -> Mapping[str
     return found | {test: LIMIT_S for test in again if run_tests(copy, [test], LIMIT_WITHOUT_S) == 0}
 
 
-def times(report: Path) -> dict[str, float]:
-    """The seconds of each test, of all its parameters together, from a report of pytest; no test that failed."""
-    seconds: dict[str, float] = {}
-    failed: set[str] = set()
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test with one of its parameters, in a report of pytest; `trouble` is failure, error, skipped or empty.
+
+    A file that cannot be read has a case too, with its dotted name.
+    """
+
+    test: str
+    took_s: float
+    trouble: str
+
+
+def cases(report: Path) -> Iterator[Case]:
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("name", "").partition("[")[0]
         folders, _, rest = case.get("classname", "").rpartition(".test_")
         module, *classes = f"test_{rest}".split(".")
-        test = "::".join((f"{folders.replace('.', '/')}/{module}.py", *classes, name))
-        seconds[test] = seconds.get(test, 0.0) + float(case.get("time", 0))
-        if any(child.tag in ("failure", "error", "skipped") for child in case):
-            failed.add(test)
+        test = "::".join((f"{folders.replace('.', '/')}/{module}.py", *classes, name)) if folders else name
+        troubles = (child.tag for child in case if child.tag in ("failure", "error", "skipped"))
+        yield Case(test, float(case.get("time", 0)), next(troubles, ""))
+
+
+def times(report: Path) -> dict[str, float]:
+    """The seconds of each test, of all its parameters together, from a report of pytest; no test that failed."""
+    seconds: dict[str, float] = {}
+    failed: set[str] = set()
+    for case in cases(report):
+        seconds[case.test] = seconds.get(case.test, 0.0) + case.took_s
+        if case.trouble:
+            failed.add(case.test)
     return {test: took_s for test, took_s in seconds.items() if test not in failed}
 
 
@@ -214,7 +233,7 @@ def run_tests(copy: Path, arguments: Sequence[str], limit_s: float, when_late: i
 
 def run_python(copy: Path, arguments: Sequence[str], limit_s: float, when_late: int = 1) -> int:
     """The exit status of a program in a copy of the tree; `when_late` if it takes too long."""
-    ours = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
+    ours = {name: value for name, value in os.environ.items() if name not in _NOT_GIVEN}
     environment = ours | {
         "SPARROWMQ_SOURCE": "1",
         "PYTHONPATH": str(copy),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tools import generated_mutants
 from tools.breaks import apply
-from tools.generated_mutants import AREAS, Mutant, found_by, generate, main, near_tests
+from tools.generated_mutants import AREAS, SIMULATION, Mutant, found_by, generate, main, reaching
 
 ROOT = Path(__file__).parents[2]
 SOURCE = """
@@ -36,18 +36,42 @@ CHANGES = [
     "put: swap self.things.append(thing)",
 ]
 
+PATH = "pyspark_rocketmq/shelf.py"
+NONE, CHILD = "tests/test_shelf.py::test_none", "tests/test_shelf.py::TestShelf::test_child"
+PUT = """
+import logging as log
+from types import SimpleNamespace
+from pyspark_rocketmq import shelf
+shelf.log = log
+counts = []
+stored = SimpleNamespace(things=[], count=lambda: counts.append(1))
+shelf.Shelf.put(stored, 5)
+"""
+TESTS = f"""
+import subprocess, sys
+import pytest
+from pyspark_rocketmq.shelf import Shelf
+
+class TestShelf:
+    @pytest.mark.parametrize("things", ["[5]"])
+    def test_child(self, things):
+        subprocess.run([sys.executable, "-c", {PUT!r} + f"assert stored.things == {{things}}"], check=True)
+
+def test_none():
+    with pytest.raises(ValueError):
+        Shelf().put(None)
+
+def test_wrong():
+    Shelf().put(1)
+"""
+SIMULATED = PUT + "assert counts"
+
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(AREAS, "shelf", ("shelf.py",))
-    for name, text in {
-        "sparrowmq/shelf.py": SOURCE,
-        "tests/test_shelf.py": "from sparrowmq.shelf import Shelf\n",
-        "tests/test_room.py": "from sparrowmq import shelf\n",
-        "tests/test_other.py": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    (tmp_path / "sparrowmq").mkdir()
+    (tmp_path / "sparrowmq/shelf.py").write_text(SOURCE)
     return tmp_path
 
 
@@ -67,40 +91,51 @@ def test_a_seed_makes_the_same_mutants_of_all_areas(capsys: pytest.CaptureFixtur
     assert {line.split(":")[0] for line in lines} >= {"sparrowmq/snapshot.py", "sparrowmq/broker/election.py"}
 
 
-def test_the_tests_near_a_module_are_its_own_those_that_import_it_and_the_folders(root: Path) -> None:
-    assert near_tests(root, "sparrowmq/shelf.py") == [["tests/test_shelf.py"], ["tests/test_room.py"]]
-    assert near_tests(root, "sparrowmq/store/log/shelf.py") == [[], [], ["tests/store/log"], ["tests/store"]]
+@pytest.fixture
+def project(root: Path) -> Path:
+    """A small project with tests that can run, in a package without a plugin of pytest."""
+    for name, text in {
+        PATH: SOURCE,
+        "pyspark_rocketmq/__init__.py": "",
+        "tests/__init__.py": "",
+        "tests/test_shelf.py": TESTS,
+        "tests/simulation/__main__.py": SIMULATED,
+        "tools/probe.py": (ROOT / "tools/probe.py").read_text(),
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
+@pytest.mark.slow
+def test_a_mutant_has_the_tests_that_come_to_its_place_the_quick_ones_first(project: Path) -> None:
+    mutants = _mutants(project)
+    tests = reaching(project, mutants, ["tests"])
+    named = {str(each).split(": ", 2)[2]: found for each, found in zip(mutants, tests, strict=True)}
+    assert named["drop raise ValueError"] == [NONE]
+    assert named["drop self.count()"] == [CHILD, SIMULATION] == named["swap self.things.append(thing)"]
+    assert named["not thing is None"] == [NONE, CHILD, SIMULATION]
+    assert (project / PATH).read_text() == SOURCE
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("statuses", "simulated", "by"),
+    ("change", "tests", "by"),
     [
-        ([1], 0, "tests/test_shelf.py"),
-        ([0, 1], 0, "tests/test_room.py"),
-        ([0, 0], 1, "simulation"),
-        ([0, 0], 0, ""),
-        ([5, 0], 0, ""),
+        ("drop raise ValueError", [NONE], NONE),
+        ("drop self.things.append(thing)", [NONE, CHILD], CHILD),
+        ("drop self.count()", [CHILD], ""),
+        ("drop self.count()", [CHILD, SIMULATION], SIMULATION),
+        ("drop self.count()", [], ""),
     ],
 )
 def test_a_mutant_is_found_by_the_first_that_fails_and_the_simulation_is_the_last(
-    root: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[int], simulated: int, by: str
+    project: Path, change: str, tests: list[str], by: str
 ) -> None:
-    (mutant,) = [each for each in _mutants(root) if each.kind == "inverse"]
-    ran: list[str] = []
-
-    def run(copy: Path, arguments: list[str], limit_s: float, when_late: int) -> int:
-        assert "return (not" in (copy / mutant.path).read_text() and 0 < limit_s <= 600 and when_late == 0
-        ran.extend(arguments[3:])
-        return statuses[len(ran) - 1]
-
-    monkeypatch.setattr(generated_mutants, "run_tests", run)
-    monkeypatch.setattr(
-        generated_mutants, "run_python", lambda copy, arguments, limit_s, when_late: simulated
-    )
-    assert found_by(root, mutant) == by
-    assert ran == ["tests/test_shelf.py", "tests/test_room.py"][: len(statuses)]
-    assert (root / mutant.path).read_text() == SOURCE
+    (mutant,) = [each for each in _mutants(project) if str(each).endswith(change)]
+    assert found_by(project, mutant, tests) == by
+    assert (project / PATH).read_text() == SOURCE
 
 
-def _mutants(root: Path) -> list[Mutant]:
-    return generate(root, "shelf", 99, random.Random(1))
+def _mutants(project: Path) -> list[Mutant]:
+    return [replace(each, path=PATH) for each in generate(project, "shelf", 99, random.Random(1))]
