@@ -221,6 +221,18 @@ def test_records_after_the_last_one_of_which_a_part_is_left_are_not_taken(stores
     assert (replaced.count, replaced.left) == (1, [places[8]])
 
 
+@pytest.mark.guards("_Replacing._drop_unproved: drop self._blanks")
+def test_blank_after_the_last_record_of_which_a_part_is_left_is_not_written(stores, places, slave):
+    last = max(number for number, (begin, _) in enumerate(places) if begin < 4096)
+    part(slave, places[last + 2][0], [])
+    damage(stores.settings, middle_of(places, last - 1))
+    damage(stores.settings, places[last][0], 4096 - places[last][0])
+    damage(stores.settings, 4096, places[last + 1][1] - 4096)
+    replaced = repair(stores.settings, DISK, slave)
+    left = [(places[last][0], places[last + 1][1])]
+    assert (replaced.count, replaced.blanks, replaced.left) == (1, 0, left)
+
+
 @pytest.mark.guards("_Replacing._drop_unproved: false damage.is_last")
 def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, slave):
     for begin in range(0, places[-1][1], 4096):
