@@ -6,7 +6,7 @@ import asyncio
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +14,15 @@ from sparrowmq.broker import store_opening
 from sparrowmq.broker.broker_settings import SlaveAck
 from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
-from sparrowmq.broker.replication.peer_repair import LOOK_S
-from sparrowmq.errors import CorruptRecord, RemoteError
+from sparrowmq.broker.replication import peer_repair
+from sparrowmq.broker.replication.peer_repair import LOOK_S, Fetched, PeerLog
+from sparrowmq.errors import CorruptRecord, NetworkError, RemoteError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.record_layout import MAGIC_V1
+from sparrowmq.protocol.requests.headers import ViewMessage
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, Flush
 from tests.broker.conftest import until
@@ -69,6 +74,48 @@ def cut(members: Members, number: int, text: bytes, doubt: str) -> None:
 
 async def has_all(members: Members, number: int) -> None:
     assert [body for body in await members.bodies(number) if body != b"?"] == TEXTS
+
+
+class Answers:
+    """A pool of connections to one broker, which has these records; it never answers without them."""
+
+    def __init__(self, records: dict[int, bytes] | None) -> None:
+        self.records = records
+
+    async def session(self, address: str) -> Answers:
+        if self.records is None:
+            await asyncio.Event().wait()
+        return self
+
+    async def call(self, request: ViewMessage, timeout_s: float) -> Response[Any]:
+        assert self.records is not None
+        if request.offset < 0:
+            raise RemoteError(ResponseCode.NO_PERMISSION, "no")
+        if request.offset not in self.records:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "can not find message by the offset")
+        return Response(0, None, None, self.records[request.offset], 0)
+
+
+@pytest.mark.guards("PeerLog.ask: drop raise")
+async def test_a_refusal_is_not_taken_for_the_end_of_the_log() -> None:
+    peer = PeerLog(cast(Pool, Answers({0: b"abc"})), "a:1")
+    assert [await peer.ask(offset) for offset in (0, 3)] == [b"abc", None]
+    with pytest.raises(RemoteError, match="no"):
+        await peer.ask(-1)
+
+
+@pytest.mark.guards("PeerLog.record_at: drop raise NetworkError")
+async def test_silence_is_not_taken_for_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_repair, "TIMEOUT_S", 0.01)
+    with pytest.raises(NetworkError, match="a:1 does not answer"):
+        await asyncio.to_thread(PeerLog(cast(Pool, Answers(None)), "a:1").record_at, 0)
+
+
+@pytest.mark.guards("Fetched.fetch: not not record", "Fetched.fetch: drop offset += len(record)")
+async def test_records_after_the_one_that_is_needed_are_fetched_with_it() -> None:
+    fetched = Fetched(PeerLog(cast(Pool, Answers({0: b"abc", 3: b"d"})), "a:1"))
+    await fetched.fetch(0)
+    assert [fetched.record_at(offset) for offset in (0, 3, 4)] == [b"abc", b"d", None]
 
 
 @pytest.mark.guards("store_opening.opened: peers = None")
