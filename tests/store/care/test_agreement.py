@@ -40,13 +40,20 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "an entry too many": lambda root: changed(second_queue_file(root), 14 * 20 + 11, b"\x7f"),
     "a missing queue": lambda root: shutil.rmtree(root / "consumequeue" / "Orders" / "1"),
     "a missing queue of old messages": lambda root: shutil.rmtree(root / "consumequeue" / "Old"),
+    "a queue without records": lambda root: shutil.copytree(
+        root / "consumequeue" / "Orders", root / "consumequeue" / "Others"
+    ),
     "no checkpoint": lambda root: (root / "checkpoint").unlink(),
     "no last log file": lambda root: max((root / "commitlog").iterdir()).unlink(),
 }
 
 
 @pytest.mark.parametrize("size", [20, 512 * 20])
-@pytest.mark.guards("agreement._Row.agrees: return True", "_Reading.queues_agree: return True")
+@pytest.mark.guards(
+    "agreement._Row.agrees: return True",
+    "_Reading.queues_agree: return True",
+    "_Reading.queues_agree: false sum(queue.last_entry()) > self._log.begin",
+)
 def test_sound_stores_agree_and_each_change_is_noticed(
     stores: Stores, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +73,11 @@ def test_sound_stores_agree_and_each_change_is_noticed(
     assert agree(stores.settings, DISK)
 
 
+@pytest.mark.guards("_Reading.queues_agree: true sum(queue.last_entry()) > self._log.begin")
 def test_a_store_of_which_old_files_are_deleted_agrees(stores: Stores) -> None:
+    store = stores.open()
+    put(store, b"old", "Old")
+    store.close()
     store = filled(stores, 140)
     put(store, b"now", "Now")
     store.checkpoint()

@@ -10,8 +10,9 @@ import pytest
 
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest
-from sparrowmq.store.care.copying import Earlier, OwnFiles, remove, unfinished
+from sparrowmq.store.care.copying import Copy, Earlier, OwnFiles, remove, unfinished
 from sparrowmq.store.care.manifest import Copied
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Vfs
 
 DISK = Disk()
@@ -39,6 +40,17 @@ def test_what_a_kill_left_goes_with_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "copy.unfinished" / "below" / "a").write_text("old")
     with unfinished(DISK, str(tmp_path / "copy")) as growing:
         assert list(Path(growing).iterdir()) == []
+
+
+@pytest.mark.guards("Copy.tree: drop self.tree", "Copy.tree: drop self.file")
+def test_a_folder_is_copied_with_the_folders_in_it(tmp_path: Path) -> None:
+    (tmp_path / "config" / "below").mkdir(parents=True)
+    for name in ("a", "below/b"):
+        (tmp_path / "config" / name).write_text(name)
+    copy = Copy(DISK, StoreSettings(tmp_path), str(tmp_path))
+    copy.tree(str(tmp_path / "config"), str(tmp_path / "copy"))
+    for name in ("a", "below/b"):
+        assert (tmp_path / "copy" / name).read_text() == name
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
