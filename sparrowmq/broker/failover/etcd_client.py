@@ -195,8 +195,6 @@ async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[i
                 raise h11.RemoteProtocolError(f"an answer of more than {_MOST_BYTES} bytes")
         elif isinstance(event, h11.EndOfMessage):
             return status, content
-        elif isinstance(event, h11.ConnectionClosed):
-            raise h11.RemoteProtocolError("the connection ended before the answer")
 
 
 def _packed(content: bytes | str) -> str:

@@ -73,15 +73,14 @@ async def test_what_etcd_refuses_is_told_in_its_words(etcd: Etcd) -> None:
 
 @asynccontextmanager
 async def answering(answer: bytes) -> AsyncIterator[str]:
-    """A server that says this to whoever asks something, and ends the connection; nothing at all for b""."""
+    """A server that says this to whoever asks something, and ends the connection; it is silent for b"silence"."""
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1 << 16)
-        if answer:
-            writer.write(answer)
-        else:
+        if answer == b"silence":
             await ended.wait()
+        writer.write(answer)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -95,6 +94,7 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
+        (b"", "ConnectionClosed"),
         (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "illegal"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", "closed"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]", "malformed"),
@@ -111,7 +111,7 @@ async def test_what_is_no_answer_of_etcd_is_told_with_the_endpoint(answer: bytes
 
 async def test_one_that_never_answers_is_given_up_in_its_time() -> None:
     clock = ManualClock()
-    async with answering(b"") as endpoint:
+    async with answering(b"silence") as endpoint:
         asked = asyncio.ensure_future(Etcd([endpoint], clock, 1.0).below("/a/"))
         await clock.advance(0.9)
         assert not asked.done()
