@@ -14,7 +14,7 @@ import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.election import RETRY_S
+from sparrowmq.broker.election import RETRY_S, Member
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_start import MemberStart
@@ -54,6 +54,22 @@ async def test_a_store_that_was_closed_in_order_is_in_no_doubt_and_another_one_i
         with pytest.raises(ConfigError):
             await start.broker(stack, replace(settings, port=taken.getsockname()[1]), Term(2, 0))
         assert OwnEpoch.load(settings.config_path).doubt == RECOVERING
+
+
+@pytest.mark.guards("Member._become_slave: not str(error) != self._start_problem")
+async def test_a_reason_why_a_member_cannot_start_again_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = BrokerSettings(
+            port=port, ha_port=1, store_path=tmp_path, broker_id=2, failover=True, etcd=("127.0.0.1:1",)
+        )
+        member = Member(settings)
+        member._has_served = True
+        for _ in range(3):
+            await member._become_slave(Term(2, 0))
+    assert caplog.text.count("this member cannot start now") == 1
 
 
 @pytest.fixture

@@ -116,6 +116,23 @@ async def test_state_of_replication_is_shown_at_both_ends(tmp_path: Path) -> Non
         assert shown.in_sync and shown.transfer_from_where == end and shown.addr.startswith("127.0.0.1:")
 
 
+@pytest.mark.guards("Primary._state: border lacks < self._rules.nearest_bytes")
+async def test_a_slave_that_lacks_nearest_slave_bytes_is_not_in_sync(tmp_path: Path) -> None:
+    settings = {"role": BrokerRole.ASYNC_MASTER, "nearest_slave_bytes": 500}
+    async with master(tmp_path, **settings) as live, following(live) as slave:
+        await live.send(b"x" * 1000)
+        offset, content = await slave.piece()
+        for lacks, is_near in ((500, False), (499, True)):
+            acked = offset + len(content) - lacks
+            slave.report(acked)
+            async with asyncio.timeout(10):
+                shown = None
+                while shown is None or shown.slave_ack_offset != acked:
+                    status = HaStatus.decode((await live.session.call(GetHaStatus())).body)
+                    (shown,) = status.ha_connection_info
+            assert (shown.diff, shown.in_sync) == (lacks, is_near)
+
+
 async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -> None:
     names = ("sparrowmq_slave_behind_bytes", "sparrowmq_slave_lag_seconds")
 
