@@ -58,14 +58,23 @@ async def holds(condition: Callable[[], Awaitable[bool]], limit_s: float = 10) -
         await asyncio.sleep(0.02)
 
 
-async def test_modes_of_groups_come_to_the_slave(tmp_path: Path) -> None:
+@pytest.mark.guards("Mirror.wake: drop self._found.set()")
+@pytest.mark.parametrize(("period_s", "first"), [(0.05, "slave"), (60.0, "master")])
+async def test_modes_of_groups_come_to_the_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, period_s: float, first: str
+) -> None:
+    """With each period, and at once to a slave that connects."""
+    monkeypatch.setattr(mirror, "PERIOD_S", period_s)
     async with pair(tmp_path) as both:
         await both.start("master")
-        await both.start("slave")
+        if first == "slave":
+            await both.start("slave")
         master = await both.session("master")
         await master.call(UpdateAndCreateTopic("made", 3, 2, 6))
         await master.call(UpdateAndCreateSubscriptionGroup(), GroupConfig("g").encode())
         await master.call(SetRequestMode(), RequestMode("made", "g", POP, 2).encode())
+        if first == "master":
+            await both.start("slave")
 
         async def has_it() -> bool:
             answer = await (await both.session("slave")).call(GetAllRequestModes())
