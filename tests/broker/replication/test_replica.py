@@ -14,7 +14,7 @@ from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import COMPARE_AGAIN_S, Replica, ReplicaRules
 from sparrowmq.cli.mqadmin.main import run as mqadmin
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import LogsDiffer, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
@@ -291,6 +291,15 @@ async def test_an_elected_master_that_repaired_its_log_is_followed_after_all(
         assert following.alarm is None and following.problem == ""
         running.cancel()
     assert len([record for record in caplog.records if record.levelname == "CRITICAL"]) == 1
+
+
+@pytest.mark.guards("Replica._may_compare_again: border COMPARE_AGAIN_S")
+async def test_logs_that_differ_are_compared_again_in_ten_seconds(stores: Stores) -> None:
+    following, clock = alone(stores, "127.0.0.1:1", introduction=b"a member")
+    following.alarm, following._differed_at = LogsDiffer("they differ"), clock.monotonic()
+    assert not following._may_compare_again()
+    await clock.advance(COMPARE_AGAIN_S)
+    assert following._may_compare_again()
 
 
 async def test_after_an_alarm_a_master_at_another_address_is_tried(stores: Stores) -> None:
