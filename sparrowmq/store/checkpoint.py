@@ -34,7 +34,7 @@ from sparrowmq.store.layout import NO_CRC, SECTOR
 from sparrowmq.store.queues.consume_queue import QueueEnd
 from sparrowmq.store.queues.positions import Positions
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
-from sparrowmq.store.vfs import Unsynced, Vfs
+from sparrowmq.store.vfs import Unsynced, Vfs, closing, content_of
 
 log = logging.getLogger(__name__)
 
@@ -103,28 +103,17 @@ def unpack(sector: bytes) -> Checkpoint:
 
 def load(vfs: Vfs, path: str) -> Checkpoint:
     """The checkpoint of a store; an empty one if there is none."""
-    if not vfs.exists(path):
-        return Checkpoint()
-    file = vfs.open(path, writable=False)
-    try:
-        return unpack(vfs.read(file, 0, SECTOR))
-    finally:
-        vfs.close(file)
+    return unpack(content_of(vfs, path, SECTOR)) if vfs.exists(path) else Checkpoint()
 
 
 def save(vfs: Vfs, path: str, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, and return once it is on disk. The caller syncs the folder if the file is new."""
-    if vfs.exists(path):
-        file = vfs.open(path, writable=True)
-    else:
-        file = vfs.create(path, FILE_SIZE, allocate=True)
-    try:
+    exists = vfs.exists(path)
+    with closing(vfs, vfs.open(path, True) if exists else vfs.create(path, FILE_SIZE, allocate=True)) as file:
         if file.size < FILE_SIZE:
             vfs.truncate(file, FILE_SIZE)
         vfs.write(file, 0, pack(checkpoint))
         vfs.sync(file)
-    finally:
-        vfs.close(file)
 
 
 @dataclass(frozen=True, slots=True)

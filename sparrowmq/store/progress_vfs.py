@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.store.layout import parse_offset_name
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Disk, File, Vfs
+from sparrowmq.store.vfs import Disk, File, Vfs, closing
 
 Watch: TypeAlias = Callable[[str, int, int], None]
 
@@ -63,11 +64,6 @@ def used_bytes(vfs: Vfs, path: str) -> int:
     """The bytes that a file or folder uses, without its holes; 0 if it is missing."""
     if os.path.isdir(path):
         return sum(used_bytes(vfs, os.path.join(path, name)) for name in vfs.list_folder(path))
-    try:
-        file = vfs.open(path, writable=False)
-    except FileNotFoundError:
-        return 0
-    try:
+    with suppress(FileNotFoundError), closing(vfs, vfs.open(path, writable=False)) as file:
         return sum(end - begin for begin, end in vfs.used_parts(file, 0))
-    finally:
-        vfs.close(file)
+    return 0

@@ -19,7 +19,8 @@ import fcntl
 import os
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -346,6 +347,21 @@ class Disk:
         except OSError:  # some network file systems cannot lock folders; the lock file has to be enough there
             pass
         return File(path, fd, 0)
+
+
+@contextmanager
+def closing(vfs: Vfs, file: File) -> Iterator[File]:
+    """Close the file after the block."""
+    try:
+        yield file
+    finally:
+        vfs.close(file)
+
+
+def content_of(vfs: Vfs, path: str, most: int | None = None) -> bytes:
+    """Return the content of a file, or its first `most` bytes. Raises: FileNotFoundError."""
+    with closing(vfs, vfs.open(path, writable=False)) as file:
+        return vfs.read(file, 0, file.size if most is None else most)
 
 
 def lock_holder(path: str) -> int:

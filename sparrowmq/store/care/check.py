@@ -38,7 +38,7 @@ from sparrowmq.store.queues.entries import Entry
 from sparrowmq.store.queues.queue_ends import QueueEnds
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+from sparrowmq.store.vfs import Disk, Unsynced, Vfs, content_of
 
 _OPEN_FILES: Final = 1024
 
@@ -263,12 +263,7 @@ class _Check:
 
 def _was_javas(vfs: Vfs, layout: Layout) -> bool:
     """Whether the last broker that opened the store was one of Java."""
-    if not vfs.exists(layout.lock):
-        return False
-    file = vfs.open(layout.lock, writable=False)
-    content = vfs.read(file, 0, len(LOCK_OF_JAVA))
-    vfs.close(file)
-    return content == LOCK_OF_JAVA
+    return vfs.exists(layout.lock) and content_of(vfs, layout.lock, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
 
 
 def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:

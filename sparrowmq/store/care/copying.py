@@ -23,7 +23,7 @@ from sparrowmq.store import checkpoint
 from sparrowmq.store.care.manifest import Copied, problem
 from sparrowmq.store.layout import ENTRY_SIZE, row_of_files
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import File, Stamp, Vfs
+from sparrowmq.store.vfs import File, Stamp, Vfs, closing
 
 log = logging.getLogger(__name__)
 
@@ -179,18 +179,14 @@ class Copy:
 
 def copy_file(vfs: Vfs, source: str, to: str) -> None:
     """Copy one file, with its holes. Raises: FileNotFoundError, DiskFull."""
-    opened = vfs.open(source, writable=False)
-    try:
-        made = vfs.create(to, opened.size, allocate=False)
-        try:
-            for begin, end in vfs.used_parts(opened, 0):
-                for offset in range(begin, end, _CHUNK):
-                    vfs.write(made, offset, vfs.read(opened, offset, min(_CHUNK, end - offset)))
-            vfs.sync(made)
-        finally:
-            vfs.close(made)
-    finally:
-        vfs.close(opened)
+    with (
+        closing(vfs, vfs.open(source, writable=False)) as opened,
+        closing(vfs, vfs.create(to, opened.size, allocate=False)) as made,
+    ):
+        for begin, end in vfs.used_parts(opened, 0):
+            for offset in range(begin, end, _CHUNK):
+                vfs.write(made, offset, vfs.read(opened, offset, min(_CHUNK, end - offset)))
+        vfs.sync(made)
 
 
 class OwnFiles:

@@ -40,6 +40,7 @@ from sparrowmq.store.care.inspect_file import (
 )
 from sparrowmq.store.keys import index
 from sparrowmq.store.layout import ENTRY_SIZE, Layout, offset_name, parse_offset_name
+from sparrowmq.store.queues.entries import halve
 from sparrowmq.store.vfs import Disk, Vfs
 
 _TOPICS_SHOWN: Final = 10
@@ -195,14 +196,7 @@ def _entry_count(vfs: Vfs, queue: str) -> int:
     if not begins:
         return 0
     with closing(StoreFile(vfs, _path(queue, begins[-1]))) as file:
-        low, high = 0, file.size // ENTRY_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            if any(file.read(middle * ENTRY_SIZE + 8, 4)):
-                low = middle + 1
-            else:
-                high = middle
-        return (begins[-1] - begins[0]) // ENTRY_SIZE + low
+        return (begins[-1] - begins[0]) // ENTRY_SIZE + halve(file.read, file.size // ENTRY_SIZE)
 
 
 def _begins(vfs: Vfs, path: str) -> list[int]:

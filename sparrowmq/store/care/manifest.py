@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.errors import BadStore
-from sparrowmq.store.vfs import File, Stamp, Vfs
+from sparrowmq.store.vfs import File, Stamp, Vfs, closing, content_of
 
 NAME: Final = "manifest.json"
 _VERSION: Final = 1
@@ -58,12 +58,9 @@ def save(vfs: Vfs, folder: str, manifest: Manifest) -> None:
     """Write the manifest of a copy whose files are on disk, and return once it is on disk. Raises: DiskFull."""
     head = msgspec.json.encode(manifest)[:-1]
     content = b'%s,"digest":"%s"}\n' % (head, sha256(head).hexdigest().encode())
-    file = vfs.create(os.path.join(folder, NAME), len(content), allocate=False)
-    try:
+    with closing(vfs, vfs.create(os.path.join(folder, NAME), len(content), allocate=False)) as file:
         vfs.write(file, 0, content)
         vfs.sync(file)
-    finally:
-        vfs.close(file)
     vfs.sync_folder(folder)
 
 
@@ -71,13 +68,9 @@ def load(vfs: Vfs, folder: str) -> Manifest | None:
     """Return the manifest of a copy; None if there is none. Raises: BadStore, it is damaged, or of a later version."""
     path = os.path.join(folder, NAME)
     try:
-        file = vfs.open(path, writable=False)
+        content = content_of(vfs, path)
     except FileNotFoundError:
         return None
-    try:
-        content = vfs.read(file, 0, file.size)
-    finally:
-        vfs.close(file)
     seal = _SEAL.search(content)
     if seal is None or sha256(content[: seal.start()]).hexdigest().encode() != seal[1]:
         raise BadStore(f"{path} is damaged: its digest is not that of its content")
@@ -92,17 +85,14 @@ def load(vfs: Vfs, folder: str) -> Manifest | None:
 
 def digest(vfs: Vfs, path: str) -> str:
     """Return the digest of a file. Raises: OSError."""
-    file = vfs.open(path, writable=False)
-    try:
-        found = sha256()
+    found = sha256()
+    with closing(vfs, vfs.open(path, writable=False)) as file:
         for number in _used(vfs, file):
             part = vfs.read(file, number * _PART, _PART)
             if part != _ZEROS[: len(part)]:
                 found.update(number.to_bytes(8, "big"))
                 found.update(part)
-        return found.hexdigest()
-    finally:
-        vfs.close(file)
+    return found.hexdigest()
 
 
 def _used(vfs: Vfs, file: File) -> Iterator[int]:

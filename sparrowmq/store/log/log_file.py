@@ -21,7 +21,7 @@ import logging
 from contextlib import suppress
 from typing import Final, Self
 
-from sparrowmq.store.vfs import File, Vfs, lost_while_open
+from sparrowmq.store.vfs import File, Vfs, closing, lost_while_open
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +147,5 @@ class LogFile:
 
 def is_unused(vfs: Vfs, path: str) -> bool:
     """Whether a file contains only zeros: a crash can leave one that is too short and was never used."""
-    file = vfs.open(path, writable=False)
-    try:
+    with closing(vfs, vfs.open(path, writable=False)) as file:
         return not any(any(vfs.read(file, offset, _CHUNK)) for offset in range(0, file.size, _CHUNK))
-    finally:
-        vfs.close(file)

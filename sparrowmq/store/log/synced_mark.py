@@ -31,7 +31,7 @@ from zlib import crc32
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.layout import SECTOR
-from sparrowmq.store.vfs import File, Vfs
+from sparrowmq.store.vfs import File, Vfs, content_of
 
 log = logging.getLogger(__name__)
 
@@ -106,11 +106,7 @@ class SyncedMark:
 def load(vfs: Vfs, path: str) -> int:
     """Return the higher mark in a file `abort`; 0 without a mark."""
     with suppress(FileNotFoundError):
-        file = vfs.open(path, writable=False)
-        try:
-            return highest(vfs.read(file, 0, _SIZE))
-        finally:
-            vfs.close(file)
+        return highest(content_of(vfs, path, _SIZE))
     return 0
 
 
@@ -130,11 +126,7 @@ def lower(vfs: Vfs, path: str, end: int) -> None:
 def is_of_earlier_boot(vfs: Vfs, path: str) -> bool:
     """Whether the machine was restarted since the marks were written; False if that is not known."""
     with suppress(FileNotFoundError):
-        file = vfs.open(path, writable=False)
-        try:
-            content = vfs.read(file, 0, _SIZE)
-        finally:
-            vfs.close(file)
+        content = content_of(vfs, path, _SIZE)
         boots = {_boot(content[at : at + SECTOR]) for at in (0, SECTOR)} - {bytes(_BOOT_SIZE)}
         return boot_id() not in boots and bool(boots)
     return False
