@@ -115,12 +115,10 @@ class Document:
         _put(self._root, ADDRESSES, _node(list(patterns)))
 
     def count_change(self, now_ms: int) -> None:
-        """Raise the version by one."""
         version = {"counter": self.version.counter + 1, "timestamp": now_ms}
         _put(self._root, VERSION, _node([version]))
 
     def text(self) -> str:
-        """The file's new content."""
         import yaml
 
         return yaml.serialize(self._root, allow_unicode=True)

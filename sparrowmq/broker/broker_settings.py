@@ -45,8 +45,6 @@ _GIB = 1 << 30
 
 
 class BrokerRole(Enum):
-    """A broker's part in replication."""
-
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"

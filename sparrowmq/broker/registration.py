@@ -109,7 +109,6 @@ class Registration:
             link.refuse_writes()
 
     def part(self) -> Part:
-        """A part that announces the broker as long as it runs."""
         probes = (
             (UNREGISTERED, self._unregistered),
             (NAME_SERVER_AWAY, self._away),

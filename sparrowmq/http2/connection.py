@@ -164,7 +164,6 @@ class Connection:
             self._widen(stream, count)
 
     def refuse(self, stream: Stream, code: int) -> None:
-        """Reset a stream."""
         self._note_reset(stream.stream_id)
         self.output.reset(stream, code)
 

@@ -119,7 +119,6 @@ def window_frame(stream_id: int, increment: int) -> bytes:
 
 
 def word(payload: bytes) -> int:
-    """Return the 31 bits at the begin of a payload."""
     return int.from_bytes(payload[:4], "big") & 0x7FFFFFFF
 
 

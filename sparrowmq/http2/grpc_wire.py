@@ -106,7 +106,6 @@ def _too_large(most_bytes: int) -> GrpcError:
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message with its length before it."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 

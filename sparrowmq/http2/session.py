@@ -202,7 +202,6 @@ class GrpcSession:
                 self._hall.clock.call_later(CLOSE_S, self.abort)
 
     def abort(self) -> None:
-        """End the connection at once."""
         if self._transport is not None and not self.closed:
             self._transport.abort()
 

@@ -102,8 +102,6 @@ class RouteHandlers:
 
 
 class BrokerHandlers:
-    """Brokers that come, stay and go."""
-
     def __init__(self, routes: Routes, values: KeyValues, clock: Clock) -> None:
         self._routes = routes
         self._values = values

@@ -111,7 +111,6 @@ class Pool:
             return self.live(address) or await self._connect(address)
 
     def close(self) -> None:
-        """End every session."""
         self._closed = True
         self._ending = [session for session in self._sessions.values() if not session.closed]
         for session in self._ending:

@@ -426,7 +426,6 @@ def _open_keys(guest: Guest) -> set[bytes]:
 
 
 def release(usages: list[Usage]) -> None:
-    """Count a pull that waits no more."""
     for usage in usages:
         usage.held -= 1
 

@@ -558,7 +558,6 @@ def _reply(session: Session, command: Command, answer: Header | Answer | None) -
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason under which an error counts."""
     for kind, reason in _REASON_OF.items():
         if isinstance(error, kind):
             return reason

@@ -62,7 +62,6 @@ class InFlight:
         return hasattr(self.request, "suspend_timeout_millis") or hasattr(self.request, "poll_time")
 
     def settle(self, reply: Command) -> None:
-        """Pass on the peer's reply."""
         if reply.code != 0 and reply.code not in self.accept:
             self.end(None, remote_error(reply.code, reply.remark))
             return

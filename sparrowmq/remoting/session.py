@@ -278,7 +278,6 @@ class Session:
 
     @property
     def frame_bytes(self) -> int:
-        """The size of that frame, as far as it is known."""
         return self._wire.frame_bytes
 
     def room_made(self) -> None:

@@ -127,8 +127,6 @@ class Job:
 
 
 class Checkpointer:
-    """Makes the checkpoints of an open store."""
-
     def __init__(self, vfs: Vfs, path: str, unsynced: Unsynced, index: Index | None, ends: QueueEnds) -> None:
         self._vfs = vfs
         self._ends = ends

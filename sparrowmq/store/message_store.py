@@ -89,7 +89,6 @@ class MessageStore:
     """
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
-        """Use `open`."""
         layout = settings.layout
         self.settings = settings
         self.clock = clock
@@ -261,7 +260,6 @@ class MessageStore:
 
     @property
     def begin(self) -> int:
-        """The offset of the oldest byte of the log."""
         return self._log.begin
 
     @property
@@ -523,7 +521,6 @@ class MessageStore:
         return partial(self._checkpointer.write, self._checkpointer.begin(end, now_ms))
 
     def retention(self) -> Retention:
-        """The retention of this store, which deletes old messages."""
         return Retention(
             self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self._hold
         )

@@ -64,7 +64,6 @@ class NumberedFolder:
         return file
 
     def remove_others(self) -> None:
-        """Delete all files but the newest."""
         for name in self._vfs.list_folder(self._path):
             if parse_offset_name(name) not in (None, self.number):
                 self._vfs.unlink(os.path.join(self._path, name))

@@ -42,7 +42,6 @@ class PutTimes:
         self._turned_s: float | None = None
 
     def record(self, took_ms: int, count: int) -> None:
-        """Note that `count` puts took so long."""
         self.greatest_ms = max(self.greatest_ms, took_ms)
         took_ms = min(took_ms, _LONGEST_MS)
         self._now[took_ms] = self._now.get(took_ms, 0) + count

@@ -49,7 +49,6 @@ class StoreTime:
         self._was_read = False  # the broker's downtime is unknown, so the first read reports no jump
 
     def read(self) -> int:
-        """Return the current time, in ms."""
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         gone_ms = round((now_s - self._told_s) * 1000)
         self._told_s = now_s
@@ -100,7 +99,6 @@ class RetentionTime:
         self._ahead_s: float | None = None  # when the clock began to be ahead by more than an hour
 
     def read(self) -> int:
-        """Return the current time, in ms."""
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         told_ms = self._next_ms(clock_ms, now_s)
         self._told = (told_ms, now_s)

@@ -168,8 +168,6 @@ class Vfs(Protocol):
 
 
 class Disk:
-    """The machine's own file system."""
-
     def create(self, path: str, size: int, allocate: bool) -> File:
         fd = -1
         try:

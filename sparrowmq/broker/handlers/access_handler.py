@@ -95,7 +95,6 @@ class AccessHandler:
 
     @handles(UpdateGlobalWhiteAddrsConfig)
     async def white_list(self, header: UpdateGlobalWhiteAddrsConfig, body: bytes, peer: Peer) -> None:
-        """Replace the addresses that need no account."""
         patterns = _listed(header.global_white_addrs) or []
         await self._do(
             lambda files: files.with_addresses(

@@ -51,8 +51,6 @@ def assignment_part(
 
 
 class AssignmentHandler:
-    """Share queues, and set how groups consume."""
-
     def __init__(
         self, modes: RequestModes, queues: ClusterQueues, topics: Topics, groups: Groups, clients: Clients
     ) -> None:

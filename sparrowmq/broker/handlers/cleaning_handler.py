@@ -30,8 +30,6 @@ _WITHOUT_CONFIG: Final = frozenset({OP_HALF_TOPIC, STATE_TOPIC})
 
 
 class CleaningHandler:
-    """Make the store delete now the files and queues that it would delete later."""
-
     def __init__(self, store: MessageStore, topics: Topics) -> None:
         self._store = store
         self._topics = topics

@@ -77,7 +77,6 @@ class ClientHandler:
     def heart_beat(
         self, header: HeartBeat, body: bytes, peer: Peer
     ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
-        """Record the client, its groups and their subscriptions."""
         beat = Heartbeat.of_request(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -138,7 +137,6 @@ class ClientHandler:
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
-        """Unlock queues for other consumers."""
         wish = LockQueues.of_request(body)
         self._check_id(wish, peer)
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)

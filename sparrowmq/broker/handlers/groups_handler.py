@@ -179,7 +179,6 @@ class GroupHandler:
 
     @handles(GetProducerConnectionList)
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Answer:
-        """Return the online members of a producer group."""
         members = self._clients.producers(header.producer_group)
         if not members:
             raise RemoteError(

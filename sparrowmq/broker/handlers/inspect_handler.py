@@ -38,8 +38,6 @@ _VERSION_KEY: Final = "sparrowmqVersion"  # brokerVersionDesc names the protocol
 
 
 class InspectHandler:
-    """Show the broker's state to tools, and change its settings."""
-
     def __init__(
         self,
         settings: Changing[BrokerSettings],

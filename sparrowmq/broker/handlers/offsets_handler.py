@@ -78,7 +78,6 @@ class OffsetHandler:
 
     @handles(UpdateConsumerOffset)
     def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> Later | None:
-        """Store the group's next offset."""
         names.check_group(header.consumer_group)
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -111,7 +110,6 @@ class OffsetHandler:
 
     @handles(GetMinOffset)
     def minimum(self, header: GetMinOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """Return the offset of the oldest stored message."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         return OffsetReply(queue.min_offset if queue else 0)
 

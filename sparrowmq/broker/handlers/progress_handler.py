@@ -96,7 +96,6 @@ class ProgressHandler:
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        """Return a group's progress in a topic as store times."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -132,7 +131,6 @@ class ProgressHandler:
 
     @handles(CloneGroupOffset)
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
-        """Copy a group's offsets to another group."""
         source, target = header.src_group, check_group(header.dest_group)
         topics = {header.topic} if header.topic else self._offsets.topics_of(source)
         for topic in topics if header.offline else self._consumed(source, topics):

@@ -29,8 +29,6 @@ MOST_ENTRIES: Final = 16_384
 
 
 class QueryHandler:
-    """Find messages in the store."""
-
     def __init__(self, store: MessageStore, clients: Clients, quotas: Quotas | None = None) -> None:
         self._store = store
         self._clients = clients

@@ -41,8 +41,6 @@ ASKER_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class ReplyRules:
-    """The rules for answers."""
-
     cluster: str  # the cluster, whose topic of answers is `<cluster>_REPLY_TOPIC`
     is_stored: bool  # whether the broker also stores answers (storeReplyMessageEnable)
     store_host: bytes  # this broker's address in the format of records

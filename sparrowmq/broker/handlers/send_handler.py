@@ -50,8 +50,6 @@ _ASKS: Final = mark(Property.REPLY_TO_CLIENT)
 
 @dataclass(frozen=True)
 class SendRules:
-    """The limits of sends."""
-
     max_body_bytes: int  # the limit for one message or one whole batch
     store_host: bytes  # this broker's address in the format of offset ids
     broker_name: str

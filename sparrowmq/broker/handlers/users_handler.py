@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 
 class UsersHandler:
-    """Change and show the users and their policies."""
-
     def __init__(self, access: AccessControl, users: Users) -> None:
         self._access = access
         self._users = users

@@ -126,7 +126,6 @@ class DelayedDelivery:
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
 
     def part(self, save_period_s: float) -> Part:
-        """Return the tasks that deliver and save progress."""
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self.save),),
             tasks=(Task("delayed delivery", self.delivery.run),),

@@ -157,7 +157,6 @@ class TimedDelivery:
         figures.gauge("sparrowmq_timers_pending", "timers waiting", lambda: len(self._timers))
 
     def part(self) -> Part:
-        """Return the tasks that deliver and save progress."""
         return Part(
             chores=(Chore("save timers", SAVE_PERIOD_S, self.save),),
             tasks=(Task("timed delivery", self.delivery.run),),

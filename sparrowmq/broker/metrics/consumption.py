@@ -113,7 +113,6 @@ class Consumption:
         self.missed.value += 1
 
     def got_back(self, group: str, topic: str) -> None:
-        """A group sent back a message of a topic."""
         known = self.sent_back.get((group, topic))
         if known is not None or len(self.sent_back) < MOST_PAIRS:
             self.sent_back[group, topic] = (known or 0) + 1

@@ -87,7 +87,6 @@ class Status:
             )
 
     def table(self) -> dict[str, str]:
-        """All figures by their names."""
         more = self._more()
         return {
             **self._about_broker(),

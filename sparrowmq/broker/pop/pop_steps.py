@@ -53,8 +53,6 @@ class Taken(Step, array_like=True, frozen=True, tag=0):
 
 
 class Settled(Step, array_like=True, frozen=True, tag=1):
-    """The messages are done."""
-
     runs: list[int]
 
 

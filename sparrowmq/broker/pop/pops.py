@@ -166,7 +166,6 @@ class Pops:
         self.step(Taken(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
     def settle(self, queue: PopQueue, offsets: Sequence[int]) -> None:
-        """Acknowledge messages."""
         self.settled += len(offsets)
         self.step(queue.settled(offsets))
         if queue.is_orderly and queue.may_give():

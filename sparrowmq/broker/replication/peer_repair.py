@@ -149,7 +149,6 @@ class SelfRepair:
         self._next_s = 0.0
 
     def part(self) -> Part:
-        """Return the chore that looks for damage."""
         return Part(chores=(Chore("repair", LOOK_S, self.look),))
 
     async def look(self) -> None:

@@ -117,7 +117,6 @@ class Primary:
         )
 
     def part(self) -> Part:
-        """Return the tasks and chores that serve slaves while the broker runs."""
         period_s = min(self._rules.shipping.heartbeat_s, self._rules.shipping.silence_s) / 4
         tasks = [Task("slaves", self.run)]
         if self._in_sync is not None:

@@ -116,7 +116,6 @@ class Replica:
         )
 
     def part(self) -> Part:
-        """Return the task that follows the master while the broker runs."""
         return Part(tasks=(Task("replica", self.run),), probes=((MASTER_NOT_FOLLOWED, lambda: self.problem),))
 
     def status(self) -> HaStatus:

@@ -59,7 +59,6 @@ class SameSettings:
         self._changed = asyncio.Event()
 
     def part(self) -> Part:
-        """Return the task that asks while the slave runs."""
         return Part(tasks=(Task("settings of the master", self.run),))
 
     def use(self, address: str) -> None:

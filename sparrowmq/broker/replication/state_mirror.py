@@ -90,7 +90,6 @@ class Mirror:
         self._told = ""
 
     def part(self) -> Part:
-        """Return the task that copies while the slave runs."""
         return Part(tasks=(Task("mirror", self.run),))
 
     def use(self, address: str) -> None:

@@ -451,7 +451,6 @@ class Staging:
 
     @property
     def _end(self) -> int:
-        """The end of the topic's queue."""
         queue = self._store.queues.get(STAGED_TOPIC, 0)
         return 0 if queue is None else queue.end.value
 

@@ -112,17 +112,14 @@ class Tables:
 
     @property
     def topic_table(self) -> TopicConfigTable:
-        """The topics in the form of their file."""
         return TopicConfigTable(self.topics_version, self.topics, incarnations=self.incarnations)
 
     @property
     def group_table(self) -> GroupConfigTable:
-        """The groups in the form of their file."""
         return GroupConfigTable(self.groups_version, self.groups)
 
     @property
     def user_table(self) -> UserTable:
-        """The users in the form of their file."""
         return UserTable(self.users_version, self.users, self.policies)
 
     def apply(self, change: Change, at: int) -> None:

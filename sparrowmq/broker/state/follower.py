@@ -64,7 +64,6 @@ class Follower:
         topics.mark = groups.mark = offsets.mark = users.mark = self._mark
 
     def part(self) -> Part:
-        """Return the task that applies records while the slave runs."""
         return Part(tasks=(Task("state", self.run, needs_writing=False),))
 
     def leave(self) -> None:

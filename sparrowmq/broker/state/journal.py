@@ -144,7 +144,6 @@ class Journal:
         users.mark, users.file.logged = self._mark, self.safe
 
     def part(self) -> Part:
-        """Return the chore that writes offsets and snapshots."""
         return Part(
             chores=(Chore("journal", PERIOD_S, self.tend),),
             saves=(self.close,),
@@ -160,7 +159,6 @@ class Journal:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log lacks a change."""
         return self._missing is not None
 
     @property

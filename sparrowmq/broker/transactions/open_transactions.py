@@ -72,7 +72,6 @@ class Transaction:
 
     @property
     def origin(self) -> int:
-        """The queue offset of its first copy."""
         return self.older[0] if self.older else self.queue_offset
 
 

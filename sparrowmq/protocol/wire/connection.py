@@ -85,7 +85,6 @@ class Connection(Generic[W]):
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a reply yet."""
         return len(self._waiting)
 
     @property

@@ -96,7 +96,6 @@ class Written:
         raise NotImplementedError
 
     def ext_fields(self) -> dict[str, str]:
-        """The fields by their wire names, as text."""
         raise NotImplementedError
 
 

@@ -26,7 +26,6 @@ class Header(msgspec.Struct, rename="camel", gc=False):
     """The fields of one request or reply. A field that is None is not sent."""
 
     def ext_fields(self) -> dict[str, str]:
-        """The fields by their wire names, as text."""
         names = self.__struct_encode_fields__
         values = msgspec.structs.astuple(self)
         return {name: text_of(value) for name, value in zip(names, values, strict=True) if value is not None}

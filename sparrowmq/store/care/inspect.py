@@ -191,7 +191,6 @@ def _files(vfs: Vfs, path: str) -> Iterator[str]:
 
 
 def _entry_count(vfs: Vfs, queue: str) -> int:
-    """The number of entries in the files of a queue, including gaps."""
     begins = _begins(vfs, queue)
     if not begins:
         return 0

@@ -109,7 +109,6 @@ class StoreFile:
 
 
 def time_text(ms: int) -> str:
-    """A timestamp, in local time."""
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "milliseconds")
     except (ValueError, OverflowError, OSError):

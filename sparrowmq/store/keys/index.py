@@ -72,7 +72,6 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """The number of entries that can be added."""
         room: int = self.entries - self.next
         return room
 
@@ -470,7 +469,6 @@ class Index:
         return any(file.file.unreadable for file in self.files)
 
     def drop_last(self) -> None:
-        """Delete the newest file."""
         self.files.pop().file.remove()
         self._unsynced.folders.add(self._folder)
 

@@ -70,7 +70,6 @@ class Keys:
         write_i64_le(self._places, stored_ms)
 
     def columns(self) -> KeyColumns:
-        """Return the keys collected so far."""
         bounds = bytes(_BOUND_SIZE) + self._ends.getvalue()
         return KeyColumns(self._content.getvalue(), bounds, self.topics, self._places.getvalue())
 

@@ -40,7 +40,6 @@ class Slots:
         self._taken: Unwritten | None = None
 
     def newest(self, slot: int) -> int:
-        """Return the number of a slot's newest entry."""
         if self._numbers is not None:
             return int(self._numbers[slot])
         return int.from_bytes(self._file.read(self._begin + slot * SLOT_SIZE, SLOT_SIZE), "big")

@@ -63,7 +63,6 @@ class CommitLog:
 
     @property
     def begin(self) -> int:
-        """The offset of the oldest byte in the log."""
         return self.row.begin
 
     @property

@@ -53,12 +53,10 @@ class FileQueue:
 
     @property
     def begin(self) -> int:
-        """The offset of the first byte in the row."""
         return self.files[0].begin if self.files else 0
 
     @property
     def end(self) -> int:
-        """The offset after the last file."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> LogFile | None:

@@ -113,7 +113,6 @@ class LogFile:
         return content.ljust(size, b"\0")
 
     def is_cached(self, position: int) -> bool:
-        """Whether a read at a position needs no disk."""
         return self._vfs.is_cached(self.file, position)
 
     def cache(self, position: int, size: int) -> None:

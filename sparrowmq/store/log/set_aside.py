@@ -72,8 +72,6 @@ def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file in set-aside."""
-
     name: str
     why: str  # its reason, the end of its name
     end: int  # the offset in the log where it ends; 0 for an index

@@ -392,7 +392,6 @@ class ConsumeQueue:
         return self._files.vfs.size(path) if self._files.vfs.exists(path) else -1
 
     def _content(self, begin: int) -> bytes:
-        """Return a file's entries before the queue's end."""
         file = self._files.open_briefly(self._path(begin), writable=False)
         count = min(self.end.value - begin, self.file_entries)
         content = self._files.vfs.read(file, 0, count * ENTRY_SIZE)
@@ -525,7 +524,6 @@ class ConsumeQueue:
         self.end.advance(until)
 
     def remove(self) -> None:
-        """Delete the queue's files and its folder."""
         self._remove_files()
         if self._files.vfs.exists(self._folder):  # a queue that clients only waited at has none
             self._files.vfs.remove_folder(self._folder)

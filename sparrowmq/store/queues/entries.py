@@ -65,7 +65,6 @@ class Entries:
             yield self[index]
 
     def offset(self, index: i64) -> i64:
-        """Return the offset in the log at which the message begins."""
         offset: i64 = read_i64_be(self._content, index * _STRIDE)
         return offset
 
@@ -80,7 +79,6 @@ class Entries:
         return code
 
     def is_gap(self, index: int) -> bool:
-        """Whether the entry has no message."""
         return self.size(index) == GAP_SIZE
 
     @property

@@ -38,8 +38,6 @@ _SPARE_BYTES: Final = 1 << 20  # settled chunks up to this size need no new file
 
 @dataclass(slots=True)
 class Known:
-    """The content of a file."""
-
     pending: bytes = b""  # entries
     settled: set[int] = field(default_factory=set)  # the log offsets of timers that are no longer pending
     queue_offset: int = 0
