@@ -10,13 +10,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.state.change import BEGIN, END, Change, Tables
+from sparrowmq.broker.state.kept_tables import KeptTables
 from sparrowmq.broker.state.replay import changes
-from sparrowmq.broker.state.users import Users
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, at_once, to_end
@@ -42,26 +39,21 @@ class Follower:
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        users: Users,
+        kept: KeptTables,
         clock: Clock,
         position: int,
         is_whole: bool,
     ) -> None:
         self.count = 0
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._users = users
+        self._kept = kept
         self._clock = clock
         self._position = position
         self._is_whole = is_whole
         self._fresh: Tables | None = None  # the tables since the begin of a snapshot that has not ended
         self._told = ""
-        topics.mark = groups.mark = offsets.mark = users.mark = self._mark
+        for table in (kept.topics, kept.groups, kept.offsets, kept.users):
+            table.mark = self._mark
 
     def part(self) -> Part:
         return Part(tasks=(Task("state", self.run, needs_writing=False),))
@@ -106,26 +98,26 @@ class Follower:
             if is_end:
                 tables, self._fresh, self._is_whole = self._fresh, None, True
         if is_end or change.topics or change.no_topic:
-            self._topics.take(tables.topics_version, tables.topics, tables.incarnations)
+            self._kept.topics.take(tables.topics_version, tables.topics, tables.incarnations)
         if is_end or change.groups or change.no_group:
-            self._groups.take(tables.groups_version, tables.groups)
+            self._kept.groups.take(tables.groups_version, tables.groups)
         if is_end or change.users or change.no_user or change.policies:
-            self._users.take(tables.users_version, tables.users, tables.policies)
+            self._kept.users.take(tables.users_version, tables.users, tables.policies)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
-            self._offsets.take(tables.offsets)
+            self._kept.offsets.take(tables.offsets)
         if change.no_topic and not is_system_topic(change.no_topic):
             log.info("topic %s is deleted, as its master says", change.no_topic)
             yield from self._store.deletion.steps(change.no_topic, at)
 
     def _tables(self) -> Tables:
         """The tables as they are, to change in place."""
-        tables = Tables()
-        tables.topics, tables.topics_version = self._topics.table, self._topics.version
-        tables.incarnations = self._topics.incarnations
-        tables.groups, tables.groups_version = self._groups.table, self._groups.version
-        tables.offsets = self._offsets.table
-        tables.users, tables.policies = self._users.table, self._users.policies
-        tables.users_version = self._users.version
+        tables, kept = Tables(), self._kept
+        tables.topics, tables.topics_version = kept.topics.table, kept.topics.version
+        tables.incarnations = kept.topics.incarnations
+        tables.groups, tables.groups_version = kept.groups.table, kept.groups.version
+        tables.offsets = kept.offsets.table
+        tables.users, tables.policies = kept.users.table, kept.users.policies
+        tables.users_version = kept.users.version
         return tables
 
     def _mark(self) -> JournalMark:

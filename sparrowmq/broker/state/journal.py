@@ -23,13 +23,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.state.change import BEGIN, END, Change
+from sparrowmq.broker.state.kept_tables import KeptTables
 from sparrowmq.broker.state.replay import Found
-from sparrowmq.broker.state.users import Users
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import (
     InvalidMessage,
     NotSafeInTime,
@@ -43,7 +40,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC
-from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, JournalMark, TopicConfig
+from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.request_dispatch import Answer, Later
@@ -95,19 +92,17 @@ class Journal:
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
+        kept: KeptTables,
         found: Found,
         clock: Clock,
         turn: Turn,
         rules: JournalRules,
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._users: Users | None = None
+        self._topics = topics = kept.topics
+        self._groups = groups = kept.groups
+        self._offsets = offsets = kept.offsets
+        self._users = users = kept.users
         self._clock = clock
         self._turn = turn
         self._rules = rules
@@ -134,14 +129,10 @@ class Journal:
         topics.on_put, topics.on_delete, topics.mark = self._topic, self._no_topic, self._mark
         groups.on_put, groups.on_delete, groups.mark = self._group, self._no_group, self._mark
         offsets.on_delete, offsets.mark = self._no_offsets, self._mark
-        for file in (topics.file, groups.file, offsets.file):
+        users.on_put, users.on_delete, users.mark = self._user, self._no_user, self._mark
+        users.on_policies = self._of_subject
+        for file in (topics.file, groups.file, offsets.file, users.file):
             file.logged = self.safe
-
-    def keep(self, users: Users) -> None:
-        """Write the users, too. Call it once, before the first record."""
-        self._users = users
-        users.on_put, users.on_delete, users.on_policies = self._user, self._no_user, self._of_subject
-        users.mark, users.file.logged = self._mark, self.safe
 
     def part(self) -> Part:
         return Part(
@@ -190,17 +181,13 @@ class Journal:
         self._note(Change(no_offsets=group))
 
     def _user(self, user: UserEntry) -> None:
-        self._note(Change(users=[user], users_version=self._users_version))
+        self._note(Change(users=[user], users_version=self._users.version))
 
     def _no_user(self, name: str) -> None:
-        self._note(Change(no_user=name, users_version=self._users_version))
+        self._note(Change(no_user=name, users_version=self._users.version))
 
     def _of_subject(self, policies: UserPolicies) -> None:
-        self._note(Change(policies=[policies], users_version=self._users_version))
-
-    @property
-    def _users_version(self) -> DataVersion | None:
-        return self._users.version if self._users is not None else None
+        self._note(Change(policies=[policies], users_version=self._users.version))
 
     def note_offsets(self, most: int | None = None) -> None:
         """Write the offsets that changed since the last call, `most` of them at most, and pops before them."""
@@ -417,8 +404,6 @@ class Journal:
 
     def _all_users(self) -> Iterator[Change]:
         users = self._users
-        if users is None:
-            return
         for names in self._shares(list(users.table), _PER_TOPIC):
             found = [user for name in names if (user := users.get(name)) is not None]
             yield Change(users=found, users_version=users.version)

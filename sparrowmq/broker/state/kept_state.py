@@ -18,6 +18,7 @@ from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.request_modes import RequestModes
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
+from sparrowmq.broker.state.kept_tables import KeptTables
 from sparrowmq.broker.state.replay import Found, Saved, recover
 from sparrowmq.broker.state.users import FILE, Users
 from sparrowmq.broker.topics import Topics
@@ -41,7 +42,7 @@ _NO_VERSION: Final = DataVersion()
 
 
 @dataclass
-class KeptState:
+class KeptState(KeptTables):
     """The tables of one broker.
 
     Attributes:
@@ -54,10 +55,6 @@ class KeptState:
         follower: of a slave; `follow` sets it.
     """
 
-    topics: Topics
-    groups: Groups
-    offsets: Offsets
-    users: Users
     found: Found
     is_from_log: bool
     is_foreign: bool
@@ -118,8 +115,7 @@ class KeptState:
             self._follower(store, clock).catch_up()  # the log has changes, but lacks the snapshot before them
         if not self.is_from_log:
             self.found.begin = None  # so the whole state is written soon
-        journal = Journal(store, self.topics, self.groups, self.offsets, self.found, clock, turn, rules)
-        journal.keep(self.users)
+        journal = Journal(store, self, self.found, clock, turn, rules)
         self.journal = journal
         self._adopt(store)
         self.offsets.clamp(store.queues.max_offset)
@@ -150,8 +146,7 @@ class KeptState:
                 yield keeper.part()
 
     def _follower(self, store: MessageStore, clock: Clock) -> Follower:
-        position, is_whole = self.found.position, self.is_from_log
-        return Follower(store, self.topics, self.groups, self.offsets, self.users, clock, position, is_whole)
+        return Follower(store, self, clock, self.found.position, self.is_from_log)
 
     def _adopt(self, store: MessageStore) -> None:
         """Add the queues of the store that the topics lack."""
