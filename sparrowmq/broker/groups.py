@@ -11,8 +11,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -86,7 +84,7 @@ class Groups:
     def put(self, group: GroupConfig) -> GroupConfig:
         """Create or replace a group; the caller has checked it."""
         self._table[group.group_name] = group
-        self._raise_version()
+        self.version = self.version.after_change(self._clock.now_ms())
         self.on_put(group)
         self.file.touch()
         return group
@@ -96,7 +94,7 @@ class Groups:
         if self._table.pop(name, None) is None:
             return False
         log.info("group %s is deleted", name)
-        self._raise_version()
+        self.version = self.version.after_change(self._clock.now_ms())
         self.on_delete(name)
         self.file.touch()
         return True
@@ -122,8 +120,3 @@ class Groups:
         """Have the groups of this table, which the caller may change further."""
         self.version, self._table = version, table
         self.file.touch()
-
-    def _raise_version(self) -> None:
-        self.version = msgspec.structs.replace(
-            self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
-        )

@@ -41,11 +41,6 @@ LEAST_ADOPTED_QUEUES: Final = 4
 _WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC, names.STATE_TOPIC)
 
 
-def _never(topic: str, queue_id: int) -> int | None:
-    """The time of a queue's newest message, where no store is known."""
-    return None
-
-
 class Topics:
     """The topics, and one version for all of them.
 
@@ -77,7 +72,7 @@ class Topics:
         saved = known or saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
         self.saved_ms = saved.data_version.timestamp
         # Other settings may have changed the system topics, so a start counts as a change.
-        self.version = self._next(saved.data_version)
+        self.version = saved.data_version.after_change(clock.now_ms())
         self._table: dict[str, TopicConfig] = saved.topic_config_table
         self._incarnations = {
             name: known for name, known in (saved.incarnations or {}).items() if name in self._table
@@ -185,9 +180,7 @@ class Topics:
         """Return a system topic that exists from its first message on: one queue, as in Java."""
         return self._ensure_inner(name, 1)
 
-    def adopt(
-        self, queues: Iterable[tuple[str, int]], newest_ms: Callable[[str, int], int | None] = _never
-    ) -> None:
+    def adopt(self, queues: Iterable[tuple[str, int]], newest_ms: Callable[[str, int], int | None]) -> None:
         """Add the queues of the store that no topic has: of an unknown topic, or behind the queues of a known one.
 
         The log has each change of topics before the messages that rely on it. So this only finds queues if the log
@@ -243,7 +236,7 @@ class Topics:
         self._deleted = max(self._deleted, self._incarnations.pop(name, 0))
         if is_known:
             log.info("topic %s is deleted", name)
-            self.version = self._next(self.version)
+            self.version = self.version.after_change(self._clock.now_ms())
         self.on_delete(name)
         if is_known:
             self._announce()
@@ -271,7 +264,7 @@ class Topics:
         return known or self.put(TopicConfig(names.check_topic(name), queues, queues, Perm.READ_WRITE))
 
     def _changed(self, topic: TopicConfig | None = None) -> None:
-        self.version = self._next(self.version)
+        self.version = self.version.after_change(self._clock.now_ms())
         if topic is not None:
             self.on_put(topic)
         self._announce()
@@ -279,9 +272,6 @@ class Topics:
     def _announce(self) -> None:
         self.file.touch()
         self.on_change()
-
-    def _next(self, version: DataVersion) -> DataVersion:
-        return msgspec.structs.replace(version, counter=version.counter + 1, timestamp=self._clock.now_ms())
 
     def _how_to_create(self, template: str) -> str:
         if self._settings.auto_create_topic:

@@ -110,7 +110,7 @@ def test_groups_get_their_retry_and_dead_letter_topics_even_without_auto_create(
     assert len(changes) == 4
 
 
-@pytest.mark.guards("Topics._changed: drop _next")
+@pytest.mark.guards("Topics._changed: drop after_change")
 async def test_every_change_raises_the_version(make, clock):
     topics = make()
     before = topics.version
@@ -209,5 +209,5 @@ async def test_incarnations_survive_a_restart_and_older_topics_have_none(make, p
 
 def test_a_topic_made_from_its_queues_may_be_the_one_that_was_lost(make):
     topics = make()
-    topics.adopt([("Orders", 3)])
+    topics.adopt([("Orders", 3)], lambda topic, queue_id: None)
     assert topics.incarnation("Orders") == 1 and topics.may_be("Orders", 7)

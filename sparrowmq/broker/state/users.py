@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
@@ -106,8 +104,6 @@ class Users:
         self.on_change()
 
     def _changed(self) -> None:
-        self.version = msgspec.structs.replace(
-            self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
-        )
+        self.version = self.version.after_change(self._clock.now_ms())
         self.file.touch()
         self.on_change()

@@ -109,6 +109,9 @@ class DataVersion(Body):  # the wire's word
         mine = (self.counter, self.timestamp, self.state_version or 0)
         return mine == (other.counter, other.timestamp, other.state_version or 0)
 
+    def after_change(self, now_ms: int) -> DataVersion:
+        return DataVersion(self.counter + 1, now_ms, self.state_version)
+
 
 class JournalMark(Body):
     """The part of a broker's journal that a table has. Ours; other programs ignore it (broker/state/replay.py)."""
