@@ -30,6 +30,7 @@ from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.copy_handler import batch_parts
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
@@ -52,7 +53,6 @@ from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
-from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
@@ -368,7 +368,8 @@ class Broker:
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )
-        backs = RetryHandler(store, writer, topics, groups, consumption, pops, settings.longest_pause_ms)
+        shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
+        backs = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._tell_changes(store, groups, sends, pulls, figures)
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
@@ -377,20 +378,20 @@ class Broker:
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
-            *batch_parts(store, writer, topics, settings, clock, figures, self.term),
-            assignment_part(state, clients, settings.namesrv, pool, clock),
-            pop_parts(store, state, pops, filters, consumption, settings, clock, self._quotas),
+            *batch_parts(shared, settings, figures, self.term),
+            assignment_part(shared, state.modes, settings.namesrv, pool),
+            pop_parts(shared, state.journal, pops, filters, settings, self._quotas),
             clients.part(),
             locks.part(),
             status.part(),
             consumption.part(),
             self._metrics_part(parts),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), backs)),
-            Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part((TopicHandler(store, topics, offsets, announced, self._quotas),)),
-            Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
-            Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),
-            *self._for_tools(store, topics, groups, offsets, clients, consumption, status, figures),
+            Part((RecallHandler(shared, is_over, settings.recalls),)),
+            Part((TopicHandler(shared, announced, self._quotas),)),
+            Part((ClientHandler(shared, locks, announced, filters, self._offers(repeats)),)),
+            Part((OffsetHandler(shared, delayed, memory_bytes(settings), state.commits),)),
+            *self._for_tools(shared, status, figures),
         )
 
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
@@ -400,29 +401,18 @@ class Broker:
             timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
         )
 
-    def _for_tools(
-        self,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        consumption: Consumption,
-        status: Status,
-        figures: Figures,
-    ) -> tuple[Part, ...]:
+    def _for_tools(self, shared: SharedParts, status: Status, figures: Figures) -> tuple[Part, ...]:
         """The parts for operators' queries and changes, except those of topics."""
-        settings, clock = self.settings, self._clock
-        traffic = Traffic(store, consumption, settings.cluster, clock, figures)
-        progress = ProgressHandler(store, topics, groups, offsets, clients, consumption, clock, self.address)
+        store = shared.store
+        traffic = Traffic(store, shared.consumption, self.settings.cluster, self._clock, figures)
         handlers = (
-            GroupHandler(store, topics, groups, offsets, clients, clock),
-            progress,
-            QueryHandler(store, clients, self._quotas),
-            CleaningHandler(store, topics),
+            GroupHandler(shared),
+            ProgressHandler(shared, self.address),
+            QueryHandler(shared, self._quotas),
+            CleaningHandler(shared),
             InspectHandler(self._changing, status, traffic, lambda: self._ha_status(store)),
             LeadershipHandler(self.term, figures),
-            RelayHandler(store, clients, settings.name),
+            RelayHandler(shared),
         )
         return (traffic.part(), Part(handlers))
 

@@ -12,15 +12,11 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.cluster_queues import ClusterQueues
-from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.request_modes import RequestModes
-from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import allocation, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.assignment_bodies import (
@@ -43,22 +39,15 @@ log = logging.getLogger(__name__)
 _STRATEGIES: Final = {"AVG": allocation.averagely, "AVG_BY_CIRCLE": allocation.by_circle}
 
 
-def assignment_part(
-    state: KeptState, clients: Clients, namesrv: Sequence[str], pool: Pool, clock: Clock
-) -> Part:
-    queues = ClusterQueues(namesrv, pool, clock)
-    return Part((AssignmentHandler(state.modes, queues, state.topics, state.groups, clients),))
+def assignment_part(shared: SharedParts, modes: RequestModes, namesrv: Sequence[str], pool: Pool) -> Part:
+    return Part((AssignmentHandler(shared, modes, ClusterQueues(namesrv, pool, shared.clock)),))
 
 
-class AssignmentHandler:
-    def __init__(
-        self, modes: RequestModes, queues: ClusterQueues, topics: Topics, groups: Groups, clients: Clients
-    ) -> None:
+class AssignmentHandler(Handler):
+    def __init__(self, shared: SharedParts, modes: RequestModes, queues: ClusterQueues) -> None:
+        super().__init__(shared)
         self._modes = modes
         self._queues = queues
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
 
     @handles(QueryAssignment)
     async def assign(self, header: QueryAssignment, body: bytes, peer: Peer) -> Answer:

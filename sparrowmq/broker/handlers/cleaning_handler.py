@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
-from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.handlers.handler import Handler
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol.names import OP_HALF_TOPIC, STATE_TOPIC
 from sparrowmq.protocol.requests.admin_headers import (
@@ -21,7 +21,6 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import handles
-from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Asked
 
 log = logging.getLogger(__name__)
@@ -29,11 +28,7 @@ log = logging.getLogger(__name__)
 _WITHOUT_CONFIG: Final = frozenset({OP_HALF_TOPIC, STATE_TOPIC})
 
 
-class CleaningHandler:
-    def __init__(self, store: MessageStore, topics: Topics) -> None:
-        self._store = store
-        self._topics = topics
-
+class CleaningHandler(Handler):
     @handles(CleanExpiredConsumeQueue)
     def queues(self, header: CleanExpiredConsumeQueue, body: bytes, peer: Peer) -> None:
         """Remove the entries of queues and index whose messages are no longer in the log."""

@@ -12,11 +12,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
@@ -46,7 +44,7 @@ from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 
 
-class ClientHandler:
+class ClientHandler(Handler):
     """Track clients, and the queues that each consumer has locked.
 
     Args:
@@ -57,20 +55,16 @@ class ClientHandler:
 
     def __init__(
         self,
-        clients: Clients,
-        groups: Groups,
-        topics: Topics,
+        shared: SharedParts,
         locks: QueueLocks,
         announced: Callable[[], Awaitable[None]],
         filters: Filters,
         offers: HeartBeatReply | None = None,
     ) -> None:
-        self._filters = filters
-        self._clients = clients
-        self._groups = groups
-        self._topics = topics
+        super().__init__(shared)
         self._locks = locks
         self._announced = announced
+        self._filters = filters
         self._offers = offers or HeartBeatReply()
 
     @handles(HeartBeat)

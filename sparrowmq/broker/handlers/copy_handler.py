@@ -16,27 +16,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.batches.large_batch import PART_OF_ENTRIES, storing
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.handlers.staging_handler import StagingHandler
-from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.staging_handler import StagingHandler, demand_open, demand_queue
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.staging.batch_staging import Staging
-from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import MessageTooLarge, RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Line, Steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import copied_batch
 from sparrowmq.protocol.messages.entry import Entry
-from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.headers import CopyBatch, CopyBatchReply
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
-from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term
@@ -48,20 +44,15 @@ _ENVELOPE_BYTES: Final = 64 << 10
 
 
 def batch_parts(
-    store: MessageStore,
-    writer: Writer,
-    topics: Topics,
-    settings: BrokerSettings,
-    clock: Clock,
-    figures: Figures,
-    term: Term | None,
+    shared: SharedParts, settings: BrokerSettings, figures: Figures, term: Term | None
 ) -> tuple[Part, ...]:
     """The parts that take our own kinds of batches: staged ones, and copies."""
     path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
-    staging = Staging(store, writer, topics, path, clock, figures, is_masters=settings.is_slave)
+    store, writer, topics = shared.store, shared.writer, shared.topics
+    staging = Staging(store, writer, topics, path, shared.clock, figures, is_masters=settings.is_slave)
     takes = term.takes if term is not None else lambda: True
-    staged = StagingHandler(store, staging, topics, largest, takes)
-    return staging.part(), Part((staged, CopyHandler(store, writer, topics, largest, takes)))
+    staged = StagingHandler(shared, staging, largest, takes)
+    return staging.part(), Part((staged, CopyHandler(shared, largest, takes)))
 
 
 class _Way(NamedTuple):
@@ -74,7 +65,7 @@ class _Way(NamedTuple):
     queue_id: int
 
 
-class CopyHandler:
+class CopyHandler(Handler):
     """Store copies.
 
     Args:
@@ -82,17 +73,8 @@ class CopyHandler:
         takes: whether messages are taken; not while the lead is handed over.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        writer: Writer,
-        topics: Topics,
-        max_body_bytes: int,
-        takes: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._store = store
-        self._writer = writer
-        self._topics = topics
+    def __init__(self, shared: SharedParts, max_body_bytes: int, takes: Callable[[], bool]) -> None:
+        super().__init__(shared)
         self._max_body_bytes = max_body_bytes
         self._takes = takes
         self._line = Line()  # of batches, which are stored in slices
@@ -168,8 +150,7 @@ class CopyHandler:
 
     def _admit(self, header: CopyBatch) -> None:
         name = header.topic
-        if not self._topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
-            raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        demand_open(self._topics, name)
         topic = self._topics.get(name)
         if topic is None:
             raise RemoteError(
@@ -178,12 +159,7 @@ class CopyHandler:
             )
         if name.startswith(names.RETRY):
             raise _illegal(f"copies are not for the retry topic {name}")
-        if not 0 <= header.queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.queue_id}] is illegal, topic[{name}] has {topic.write_queue_nums} write "
-                "queues",
-            )
+        demand_queue(topic, header.queue_id)
         if len(header.source) > _MOST_NAME or not 0 <= header.follows < header.reaches:
             raise _illegal(
                 f"copies need a source of at most {_MOST_NAME} characters and rising offsets, not "

@@ -12,13 +12,10 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.clients import Member
+from sparrowmq.broker.handlers.handler import Handler
 from sparrowmq.broker.handlers.topics_handler import demand_few
-from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
@@ -55,7 +52,6 @@ from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicS
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
-from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -72,23 +68,7 @@ _TIMEOUT_MINUTES: Final = 15  # as in Java
 _MOST_SHOWN: Final = 64  # queues in a log line
 
 
-class GroupHandler:
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._clock = clock
-
+class GroupHandler(Handler):
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Create or change a group; answer when the change is on disk."""

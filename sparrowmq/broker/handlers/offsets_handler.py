@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later.delay import DelayedDelivery
-from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import in_slices
 from sparrowmq.protocol import names
@@ -31,10 +30,9 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Later, encoded, handles
-from sparrowmq.store.message_store import MessageStore
 
 
-class OffsetHandler:
+class OffsetHandler(Handler):
     """Answer questions about the offsets of groups and queues.
 
     Args:
@@ -44,16 +42,12 @@ class OffsetHandler:
 
     def __init__(
         self,
-        store: MessageStore,
-        topics: Topics,
-        offsets: Offsets,
+        shared: SharedParts,
         delayed: DelayedDelivery,
         young_bytes: int,
         committed: Callable[[], Later | None] = lambda: None,
     ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
+        super().__init__(shared)
         self._delayed = delayed
         self._young_bytes = young_bytes
         self._committed = committed
@@ -79,10 +73,8 @@ class OffsetHandler:
     @handles(UpdateConsumerOffset)
     def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> Later | None:
         names.check_group(header.consumer_group)
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            # Unlike Java 4.9, and like 5.x: the broker keeps no state for topics that do not exist.
-            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        # Unlike Java 4.9, and like 5.x: the broker keeps no state for topics that do not exist.
+        topic = self._known_topic(header.topic)
         if header.commit_offset < 0 or header.queue_id < 0:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,

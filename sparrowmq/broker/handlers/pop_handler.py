@@ -17,15 +17,12 @@ from dataclasses import replace
 from typing import Final
 
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
-from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.loop.waiting import after_thread, settled
 from sparrowmq.protocol.codes import ResponseCode
@@ -65,27 +62,21 @@ _Asks = PopMessage | PeekMessage | Notification
 _Result = Answer | Later | Awaitable[Answer | Later]
 
 
-class PopHandler:
+class PopHandler(Handler):
     def __init__(
         self,
+        shared: SharedParts,
         popping: Popping,
         waits: PopWaits,
-        topics: Topics,
-        groups: Groups,
         filters: Filters,
-        consumption: Consumption,
-        clock: Clock,
         limits: HeldLimits | None = None,
     ) -> None:
+        super().__init__(shared)
         self._popping = popping
         self._waits = waits
-        self._topics = topics
-        self._groups = groups
         self._filters = filters
-        self._consumption = consumption
-        self._clock = clock
         self._turns: Counter[tuple[str, str]] = Counter()
-        self.held = HeldPulls(clock, self._serve_held, limits)
+        self.held = HeldPulls(shared.clock, self._serve_held, limits)
 
     @handles(PopMessage)
     def pop(self, header: PopMessage, body: bytes, peer: Peer) -> _Result:

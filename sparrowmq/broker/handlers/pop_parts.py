@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.filters import Filters
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.pop_ack_handler import PopAckHandler
 from sparrowmq.broker.handlers.pop_handler import PopHandler
 from sparrowmq.broker.held_pulls import HeldLimits
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.part import Part
-from sparrowmq.broker.pop import pop_figures
 from sparrowmq.broker.pop.pop_dead_letters import PopDeadLetters
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import Popping
 from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.state.journal import Journal
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -31,33 +31,42 @@ def pops_of(
     pops.bury = PopDeadLetters(store, writer, state.topics, state.groups).bury
     if state.journal is not None:
         state.journal.watch_pops(pops)
-    pop_figures.show(pops, figures)
+    _show(pops, figures)
     return pops
 
 
+def _show(pops: Pops, figures: Figures) -> None:
+    figures.gauge(
+        "sparrowmq_pop_messages",
+        "popped messages that are not acknowledged: with consumers, visible again, or waiting",
+        lambda: pops.invisible,
+    )
+    figures.counters(
+        "sparrowmq_pop_total",
+        "popped messages: given to consumers, acknowledged, not acknowledged in time, moved to dead-letter queues",
+        ("what",),
+        lambda: [
+            (("taken",), pops.taken),
+            (("acknowledged",), pops.settled),
+            (("expired",), pops.expired),
+            (("dead",), pops.buried),
+        ],
+    )
+
+
 def pop_parts(
-    store: MessageStore,
-    state: KeptState,
+    shared: SharedParts,
+    journal: Journal | None,
     pops: Pops,
     filters: Filters,
-    consumption: Consumption,
     settings: BrokerSettings,
-    clock: Clock,
     quotas: Quotas,
 ) -> Part:
-    waits = PopWaits(store)
+    waits = PopWaits(shared.store)
     pops.on_ready = waits.ring
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
-    asked = PopHandler(
-        Popping(store, pops, settings.name, settings.message_group_read_ahead),
-        waits,
-        state.topics,
-        state.groups,
-        filters,
-        consumption,
-        clock,
-        limits,
-    )
+    popping = Popping(shared.store, pops, settings.name, settings.message_group_read_ahead)
+    asked = PopHandler(shared, popping, waits, filters, limits)
     asked.held.quotas = quotas
-    acks = PopAckHandler(pops, state.journal, clock, settings.name)
+    acks = PopAckHandler(pops, journal, shared.clock, settings.name)
     return Part((asked, acks), saves=(pops.close,))

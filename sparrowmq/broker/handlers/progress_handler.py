@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, Final, cast
 
-from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import RemoteError
-from sparrowmq.loop.clock import Clock
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.loop.slices import Steps, in_slices, to_end
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group
 from sparrowmq.protocol.requests.admin_headers import (
@@ -38,37 +31,20 @@ from sparrowmq.protocol.requests.bodies import (
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
-from sparrowmq.store.message_store import MessageStore
 
 _LARGEST: Final = (1 << 63) - 1
 _GONE: Final = -1  # the store time of a message that does not exist
 
 
-class ProgressHandler:
+class ProgressHandler(Handler):
     """Report the progress of groups.
 
     Args:
         address: the address of this broker as clients know it.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        consumption: Consumption,
-        clock: Clock,
-        address: str,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._consumption = consumption
-        self._clock = clock
+    def __init__(self, shared: SharedParts, address: str) -> None:
+        super().__init__(shared)
         self._address = address
 
     @handles(GetConsumeStats)
@@ -96,10 +72,7 @@ class ProgressHandler:
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        return in_slices(self._spans(header, topic.write_queue_nums))
+        return in_slices(self._spans(header, self._known_topic(header.topic).write_queue_nums))
 
     def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Answer]:
         spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol.codes import ResponseCode
@@ -19,7 +19,6 @@ from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply,
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
-from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 # The limit of one answer (Java: maxMsgsNumBatch). It is half of that for a unique id, which should match once.
@@ -28,10 +27,9 @@ MOST_FOR_UNIQUE_KEY: Final = 32
 MOST_ENTRIES: Final = 16_384
 
 
-class QueryHandler:
-    def __init__(self, store: MessageStore, clients: Clients, quotas: Quotas | None = None) -> None:
-        self._store = store
-        self._clients = clients
+class QueryHandler(Handler):
+    def __init__(self, shared: SharedParts, quotas: Quotas | None = None) -> None:
+        super().__init__(shared)
         self._quotas = quotas
 
     @handles(QueryMessage)

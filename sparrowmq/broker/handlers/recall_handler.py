@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later.recalled_ids import delete_key
-from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
@@ -23,13 +21,12 @@ from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage, RecallMessageReply
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
-from sparrowmq.store.message_store import MessageStore
 
 _TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"
 
 
-class RecallHandler:
+class RecallHandler(Handler):
     """Recall messages.
 
     Args:
@@ -37,22 +34,9 @@ class RecallHandler:
         enabled: recallMessageEnable.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        writer: Writer,
-        topics: Topics,
-        is_over: Callable[[int], bool],
-        clock: Clock,
-        broker_name: str,
-        enabled: bool,
-    ) -> None:
-        self._store = store
-        self._writer = writer
-        self._topics = topics
+    def __init__(self, shared: SharedParts, is_over: Callable[[int], bool], enabled: bool) -> None:
+        super().__init__(shared)
         self._is_over = is_over
-        self._clock = clock
-        self._broker_name = broker_name
         self._enabled = enabled
 
     @handles(RecallMessage)
@@ -70,7 +54,7 @@ class RecallHandler:
             raise _refused(
                 ResponseCode.ILLEGAL_OPERATION, f"topic not match: the handle is of {handle.topic}"
             )
-        if handle.broker_name != self._broker_name:
+        if handle.broker_name != self._topics.broker_name:
             raise _refused(
                 ResponseCode.ILLEGAL_OPERATION, f"the message waits at broker {handle.broker_name}"
             )

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.clients import Member
+from sparrowmq.broker.handlers.handler import Handler
 from sparrowmq.errors import NetworkError, RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -30,7 +31,6 @@ from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.safe_text import shown
-from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,7 @@ CLIENT_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
 
 
-class RelayHandler:
-    def __init__(self, store: MessageStore, clients: Clients, broker_name: str) -> None:
-        self._store = store
-        self._clients = clients
-        self._broker_name = broker_name
-
+class RelayHandler(Handler):
     @handles(GetConsumerRunning)
     async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
         """Return a consumer's own report of its state."""
@@ -60,7 +55,7 @@ class RelayHandler:
             shown(header.consumer_group),
             shown(header.msg_id or ""),
         )
-        request = msgspec.structs.replace(header, broker_name=self._broker_name)
+        request = msgspec.structs.replace(header, broker_name=self._topics.broker_name)
         record = self._record(header.msg_id or "")
         return await self._call(header.consumer_group, header.client_id or "", request, record)
 

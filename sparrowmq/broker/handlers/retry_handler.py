@@ -15,13 +15,10 @@ import random
 from typing import Final
 
 from sparrowmq.broker.detour import again
-from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later import retry_rules
-from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pops import Pops
-from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -33,7 +30,6 @@ from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.safe_text import shown
-from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +37,7 @@ log = logging.getLogger(__name__)
 KNOWS_MAX_TIMES: Final = 121
 
 
-class RetryHandler:
+class RetryHandler(Handler):
     """Store again the messages that consumers send back.
 
     Unlike Java, the answer waits until the message is as safe as a sent one. The consumer commits its offset after the
@@ -52,23 +48,10 @@ class RetryHandler:
         longest_ms: the longest pause of a group's retry policy; 0, without timers, allows only delay levels.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        writer: Writer,
-        topics: Topics,
-        groups: Groups,
-        consumption: Consumption,
-        pops: Pops,
-        longest_ms: int = 0,
-    ) -> None:
+    def __init__(self, shared: SharedParts, pops: Pops, longest_ms: int = 0) -> None:
+        super().__init__(shared)
         self._pops = pops
         self._longest_ms = longest_ms
-        self._consumption = consumption
-        self._store = store
-        self._writer = writer
-        self._topics = topics
-        self._groups = groups
 
     @handles(ConsumerSendMsgBack)
     def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:

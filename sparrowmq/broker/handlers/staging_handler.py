@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.batches.large_batch import storing
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
 from sparrowmq.broker.topics import Topics
@@ -23,10 +24,10 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, StageBatch
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
-from sparrowmq.store.message_store import MessageStore
 
 _MOST_NAME: Final = 255
 _TEMPLATE_QUEUES: Final = 4
@@ -38,7 +39,7 @@ _MOST_ATTEMPTS: Final = 20_000
 _PUB: Final = 1  # the permission of auth/accounts.py, which a broker without access control does not load
 
 
-class StagingHandler:
+class StagingHandler(Handler):
     """Store the parts of batches, and commit them.
 
     Args:
@@ -47,16 +48,10 @@ class StagingHandler:
     """
 
     def __init__(
-        self,
-        store: MessageStore,
-        staging: Staging,
-        topics: Topics,
-        max_body_bytes: int,
-        takes: Callable[[], bool] = lambda: True,
+        self, shared: SharedParts, staging: Staging, max_body_bytes: int, takes: Callable[[], bool]
     ) -> None:
-        self._store = store
+        super().__init__(shared)
         self._staging = staging
-        self._topics = topics
         self._max_body_bytes = max_body_bytes
         self._takes = takes
         self._line = Line()  # of parts, which are checked in slices
@@ -111,8 +106,7 @@ class StagingHandler:
 
     def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
         """Refuse a topic or queue that takes no messages. Creates the topic if a send would."""
-        if not self._topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
-            raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        demand_open(self._topics, name)
         if name.startswith(names.RETRY):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}"
@@ -120,11 +114,23 @@ class StagingHandler:
         topic = self._topics.get(name) or self._topics.ensure_for_send(
             name, names.DEFAULT_TOPIC, _TEMPLATE_QUEUES, peer.address
         )
-        if not 0 <= queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{queue_id}] is illegal, topic[{name}] has {topic.write_queue_nums} write queues",
-            )
+        demand_queue(topic, queue_id)
+
+
+def demand_open(topics: Topics, name: str) -> None:
+    """Raises: RemoteError, no client may send to the topic."""
+    if not topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
+        raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+
+
+def demand_queue(topic: TopicConfig, queue_id: int) -> None:
+    """Raises: RemoteError, the topic has no such queue."""
+    if not 0 <= queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
+            "queues",
+        )
 
 
 def _check_commit(body: bytes) -> None:

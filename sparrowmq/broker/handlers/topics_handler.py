@@ -12,8 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
 from sparrowmq.protocol import attributes, names
@@ -36,7 +35,6 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
-from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ MOST_PERM: Final = 7
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
-class TopicHandler:
+class TopicHandler(Handler):
     """Create, change, delete and show topics.
 
     Args:
@@ -55,16 +53,9 @@ class TopicHandler:
     """
 
     def __init__(
-        self,
-        store: MessageStore,
-        topics: Topics,
-        offsets: Offsets,
-        announced: Callable[[], Awaitable[None]],
-        quotas: Quotas | None = None,
+        self, shared: SharedParts, announced: Callable[[], Awaitable[None]], quotas: Quotas | None = None
     ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
+        super().__init__(shared)
         self._announced = announced
         self._quotas = quotas
 
@@ -145,9 +136,7 @@ class TopicHandler:
     @handles(GetTopicStats)
     def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return each queue's begin, end and time of its last message; empty queues are included."""
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        topic = self._known_topic(header.topic)
         return in_slices(self._stats(header.topic, max(topic.write_queue_nums, topic.read_queue_nums)))
 
     def _stats(self, topic: str, queue_count: int) -> Steps[Answer]:

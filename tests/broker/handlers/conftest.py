@@ -16,6 +16,7 @@ from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
 from sparrowmq.broker.handlers.progress_handler import ProgressHandler
@@ -126,6 +127,16 @@ class Desk:
         self.status = Status(self.settings, self.figures, clock, self.store.intake.put_times)
         self.traffic = Traffic(self.store, self.consumption, self.settings.cluster, clock, self.figures)
         self.announcements: list[int] = []
+        self.shared = SharedParts(
+            store=self.store,
+            writer=self.writer,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            clients=self.clients,
+            consumption=self.consumption,
+            clock=clock,
+        )
 
     async def announced(self) -> None:
         """Notes which version of the topics name servers would know now."""
@@ -133,28 +144,16 @@ class Desk:
 
     def handlers(self) -> tuple[object, ...]:
         return (
-            ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced, Filters(False)),
-            OffsetHandler(self.store, self.topics, self.offsets, self.delayed, 1 << 40),
-            TopicHandler(self.store, self.topics, self.offsets, self.announced),
-            GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.clock),
-            ProgressHandler(
-                self.store,
-                self.topics,
-                self.groups,
-                self.offsets,
-                self.clients,
-                self.consumption,
-                self.clock,
-                "127.0.0.1:10911",
-            ),
-            QueryHandler(self.store, self.clients),
-            CleaningHandler(self.store, self.topics),
-            RetryHandler(
-                *(self.store, self.writer, self.topics, self.groups, self.consumption, self.pops),
-                longest_ms=self.settings.longest_pause_ms,
-            ),
+            ClientHandler(self.shared, self.locks, self.announced, Filters(False)),
+            OffsetHandler(self.shared, self.delayed, 1 << 40),
+            TopicHandler(self.shared, self.announced),
+            GroupHandler(self.shared),
+            ProgressHandler(self.shared, "127.0.0.1:10911"),
+            QueryHandler(self.shared),
+            CleaningHandler(self.shared),
+            RetryHandler(self.shared, self.pops, longest_ms=self.settings.longest_pause_ms),
             InspectHandler(Changing(self.settings), self.status, self.traffic, HaStatus),
-            RelayHandler(self.store, self.clients, self.settings.name),
+            RelayHandler(self.shared),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),
         )
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,7 +39,7 @@ class Told:
 
 def test_the_store_is_told_to_clean_at_once(desk):
     store, peer = Told(), cast(Any, SimpleNamespace(address="127.0.0.1:1"))
-    handler = CleaningHandler(cast(Any, store), desk.topics)
+    handler = CleaningHandler(replace(desk.shared, store=cast(Any, store)))
     handler.queues(CleanExpiredConsumeQueue(), b"", peer)
     handler.files(DeleteExpiredCommitLog(), b"", peer)
     assert store.asked == [Asked.QUEUES, Asked.FILES]

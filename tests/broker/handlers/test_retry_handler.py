@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -82,7 +83,7 @@ async def test_a_policy_without_pauses_and_a_broker_without_timers_use_levels(de
     desk.groups.put(
         GroupConfig("g", group_retry_policy=GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy()))
     )
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption, desk.pops)
+    handler = RetryHandler(desk.shared, desk.pops)
     handler.send_back(ConsumerSendMsgBack(desk.send(b"two"), "g", 0), b"", Asker(version=409))
     assert len(desk.stored(SCHEDULE, 2)) == 2
 
@@ -109,7 +110,7 @@ async def test_the_consumer_may_decide(desk, client, request_, dead):
 async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
     desk.groups.ensure("g")
     desk.send(b"one")
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption, desk.pops)
+    handler = RetryHandler(desk.shared, desk.pops)
     header = ConsumerSendMsgBack(0, "g", 0, max_reconsume_times=0)
     handler.send_back(header, b"", Asker(version=63))
     assert desk.stored("%DLQ%g") == []
@@ -118,7 +119,7 @@ async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
 async def test_the_answer_waits_until_the_message_is_on_disk(desk, client):
     desk.groups.ensure("g")
     desk.send(b"one")
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption, desk.pops)
+    handler = RetryHandler(desk.shared, desk.pops)
     header = ConsumerSendMsgBack(0, "g", 0)
     answer = handler.send_back(header, b"", Asker(version=409))
     assert isinstance(answer, After)
@@ -140,7 +141,7 @@ async def test_an_unknown_group_is_made_as_by_a_heartbeat(desk, client):
 
 async def test_an_unknown_group_is_an_error_where_operators_make_the_groups(desk, client, clock, tmp_path):
     groups = Groups(tmp_path / "none.json", False, clock)
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, groups, desk.consumption, desk.pops)
+    handler = RetryHandler(replace(desk.shared, groups=groups), desk.pops)
     header = ConsumerSendMsgBack(desk.send(b"one"), "nobody", 0)
     with pytest.raises(RemoteError, match="subscription group not exist, nobody") as refused:
         handler.send_back(header, b"", Asker())

@@ -1,0 +1,50 @@
+"""The parts of a broker that many of its handlers use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    store: MessageStore
+    writer: Writer
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients
+    consumption: Consumption
+    clock: Clock
+
+
+class Handler:
+    """A handler, with the shared parts at hand."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        self._store = shared.store
+        self._writer = shared.writer
+        self._topics = shared.topics
+        self._groups = shared.groups
+        self._offsets = shared.offsets
+        self._clients = shared.clients
+        self._consumption = shared.consumption
+        self._clock = shared.clock
+
+    def _known_topic(self, name: str) -> TopicConfig:
+        """Raises: RemoteError, there is no such topic."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic
