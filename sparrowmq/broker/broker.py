@@ -30,7 +30,6 @@ from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.copy_handler import batch_parts
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
-from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
@@ -63,6 +62,7 @@ from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.replication.shown_log import ShownLog
+from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
@@ -364,15 +364,13 @@ class Broker:
         times = store.intake.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
         pops = pops_of(store, state, writer, clock, self._turn, figures)
-        sends = SendHandler(store, writer, topics, groups, send_rules(settings, store), figures, repeats)
-        pulls = PullHandler(
-            store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
-        )
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
+        sends = SendHandler(shared, send_rules(settings, store), figures, repeats)
+        pulls = PullHandler(shared, pull_rules(settings), filters)
         backs = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._tell_changes(store, groups, sends, pulls, figures)
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
-        parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
+        parts = Measured(figures, shared, status, registration)
         return (
             stored,
             *state.parts(settings.save_offsets_ms / 1000),

@@ -1,32 +1,11 @@
-"""The parts of a broker that many of its handlers use."""
+"""The base of handlers: the parts that they share, and common refusals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import TopicConfig
-from sparrowmq.store.message_store import MessageStore
-
-
-@dataclass(frozen=True, slots=True)
-class SharedParts:
-    store: MessageStore
-    writer: Writer
-    topics: Topics
-    groups: Groups
-    offsets: Offsets
-    clients: Clients
-    consumption: Consumption
-    clock: Clock
 
 
 class Handler:

@@ -19,9 +19,9 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
-from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.loop.waiting import after_thread, settled
 from sparrowmq.protocol.codes import ResponseCode
@@ -86,29 +86,21 @@ class PullRules:
 class PullHandler:
     def __init__(
         self,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        clients: Clients,
-        offsets: Offsets,
-        clock: Clock,
+        shared: SharedParts,
         rules: PullRules,
-        consumption: Consumption,
-        *,
         filters: Filters,
     ) -> None:
         self._filters = filters
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._clock = clock
+        self._store: MessageStore = shared.store
+        self._topics: Topics = shared.topics
+        self._groups: Groups = shared.groups
+        self._clients: Clients = shared.clients
+        self._offsets: Offsets = shared.offsets
+        self._consumption: Consumption = shared.consumption
         self._rules = rules
-        self._consumption = consumption
         self._read_s = 0.0  # the time of the last read
-        self.held = HeldPulls(clock, self._serve_held, rules.held)
-        store.queues.on_gone = self._gone
+        self.held = HeldPulls(shared.clock, self._serve_held, rules.held)
+        shared.store.queues.on_gone = self._gone
         self.quotas: Quotas | None = None
 
     def limit(self, quotas: Quotas) -> None:

@@ -20,6 +20,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
+from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
@@ -66,20 +67,17 @@ class SendHandler:
 
     def __init__(
         self,
-        store: MessageStore,
-        writer: Writer,
-        topics: Topics,
-        groups: Groups,
+        shared: SharedParts,
         rules: SendRules,
         figures: Figures,
         repeats: Repeats,
     ) -> None:
-        self._store = store
+        self._store: MessageStore = shared.store
+        self._writer: Writer = shared.writer
+        self._topics: Topics = shared.topics
+        self._groups: Groups = shared.groups
         self._repeats = repeats
         self._retried = repeats.retried
-        self._writer = writer
-        self._topics = topics
-        self._groups = groups
         self._rules = rules
         self._received = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
