@@ -93,15 +93,7 @@ class Intake:
         self._shows_soon = False
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
-        """Append messages side by side to one file of the log, each at the end of its queue: all of them or none.
-
-        Returns: the place of each message. The place of a `PlainBatch` is from its first message to its last one's end.
-
-        Raises:
-            InvalidMessage, MessageTooLarge: one of them can never be stored.
-            DiskFull: there is no room now; nothing has changed.
-            StoreFailed: a write or sync failed before; no message is taken any more.
-        """
+        """Do `MessageStore.append`."""
         if len(entries) != 1:
             return self._append_together(entries)
         entry, commit_log = entries[0], self._log
