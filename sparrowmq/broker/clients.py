@@ -206,8 +206,6 @@ class Clients:
         self,
         peer: Peer,
         client_id: str,
-        language: str,
-        version: int,
         beat: ConsumerBeat,
         *,
         keep_subscriptions: bool = False,
@@ -227,7 +225,7 @@ class Clients:
         group.consume_type = str(beat.consume_type)
         group.message_model = str(beat.message_model)
         group.consume_from_where = str(beat.consume_from_where)
-        changed = self._join(group, peer, client_id, language, version)
+        changed = self._join(group, peer, client_id)
         self._tell_of_clash(group, group.members[peer])
         if not keep_subscriptions:
             self._tell_of_difference(group, group.members[peer], beat)
@@ -236,13 +234,13 @@ class Clients:
             self.notices.changed(group)
         return changed
 
-    def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
+    def produce(self, peer: Peer, client_id: str, group: str) -> None:
         """Handle one producer group's part of a heartbeat that was admitted."""
         known = self._producers.get(group)
         if known is None:
             known = self._producers[group] = _ProducerGroup()
         former = known.members.get(peer)
-        member = self._seen(former, peer, client_id, language, version)
+        member = self._seen(former, peer, client_id)
         if member is None:
             return
         if former is not None:
@@ -361,9 +359,7 @@ class Clients:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _seen(
-        self, known: Member | None, peer: Peer, client_id: str, language: str, version: int
-    ) -> Member | None:
+    def _seen(self, known: Member | None, peer: Peer, client_id: str) -> Member | None:
         """Return the member of a group that a client becomes; None if it is the known one."""
         now = self._clock.monotonic()
         if known is not None and known.client_id == client_id:
@@ -372,11 +368,11 @@ class Clients:
         if peer not in self._present:
             self._present[peer] = _Presence()
             peer.on_end(self._ended)
-        return Member(client_id, peer, language, version, now, now, owner_of(peer))
+        return Member(client_id, peer, peer.language, peer.version, now, now, owner_of(peer))
 
-    def _join(self, group: ConsumerGroup, peer: Peer, client_id: str, language: str, version: int) -> bool:
+    def _join(self, group: ConsumerGroup, peer: Peer, client_id: str) -> bool:
         former = group.members.get(peer)
-        member = self._seen(former, peer, client_id, language, version)
+        member = self._seen(former, peer, client_id)
         if member is None:
             return False
         if former is not None:

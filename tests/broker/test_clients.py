@@ -24,7 +24,7 @@ def clients(clock):
 def beat(clients, peer, client_id, *topics, group="g", version=1, notify=True):
     subscriptions = [Subscription.build(topic, version=version) for topic in topics]
     what = ConsumerBeat(group, subscription_data_set=subscriptions)
-    return clients.consume(peer.far, client_id, "JAVA", 409, what, notify=notify)
+    return clients.consume(peer.far, client_id, what, notify=notify)
 
 
 def ids(clients, group="g"):
@@ -80,7 +80,7 @@ async def test_an_older_subscription_does_not_replace_a_newer_one(clients, conne
     older = Subscription.build("Orders", "new", version=8)
     for peer, name, subscription in ((one, "one", newer), (two, "two", older)):
         what = ConsumerBeat("g", subscription_data_set=[subscription])
-        clients.consume(peer.far, name, "GO", 317, what)
+        clients.consume(peer.far, name, what)
     assert clients.subscription("g", "Orders") == newer
 
 
@@ -88,7 +88,7 @@ async def test_an_older_subscription_does_not_replace_a_newer_one(clients, conne
 async def test_a_heartbeat_without_subscriptions_keeps_them(clients, connect):
     peer = await connect()
     beat(clients, peer, "one", "Orders")
-    assert not clients.consume(peer.far, "one", "JAVA", 479, ConsumerBeat("g"), keep_subscriptions=True)
+    assert not clients.consume(peer.far, "one", ConsumerBeat("g"), keep_subscriptions=True)
     assert clients.subscription("g", "Orders") is not None
 
 
@@ -127,7 +127,7 @@ async def test_a_closed_connection_is_a_goodbye_to_all_groups(clients, connect):
     one, two = await connect(), await connect()
     beat(clients, one, "one", "Orders")
     beat(clients, two, "two", "Orders")
-    clients.produce(two.far, "two", "JAVA", 409, "p")
+    clients.produce(two.far, "two", "p")
     await two.leave()
     assert ids(clients) == ["one"]
     assert clients.producers("p") == []
@@ -173,9 +173,9 @@ async def test_each_heartbeat_keeps_a_client_for_two_minutes_more(clients, conne
 
 async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
     one, two = await connect(), await connect()
-    clients.produce(one.far, "one", "JAVA", 409, "p")
-    clients.produce(one.far, "one", "JAVA", 409, "p")
-    clients.produce(two.far, "two", "GO", 317, "p")
+    clients.produce(one.far, "one", "p")
+    clients.produce(one.far, "one", "p")
+    clients.produce(two.far, "two", "p")
     assert [member.client_id for member in clients.producers("p")] == ["one", "two"]
     assert [group for group, _ in clients.producer_groups()] == ["p"]
     assert clients.producer_by_id("two") is two.far
@@ -187,10 +187,10 @@ async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
 @pytest.mark.guards("Clients.producer_groups: list(self._producers.items()) -> self._producers.items()")
 async def test_producers_may_come_while_their_groups_are_read(clients, connect):
     peer = await connect()
-    clients.produce(peer.far, "one", "JAVA", 409, "p")
+    clients.produce(peer.far, "one", "p")
     groups = clients.producer_groups()
     assert next(groups)[0] == "p"
-    clients.produce(peer.far, "one", "JAVA", 409, "q")
+    clients.produce(peer.far, "one", "q")
     assert not list(groups)
 
 
@@ -266,7 +266,7 @@ async def test_members_that_pull_or_broadcast_may_want_other_topics(clients, con
         for peer, topic in ((one, "Orders"), (two, "Payments")) * 3:
             what = ConsumerBeat("g", subscription_data_set=[Subscription.build(topic)])
             setattr(what, field, value)
-            clients.consume(peer.far, topic, "PYTHON", 409, what)
+            clients.consume(peer.far, topic, what)
     assert not caplog.messages
 
 
@@ -286,7 +286,7 @@ async def test_a_client_id_cannot_write_lines_of_its_own_into_the_log(clients, c
             clients.admit(each.far, client_id, ["g"], ["p"])
             beat(clients, each, client_id, "Orders")
             await clock.advance(1)
-        clients.produce(peer.far, client_id, "JAVA", 409, "p")
+        clients.produce(peer.far, client_id, "p")
         clients.leave(peer.far, "g", "p")
         clients.leave(other.far, "g", None)
     lines = [record.getMessage() for record in caplog.records]
@@ -308,6 +308,7 @@ class Stranger:
     """A connection without a socket."""
 
     address, principal = "10.0.0.1:5", None
+    language, version = "JAVA", 409
 
     def __init__(self):
         self.told = 0
@@ -334,8 +335,8 @@ def seconds_to_leave(clock, groups):
     for _ in range(3):
         clients, peer, begin = Clients(clock), stranger(), process_time()
         for number in range(groups):
-            clients.produce(peer, "one", "JAVA", 409, f"p{number}")
-            clients.consume(peer, "one", "JAVA", 409, ConsumerBeat(f"g{number}"))
+            clients.produce(peer, "one", f"p{number}")
+            clients.consume(peer, "one", ConsumerBeat(f"g{number}"))
         clients._ended(peer)
         best = min(best, process_time() - begin)
         assert not list(clients.producer_groups()) and not clients.consumer_groups()
@@ -350,9 +351,9 @@ def test_the_time_to_leave_grows_as_the_number_of_groups(clock):
 def test_a_connection_is_in_a_limited_number_of_groups(clients):
     peer, producers = stranger(), [f"p{number}" for number in range(MOST_GROUPS - 1)]
     clients.admit(peer, "one", ["g"], producers)
-    clients.consume(peer, "one", "JAVA", 409, ConsumerBeat("g"))
+    clients.consume(peer, "one", ConsumerBeat("g"))
     for name in producers:
-        clients.produce(peer, "one", "JAVA", 409, name)
+        clients.produce(peer, "one", name)
     clients.admit(peer, "one", ["g"], producers)
     for consumed, produced in ((["h"], []), ([], ["another"])):
         with pytest.raises(RemoteError, match="would make it 501: use several clients"):
@@ -366,8 +367,8 @@ def test_many_groups_of_one_client_are_one_line_of_the_log(clients, caplog):
     peer, names = stranger(), [f"p{number}" for number in range(200)]
     clients.admit(peer, "one", names, names)
     for name in names:
-        clients.produce(peer, "one", "JAVA", 409, name)
-        clients.consume(peer, "one", "JAVA", 409, ConsumerBeat(name))
+        clients.produce(peer, "one", name)
+        clients.consume(peer, "one", ConsumerBeat(name))
     clients._ended(peer)
     assert [record.getMessage() for record in caplog.records] == [
         "consumer one of 200 groups, such as p0, connected from 10.0.0.1:5",
@@ -379,7 +380,7 @@ def test_many_groups_of_one_client_are_one_line_of_the_log(clients, caplog):
 
 async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, clock):
     for _ in range(3):
-        clients.produce(stranger(), "one", "JAVA", 409, "p")
+        clients.produce(stranger(), "one", "p")
     await clock.advance(SILENCE_S + 1)
     assert [len(clients.producers("p")) for _ in clients._without_silent()] == [2, 1, 0]
 
@@ -387,11 +388,11 @@ async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, c
 @pytest.mark.guards("ConsumerGroup.add: drop _encoded_ids", "ConsumerGroup.remove: drop _encoded_ids")
 def test_the_list_of_members_is_encoded_once_for_all_who_ask(clients):
     one, two = stranger(), stranger()
-    clients.consume(one, "one", "JAVA", 409, ConsumerBeat("g"))
+    clients.consume(one, "one", ConsumerBeat("g"))
     group = clients.group_view("g")
     first = group.encoded_ids()
     assert first is group.encoded_ids() and ConsumerList.decode(first).consumer_id_list == ["one"]
-    clients.consume(two, "a second", "JAVA", 409, ConsumerBeat("g"))
+    clients.consume(two, "a second", ConsumerBeat("g"))
     assert ConsumerList.decode(group.encoded_ids()).consumer_id_list == ["a second", "one"]
     clients.leave(one, "g", None)
     assert ConsumerList.decode(group.encoded_ids()).consumer_id_list == ["a second"]
@@ -401,7 +402,7 @@ async def test_two_thousand_joins_cost_few_notices():
     clients = Clients(SystemClock())
     peers = [stranger() for _ in range(2000)]
     for peer in peers:
-        clients.consume(peer, f"client {id(peer)}", "JAVA", 409, ConsumerBeat("g"))
+        clients.consume(peer, f"client {id(peer)}", ConsumerBeat("g"))
     assert sum(peer.told for peer in peers) <= 100
     await clients.notices.round()
     assert all(1 <= peer.told <= 14 for peer in peers)

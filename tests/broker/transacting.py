@@ -65,7 +65,7 @@ class Transacting:
         self.figures = Figures()
         self.producer = Producer()
         if present:
-            self.clients.produce(self.producer, "me", "JAVA", 401, GROUP)
+            self.clients.produce(self.producer, "me", GROUP)
         self.transactions = Transactions(
             self.store,
             self.topics,

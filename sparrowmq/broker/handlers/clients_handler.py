@@ -81,7 +81,7 @@ class ClientHandler(Handler):
         before = self._topics.version
         changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
         for group in produced:
-            self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
+            self._clients.produce(peer, beat.client_id, group)
         reply = msgspec.structs.replace(
             self._offers, is_sub_change=any(changed) or not beat.heartbeat_fingerprint
         )
@@ -155,8 +155,6 @@ class ClientHandler(Handler):
         self._clients.consume(
             peer,
             beat.client_id,
-            peer.language,
-            peer.version,
             each,
             keep_subscriptions=without,
             notify=group.notify_consumer_ids_changed_enable,

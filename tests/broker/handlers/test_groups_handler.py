@@ -300,7 +300,7 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
 @pytest.mark.guards("GroupHandler._reset: false member.language == 'CPP'")
 async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consuming):
     other = Asker(language="CPP")
-    desk.clients.consume(other, "two", other.language, 409, ConsumerBeat("g"))
+    desk.clients.consume(other, "two", ConsumerBeat("g"))
     handler = GroupHandler(desk.shared)
     for language in ("JAVA", "CPP"):
         answer = handler.reset(ResetOffset("Orders", "g", -1, True), b"", Asker(language=language))
@@ -318,7 +318,7 @@ async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consumi
 
 def test_the_form_for_cpp_is_written_in_slices(desk):
     desk.create("Orders", 2000)
-    desk.clients.consume(Asker(language="CPP"), "two", "CPP", 409, ConsumerBeat("g"))
+    desk.clients.consume(Asker(language="CPP"), "two", ConsumerBeat("g"))
     handler = GroupHandler(desk.shared)
     steps = handler._reset(ResetOffset("Orders", "g", -1, True), range(2000), Asker())
     # A queue takes a step each to be reset, written, written for C++, and freed.

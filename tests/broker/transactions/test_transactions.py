@@ -291,8 +291,8 @@ async def test_an_immunity_that_is_no_number_is_none(it):
 
 async def test_producers_of_the_group_are_asked_in_turn_on_whatever_connection(it):
     second, stranger = Producer("127.0.0.1:5001"), Producer("127.0.0.1:5002")
-    it.clients.produce(second, "you", "GO", 317, GROUP)
-    it.clients.produce(stranger, "him", "GO", 317, "others")
+    it.clients.produce(second, "you", GROUP)
+    it.clients.produce(stranger, "him", "others")
     for number in range(4):
         it.begin(b"%d" % number)
     await it.after(6)
@@ -303,7 +303,7 @@ async def test_while_nobody_is_there_it_waits_and_the_next_one_is_asked(tmp_path
     it = Transacting(tmp_path / "store", clock, present=False)
     it.begin(b"paid")
     assert await it.after(6) == []
-    it.clients.produce(it.producer, "me", "JAVA", 401, GROUP)
+    it.clients.produce(it.producer, "me", GROUP)
     assert len(await it.after(60)) == 1
     it.answer(0, commit=True)
     assert it.bodies() == [b"paid"]
@@ -320,7 +320,7 @@ async def test_only_questions_that_were_sent_count(tmp_path, clock, caplog):
     await it.after(40 * 60)
     assert len(it.messages(HALF, 0)) == 2, "nobody was asked, so nothing is stored again each minute"
     assert len(caplog.records) == 40, "a line a minute, and not for each message"
-    it.clients.produce(it.producer, "me", "JAVA", 401, GROUP)
+    it.clients.produce(it.producer, "me", GROUP)
     asked = await it.after(60)
     assert [message.properties["TRANSACTION_CHECK_TIMES"] for _, message in asked] == ["1", "1"]
     it.store.close()
