@@ -25,6 +25,7 @@ from sparrowmq.auth.address_patterns import Addresses
 from sparrowmq.auth.document import Document
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
+from sparrowmq.settings.changed_files import ChangedFiles
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,6 @@ LOOK_PERIOD_S: Final = 2.0  # a change takes effect at the second look that sees
 _SOON_S: Final = 2 * LOOK_PERIOD_S
 MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 FOLDER: Final = Path("conf", "acl")
-
-_Print = tuple[tuple[Path, int, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,7 @@ class AccountFiles:
         self.main = main.absolute()
         self._folder = folder.absolute() if folder else None
         self.on_change: Callable[[], None] = lambda: None
-        self._seen = self._print()
-        self._loaded: _Print | None = self._seen
+        self._changed = ChangedFiles(self._paths)
         self._told = ""
         self.now = _together(self._documents())
 
@@ -95,10 +93,8 @@ class AccountFiles:
 
     def look(self) -> None:
         """Load changes that were the same at two looks. A broken file is reported once, and changes nothing."""
-        last, self._seen = self._seen, self._print()
-        if self._seen != last or self._seen == self._loaded:  # only a finished write has the same state twice
+        if not self._changed.look():
             return
-        self._loaded = self._seen
         try:
             documents = self._documents()
             if _texts(documents) == _texts(self.now.documents) and not self._told:
@@ -107,7 +103,7 @@ class AccountFiles:
             self._take(_together(documents))
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
-                self._loaded = None  # the file may become readable without a change that shows
+                self._changed.loaded = None  # the file may become readable without a change that shows
             if str(error) != self._told:
                 self._told = str(error)
                 log.error("the accounts do not change until this is fixed: %s", error)
@@ -210,17 +206,6 @@ class AccountFiles:
         found = sorted(self._folder.rglob("*")) if self._folder and self._folder.is_dir() else []
         paths = [path for path in found if path.suffix in (".yml", ".yaml") and path.is_file()]
         return paths + [path for path in (self.main,) if path.exists() and path not in paths]
-
-    def _print(self) -> _Print:
-        """The state of the files, which shows a change of content or permissions without reading them."""
-        prints = []
-        for path in self._paths():
-            try:
-                stat = path.stat()
-            except OSError:  # it was deleted just now
-                continue
-            prints.append((path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino))
-        return tuple(prints)
 
 
 def account_files(home: Path | None, file: Path | None) -> AccountFiles:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from sparrowmq.auth.first_users import first_users, no_users
 from sparrowmq.auth.user_directory import principals
@@ -19,12 +18,9 @@ from sparrowmq.auth.users import User
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.user_bodies import UserTable
+from sparrowmq.settings.changed_files import ChangedFiles
 
 log = logging.getLogger(__name__)
-
-_Print = tuple[int, int, int, int]
-
-_NO_FILE: Final[_Print] = (0, 0, 0, 0)
 
 
 class NamesrvUsers:
@@ -41,7 +37,7 @@ class NamesrvUsers:
         self._path = settings.users_file
         self._is_unlimited = not settings.authorization
         self._named = list(first_users(settings, settings.home, settings.acl_file))
-        self._seen = self._loaded = self._print()
+        self._changed = ChangedFiles(lambda: [self._path] if self._path is not None else [])
         self.problem = ""
         self.by_name = self._principals(self._first_table())
         if not self.by_name:
@@ -49,10 +45,8 @@ class NamesrvUsers:
 
     def look(self) -> None:
         """Load a change that was the same at two looks."""
-        last, self._seen = self._seen, self._print()
-        if self._path is None or self._seen != last or self._seen == self._loaded:
+        if self._path is None or not self._changed.look():
             return
-        self._loaded = self._seen
         try:
             self.by_name = self._principals(_table(self._path))
         except ConfigError as error:
@@ -79,16 +73,6 @@ class NamesrvUsers:
         users = {name: user for name, (user, _) in named.items()} | table.users
         policies = {name: found for name, (_, found) in named.items() if name not in table.users}
         return principals(users, policies | table.policies, is_unlimited=self._is_unlimited)
-
-    def _print(self) -> _Print:
-        """The state of the file, which shows a change without reading it."""
-        if self._path is None:
-            return _NO_FILE
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return _NO_FILE
-        return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
 def _table(path: Path) -> UserTable:

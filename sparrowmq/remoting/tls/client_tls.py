@@ -8,19 +8,17 @@ perhaps only one of the two is replaced. The old files stay in use, and each loo
 from __future__ import annotations
 
 import logging
-import os
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.expiry import ends_at, ends_soon
+from sparrowmq.settings.changed_files import Stamp, stamp
 
 log = logging.getLogger(__name__)
-
-Stamp: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class ClientContext(ssl.SSLContext):
@@ -100,16 +98,3 @@ class ClientContext(ssl.SSLContext):
         if self._certificate is not None:
             self._ends_at = ends_at(self._certificate)
         log.info("the TLS files have changed; other servers are shown %s", self._certificate or "none")
-
-
-def stamp(files: Iterable[Path]) -> Stamp:
-    """Return a value that changes when the files, or their permissions, change."""
-
-    def of(path: Path) -> tuple[int, int, int, int] | None:
-        try:
-            found = os.stat(path)
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-    return tuple(of(path) for path in files)

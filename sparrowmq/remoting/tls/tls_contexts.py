@@ -22,10 +22,11 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.remoting.tls.client_tls import ClientContext, Stamp, stamp
+from sparrowmq.remoting.tls.client_tls import ClientContext
 from sparrowmq.remoting.tls.expiry import ends_at, ends_soon
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
 from sparrowmq.remoting.tls_errors import reason
+from sparrowmq.settings.changed_files import ChangedFiles
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class ServerTls:
         self._told: dict[tuple[str, str], float] = {}
         files = (settings.certificate, settings.key, settings.trust)
         self._files = [path for path in files if path is not None]
-        self._loaded: Stamp | None = stamp(self._files)
+        self._changed = ChangedFiles(lambda: self._files)
         self._complaint = ""
         self.ends_at: datetime | None = None
         self.refused = 0
@@ -105,14 +106,10 @@ class ServerTls:
 
     async def watch(self) -> None:
         """Load the files when they have changed, until cancelled. The owner runs it in its task group."""
-        seen = self._loaded
         while self._files and self.mode is not TlsMode.DISABLED:
             await self._clock.sleep(LOOK_PERIOD_S)
-            now = await asyncio.to_thread(stamp, self._files)
-            if now == seen and now != self._loaded:  # the replacement of both files is complete
-                self._loaded = now
+            if await asyncio.to_thread(self._changed.look):
                 await self._load_again()
-            seen = now
 
     def tell(self, peer: str, why: str) -> None:
         """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
@@ -129,7 +126,7 @@ class ServerTls:
         try:
             self.context = await asyncio.to_thread(server_context, self._settings)
         except ConfigError as error:
-            self._loaded = None
+            self._changed.loaded = None
             if str(error) != self._complaint:
                 self._complaint = str(error)
                 log.error("the changed TLS files are not used, new connections get the old ones: %s", error)

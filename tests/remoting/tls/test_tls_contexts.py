@@ -279,7 +279,9 @@ async def test_changed_files_are_used_and_broken_ones_are_told_once(
     watching.cancel()
 
 
-@pytest.mark.guards("ServerTls.watch: now == seen and now != self._loaded -> now != self._loaded")
+@pytest.mark.guards(
+    "ChangedFiles.look: self._seen != last or self._seen == self.loaded -> self._seen == self.loaded"
+)
 async def test_files_that_are_just_being_replaced_are_left_alone(
     tmp_path: Path, server: Pair, client: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
