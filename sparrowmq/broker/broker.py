@@ -370,7 +370,7 @@ class Broker:
         backs = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._tell_changes(store, groups, sends, pulls, figures)
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
-        parts = Measured(figures, shared, status, registration)
+        parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             stored,
             *state.parts(settings.save_offsets_ms / 1000),

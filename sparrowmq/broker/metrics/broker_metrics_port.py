@@ -35,9 +35,9 @@ def metrics_part(
     Raises:
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
-    progress, of_exporter = Progress(parts.shared.store, parts.shared.offsets), Figures()
+    progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
-    declare_disks(parts.figures, folders(parts.shared.store) | _audit_folder(settings))
+    declare_disks(parts.figures, folders(parts.store) | _audit_folder(settings))
     if not settings.is_slave:  # Apache's exporter asks masters only
         exporter_names.declare(of_exporter, parts, progress, settings, clock)
     role = "slave" if settings.is_slave else "master"

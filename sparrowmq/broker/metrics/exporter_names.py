@@ -106,7 +106,7 @@ def _declare_groups(
     figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
 ) -> None:
     """The lag of groups, and their members."""
-    where, clients = (settings.cluster, settings.name), parts.shared.clients
+    where, clients = (settings.cluster, settings.name), parts.clients
     labels = ("cluster", "broker", "topic", "group")
 
     def lags(name: str, is_retry: bool) -> None:
@@ -131,7 +131,7 @@ def _declare_groups(
         "rocketmq_consumer_tps",
         "messages a second that a group took",
         labels,
-        lambda: (((*where, topic, group), pace) for (group, topic), pace in parts.shared.consumption.paces()),
+        lambda: (((*where, topic, group), pace) for (group, topic), pace in parts.consumption.paces()),
     )
     figures.gauges(
         "rocketmq_group_get_latency_by_storetime",

@@ -45,7 +45,7 @@ _OF_GROUP: Final = ("consumer_group", "topic", "is_retry", "is_system")
 def declare(
     parts: Measured, progress: Progress, settings: BrokerSettings, latencies: Latencies, clock: Clock
 ) -> None:
-    figures, store = parts.figures, parts.shared.store
+    figures, store = parts.figures, parts.store
     figures.gauge(
         "rocketmq_broker_permission",
         "permission of clients: 2 write, 4 read, 6 both",
@@ -55,7 +55,7 @@ def declare(
     _declare_received(parts)
     if not settings.is_slave:
         _declare_topics(parts, progress, clock)
-    _declare_clients(figures, parts.shared.clients)
+    _declare_clients(figures, parts.clients)
     declare_latencies(figures, latencies)
     declare_lags(store, clock, figures)
     figures.times("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
@@ -69,9 +69,7 @@ def _declare_received(parts: Measured) -> None:
         "rocketmq_messages_out_total",
         "messages that a group received",
         _OF_GROUP,
-        lambda: (
-            ((group, *_about(topic)), count) for (group, topic), count in parts.shared.consumption.counts()
-        ),
+        lambda: (((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()),
     )
     parts.figures.counters(
         "rocketmq_throughput_out_total",
@@ -79,7 +77,7 @@ def _declare_received(parts: Measured) -> None:
         _OF_GROUP,
         lambda: (
             ((group, *_about(topic)), sum(taken.size_bytes for taken in pair.queues.values()))
-            for (group, topic), pair in parts.shared.consumption.pairs()
+            for (group, topic), pair in parts.consumption.pairs()
         ),
     )
 
@@ -87,9 +85,9 @@ def _declare_received(parts: Measured) -> None:
 def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
     """Topics and groups, and the messages that come in and wait."""
     figures = parts.figures
-    figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.shared.topics.all()))
+    figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
     figures.gauge(
-        "rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.shared.groups.all())
+        "rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all())
     )
     figures.counters(
         "rocketmq_messages_in_total",
@@ -109,7 +107,7 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         "rocketmq_send_to_dlq_messages_total",
         "dead letters of a group; topic is its dead-letter topic",
         ("consumer_group", "topic", "is_system"),
-        lambda: _dead_letters(parts.shared.groups, progress.found.ends),
+        lambda: _dead_letters(parts.groups, progress.found.ends),
     )
     figures.gauges(
         "rocketmq_consumer_lag_messages",
