@@ -6,10 +6,14 @@ Spark repeats a failed task.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from sparrowmq.client.cluster.blocking_link import answer
+from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Request
 
 # Brokers that start, stop or have too much to do say these.
 _PASSING: Final = frozenset(
@@ -31,6 +35,15 @@ _ELSEWHERE: Final = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT,
     }
 )
+
+
+def demand_stored(request: Request[Any], reply: Command) -> None:
+    """Raises: RemoteError, a message was refused. One that is stored less safely than asked for is stored."""
+    try:
+        answer(request, reply)
+    except RemoteError as error:
+        if error.code not in LESS_SAFE:
+            raise
 
 
 def may_pass(refusal: RemoteError) -> bool:

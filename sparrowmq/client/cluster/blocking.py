@@ -214,6 +214,13 @@ class BlockingNetwork:
         self._locate(broker_name, lambda: self._brokers.update(self._all_brokers()))
         return self._link(self._address(broker_name))
 
+    def link_to_master(self, queue: MessageQueue) -> Link:
+        """The link to the master of a queue. Raises: as `link`; BrokerUnreachable, it has none now."""
+        link = self.link(queue)
+        if not self.has_master(queue.broker_name):
+            raise BrokerUnreachable(queue.broker_name, "it has no master now")
+        return link
+
     def addresses_of(self, broker_names: Collection[str]) -> dict[str, Addresses]:
         """The known addresses of these brokers, for `learn` of another network."""
         return {name: self._brokers[name] for name in sorted(broker_names) if name in self._brokers}

@@ -20,9 +20,7 @@ from typing import IO, Any, Final, Unpack
 
 from sparrowmq.client.admin.dead_letters import packed_again
 from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
-from sparrowmq.client.cluster.blocking_link import answer
-from sparrowmq.client.sending.outcome import LESS_SAFE
-from sparrowmq.errors import BrokerUnreachable, ConfigError, InvalidFilter, NoRoute, RemoteError
+from sparrowmq.errors import ConfigError, InvalidFilter, NoRoute, RemoteError
 from sparrowmq.filter.grammar import parse as parse_filter
 from sparrowmq.filter.tree import Filter, Texts
 from sparrowmq.protocol.messages import record
@@ -34,7 +32,7 @@ from sparrowmq.spark.pipelines.running.folders import hold
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
-from sparrowmq.spark.refusals import may_pass
+from sparrowmq.spark.refusals import demand_stored, may_pass
 from sparrowmq.spark.row_rate import Pace
 from sparrowmq.spark.source.partition_ranges import between
 from sparrowmq.spark.source.pulls import Pulls
@@ -147,14 +145,8 @@ class Replay:
         request = packed.request(TOOLS_GROUP, replace_topic(queue, packed.topic), time.time_ns() // 1_000_000)
 
         def send() -> None:
-            link = self._network.link(queue)
-            if not self._network.has_master(queue.broker_name):
-                raise BrokerUnreachable(queue.broker_name, "it has no master now")
-            try:
-                answer(request, link.wait(link.send(request, packed.body)))
-            except RemoteError as error:
-                if error.code not in LESS_SAFE:
-                    raise
+            link = self._network.link_to_master(queue)
+            demand_stored(request, link.wait(link.send(request, packed.body)))
 
         self._network.retrying(send)
 

@@ -20,8 +20,8 @@ from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying import target_topics as topics
-from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
-from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
+from sparrowmq.spark.pipelines.copying.copied_rows import copy_rows
+from sparrowmq.spark.pipelines.copying.message_copies import Copying, ends_of, paired
 from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.running.own_session import is_steady

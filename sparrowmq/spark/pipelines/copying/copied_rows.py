@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, now_ms
-from sparrowmq.spark.source.partition_ranges import Part
+from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, Copying, now_ms
 from sparrowmq.spark.worker_network import network_of
 
 if TYPE_CHECKING:
@@ -23,24 +20,6 @@ _QUEUE: Final = ("topic", "brokerName", "queueId")
 COLUMNS: Final = (*_QUEUE, "queueOffset", "bornTimestamp", "flag", "sysFlag", "properties", "body")
 _COUNTS: Final = "sent bigint, there bigint, passed bigint"
 _MOST_TASKS: Final = 64
-
-
-@dataclass(frozen=True)
-class Copying:
-    """The plan of a task: the target cluster, the target of each queue, and the ends of the targets before.
-
-    Attributes:
-        again: the incarnations of topics that were made again since the pipeline began.
-        dropped: the offsets of each queue that are not copied.
-    """
-
-    options: SinkOptions
-    label: str
-    targets: Mapping[MessageQueue, MessageQueue]
-    floors: Mapping[MessageQueue, int] = field(default_factory=dict)
-    again: Mapping[Part, int] = field(default_factory=dict)
-    chained: bool = False
-    dropped: Mapping[MessageQueue, frozenset[int]] = field(default_factory=dict)
 
 
 def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
@@ -56,15 +35,9 @@ def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
 
 def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     network = network_of(copying.options, waits=True)
-    copier = Copier(
-        network,
-        *(copying.options, copying.label, copying.targets, copying.floors),
-        again=copying.again,
-        chained=copying.chained,
-    )
+    copier = Copier(network, copying)
     try:
-        rows = (row for batch in batches for row in originals(batch))
-        copier.copy(row for row in rows if row.offset not in copying.dropped.get(row.queue, ()))
+        copier.copy(row for batch in batches for row in originals(batch))
     finally:
         network.release()
     copied = copier.copied

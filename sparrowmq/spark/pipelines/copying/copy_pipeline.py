@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.blocking_link import Link, answer
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
-from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
+from sparrowmq.errors import NetworkError, RemoteError, SendFailed
 from sparrowmq.protocol.messages import copied_batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.copied_batch import Copy
@@ -56,6 +56,26 @@ class _NotNext(Exception):
     def __init__(self, reached: int) -> None:
         super().__init__(reached)
         self.reached = reached
+
+
+def parcels(
+    rows: Iterable[Original],
+    options: SinkOptions,
+    may_share: Callable[[Original, Original], bool] = lambda first, row: True,
+) -> Iterator[list[Original]]:
+    """Rows for one request each. `may_share` says whether a row may follow in the request of another one."""
+    parcel: list[Original] = []
+    size = 0
+    for row in rows:
+        row_size = len(row.body) + _OF_PROPERTIES
+        fits = len(parcel) < options.batch_rows and size + row_size <= options.batch_bytes
+        if parcel and not (fits and may_share(parcel[0], row)):
+            yield parcel
+            parcel, size = [], 0
+        parcel.append(row)
+        size += row_size
+    if parcel:
+        yield parcel
 
 
 class CopyPipeline:
@@ -99,7 +119,7 @@ class CopyPipeline:
             NetworkError: it is away, for longer than the options allow.
         """
         self._next, self._begins = done, True
-        fresh = self._parcels(rows)
+        fresh = parcels(rows, self._options)
         while True:
             try:
                 self._fill(fresh)
@@ -108,20 +128,6 @@ class CopyPipeline:
                 self._settle()
             except (NetworkError, RemoteError, _NotNext) as error:
                 self._go_back(error)
-
-    def _parcels(self, rows: Iterable[Original]) -> Iterator[list[Original]]:
-        parcel: list[Original] = []
-        size = 0
-        for row in rows:
-            row_size = len(row.body) + _OF_PROPERTIES
-            fits = len(parcel) < self._options.batch_rows and size + row_size <= self._options.batch_bytes
-            if parcel and not fits:
-                yield parcel
-                parcel, size = [], 0
-            parcel.append(row)
-            size += row_size
-        if parcel:
-            yield parcel
 
     def _fill(self, fresh: Iterator[list[Original]]) -> None:
         while len(self._under_way) < self._options.max_in_flight:
@@ -148,9 +154,7 @@ class CopyPipeline:
             for row in rows
         ]
         try:
-            link = self._network.link(target)
-            if not self._network.has_master(target.broker_name):
-                raise BrokerUnreachable(target.broker_name, "it has no master now")
+            link = self._network.link_to_master(target)
             opaque = link.send(request, copied_batch.encode(parts))
         except NetworkError:
             self._waiting.appendleft(rows)

@@ -12,8 +12,8 @@ from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying import target_topics as topics
-from sparrowmq.spark.pipelines.copying.copied_rows import COLUMNS, Copying, copy_rows
-from sparrowmq.spark.pipelines.copying.message_copies import Copied, ends_of, paired
+from sparrowmq.spark.pipelines.copying.copied_rows import COLUMNS, copy_rows
+from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copying, ends_of, paired
 from sparrowmq.spark.pipelines.copying.seen_keys import Dropped, Repeats
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say

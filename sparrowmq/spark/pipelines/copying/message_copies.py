@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.blocking_link import Link, answer
-from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
+from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.client.sending.outcome import may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
-from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
+from sparrowmq.errors import NetworkError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import properties, record
@@ -41,7 +40,8 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.pipelines.copying.copy_pipeline import CopyPipeline, Original
+from sparrowmq.spark.pipelines.copying.copy_pipeline import CopyPipeline, Original, parcels
+from sparrowmq.spark.refusals import demand_stored
 from sparrowmq.spark.source.partition_ranges import Offsets, Part, part_of
 from sparrowmq.spark.worker_network import connect
 
@@ -71,7 +71,6 @@ _NOT_COPIED: Final = (
 _LOOKED_BACK: Final = 8192
 _FIRST_LOOK: Final = 32
 _SOON_S: Final = 1.0
-_OF_PROPERTIES: Final = 512  # bytes of a message beside its body, about
 
 
 class _Place(NamedTuple):
@@ -90,35 +89,36 @@ class Copied:
     passed: int = 0
 
 
-class Copier:
-    """Copies for one task.
+@dataclass(frozen=True)
+class Copying:
+    """The plan of a task.
 
-    Args:
+    Attributes:
+        options: of the target cluster.
         label: of the pipeline, the same over restarts; marks its copies.
         targets: the target queue of each queue.
-        again: the incarnations of topics that were made again since the pipeline began.
         floors: the ends of the targets before the first of these messages was sent, or earlier places.
+        again: the incarnations of topics that were made again since the pipeline began.
         chained: whether copies are copied. Two mirrors in opposite directions would never end.
+        dropped: the offsets of each queue that are not copied.
     """
 
-    def __init__(
-        self,
-        network: BlockingNetwork,
-        options: SinkOptions,
-        label: str,
-        targets: Mapping[MessageQueue, MessageQueue],
-        floors: Mapping[MessageQueue, int] = MappingProxyType({}),
-        *,
-        again: Mapping[Part, int] = MappingProxyType({}),
-        chained: bool = False,
-    ) -> None:
+    options: SinkOptions
+    label: str
+    targets: Mapping[MessageQueue, MessageQueue]
+    floors: Mapping[MessageQueue, int] = field(default_factory=dict)
+    again: Mapping[Part, int] = field(default_factory=dict)
+    chained: bool = False
+    dropped: Mapping[MessageQueue, frozenset[int]] = field(default_factory=dict)
+
+
+class Copier:
+    """Copies for one task."""
+
+    def __init__(self, network: BlockingNetwork, plan: Copying) -> None:
         self._network = network
-        self._options = options
-        self._label = label
-        self._targets = targets
-        self._floors = floors
-        self._again = again
-        self._chained = chained
+        self._plan = plan
+        self._options = plan.options
         self.copied = Copied()
 
     def copy(self, rows: Iterable[Original]) -> None:
@@ -128,14 +128,16 @@ class Copier:
             SendFailed: a broker refuses a message.
             NetworkError: it is away, for longer than the options allow.
         """
-        for source, of_queue in groupby(rows, key=lambda row: row.queue):
+        dropped = self._plan.dropped
+        wanted = (row for row in rows if row.offset not in dropped.get(row.queue, ()))
+        for source, of_queue in groupby(wanted, key=lambda row: row.queue):
             target = self._target(source)
             done, takes_copies = self._network.retrying(partial(self._look, source, target))
             missing = self._missing(of_queue, done)
             if takes_copies:
                 self._pipe(missing, source, target, done)
             else:
-                for parcel in self._parcels(missing):
+                for parcel in parcels(missing, self._options, _may_share_request):
                     self._send(parcel, target)
 
     def _pipe(self, rows: Iterable[Original], source: MessageQueue, target: MessageQueue, done: int) -> None:
@@ -151,39 +153,20 @@ class Copier:
         self.copied.sent += pipeline.sent
 
     def _target(self, source: MessageQueue) -> MessageQueue:
-        if source not in self._targets:
+        if source not in self._plan.targets:
             raise SendFailed(
                 f"the target queue of {source} is not known yet; run it again once name servers answer"
             )
-        return self._targets[source]
+        return self._plan.targets[source]
 
     def _missing(self, rows: Iterable[Original], done: int) -> Iterator[Original]:
         for row in rows:
-            if not self._chained and ORIGIN in row.properties:
+            if not self._plan.chained and ORIGIN in row.properties:
                 self.copied.passed += 1
             elif row.offset < done:
                 self.copied.there += 1
             else:
                 yield row
-
-    def _parcels(self, rows: Iterable[Original]) -> Iterator[list[Original]]:
-        """Rows that may share a request."""
-        parcel: list[Original] = []
-        size = 0
-        for row in rows:
-            row_size = len(row.body) + _OF_PROPERTIES
-            is_alone = bool(row.sys_flag & BODY_FLAGS)
-            fits = len(parcel) < self._options.batch_rows and size + row_size <= self._options.batch_bytes
-            if parcel and (is_alone or not fits or parcel[0].born_ms != row.born_ms):
-                yield parcel
-                parcel, size = [], 0
-            parcel.append(row)
-            size += row_size
-            if is_alone:
-                yield parcel
-                parcel, size = [], 0
-        if parcel:
-            yield parcel
 
     def _send(self, parcel: list[Original], target: MessageQueue) -> None:
         """Send until it is stored; after a lost answer look up what was stored."""
@@ -208,12 +191,10 @@ class Copier:
     def _try(self, parcel: list[Original], target: MessageQueue) -> None:
         packed = self._packed(parcel, target.topic)
         request = packed.request(self._options.group, target, parcel[0].born_ms)
-        link = self._master(target)
-        try:
-            answer(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
-        except RemoteError as error:
-            if error.code not in LESS_SAFE:
-                raise
+        link = self._network.link_to_master(target)
+        demand_stored(
+            request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000)
+        )
 
     def _packed(self, parcel: list[Original], topic: str) -> Packed:
         first = parcel[0]
@@ -228,22 +209,22 @@ class Copier:
         return properties.render(kept | {ORIGIN: f"{self._prefix(row.queue)}{row.offset}"})
 
     def _prefix(self, source: MessageQueue) -> str:
-        incarnation = self._again.get(part_of(source))
+        incarnation = self._plan.again.get(part_of(source))
         which = "" if incarnation is None else f"+{incarnation}"
-        return f"{self._label}/{source.topic}@{source.broker_name}:{source.queue_id}{which}:"
+        return f"{self._plan.label}/{source.topic}@{source.broker_name}:{source.queue_id}{which}:"
 
     # What is there already ------------------------------------------------------------------------------------------
 
     def _look(self, source: MessageQueue, target: MessageQueue) -> _Place:
         """Return the next offset of the source to copy, by the end of the target. Raises: NetworkError, RemoteError."""
-        link = self._master(target)
+        link = self._network.link_to_master(target)
         reply = link.call(GetMaxOffset(target.topic, target.queue_id, with_incarnation=True))[0]
         return _Place(self._done(source, target, link, reply.offset), reply.incarnation is not None)
 
     def _done(self, source: MessageQueue, target: MessageQueue, link: Link, end: int) -> int:
         prefix = self._prefix(source)
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
-        floor = min(end - _LOOKED_BACK, self._floors.get(target, end))
+        floor = min(end - _LOOKED_BACK, self._plan.floors.get(target, end))
         first, size = max(first, floor), _FIRST_LOOK
         while end > first:
             start = max(first, end - size)
@@ -253,11 +234,9 @@ class Copier:
             end, size = start, size * 4
         return 0
 
-    def _master(self, queue: MessageQueue) -> Link:
-        link = self._network.link(queue)
-        if not self._network.has_master(queue.broker_name):
-            raise BrokerUnreachable(queue.broker_name, "it has no master now")
-        return link
+
+def _may_share_request(first: Original, row: Original) -> bool:
+    return row.born_ms == first.born_ms and not (first.sys_flag | row.sys_flag) & BODY_FLAGS
 
 
 def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:

@@ -19,7 +19,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import Copier
+from sparrowmq.spark.pipelines.copying.message_copies import Copier, Copying
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker_network import connect
@@ -57,7 +57,7 @@ def wired(namesrv, target, monkeypatch):
                 network.learn({"broker-0": {0: wire.address}})
                 # The name server would give the address without the wire.
                 monkeypatch.setattr(network, "route", lambda topic: None)
-                yield Copier(network, options, "m", {SOURCE: target}), wire
+                yield Copier(network, Copying(options, "m", {SOURCE: target})), wire
 
     return wired
 

@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, ends_of, paired
+from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Copying, ends_of, paired
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker_network import connect
@@ -52,7 +52,7 @@ def copier(request, namesrv, target):
     @contextmanager
     def copier(label="m", **given):
         with connect(options) as network:
-            yield Copier(network, options, label, {SOURCE: target, OTHER: target}, **given)
+            yield Copier(network, Copying(options, label, {SOURCE: target, OTHER: target}, **given))
 
     return copier
 

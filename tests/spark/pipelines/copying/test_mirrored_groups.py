@@ -17,7 +17,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying import mirrored_groups
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import Copier, pulled
+from sparrowmq.spark.pipelines.copying.message_copies import Copier, Copying, pulled
 from sparrowmq.spark.pipelines.copying.mirrored_groups import MirroredGroups
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.worker_network import connect
@@ -88,7 +88,7 @@ class Mirror:
             if offset % each_nth == 0
         ]
         with connect(self.sink) as network:
-            Copier(network, self.sink, self.state.label, self.state.targets).copy(rows)
+            Copier(network, Copying(self.sink, self.state.label, self.state.targets)).copy(rows)
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_a_copy_of_a_third_cluster_is_no_copy_of_the_target(sides, namesrv, mirr
     into = State(tmp_path / "third", {})
     sink = parse(SinkOptions, {"nameServer": near.namesrv})
     with connect(sink) as network:
-        Copier(network, sink, into.label, {third.queue: third.queue}).copy([third])
+        Copier(network, Copying(sink, into.label, {third.queue: third.queue})).copy([third])
     near.read(1)
     mirror = mirrored(near, there)
     mirror.groups.carry()
