@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, time
-from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any, Final, TypeAlias
+from decimal import Decimal
+from typing import Any, Final
 from uuid import UUID
 
 from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.json_values import Misfit
+from sparrowmq.spark.pipelines.tables.json_values import (
+    MISFITS,
+    Convert,
+    Misfit,
+    array,
+    exact_decimal,
+    integer,
+    pairs,
+    struct_of,
+)
 
-Convert: TypeAlias = Callable[[Any], Any]
-
-_BITS: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 # Each value of the Python type fits the column as it is.
 _PLAIN: Final[Mapping[type[t.DataType], type]] = {
     t.BooleanType: bool,
@@ -30,7 +36,6 @@ _PLAIN: Final[Mapping[type[t.DataType], type]] = {
     t.BinaryType: bytes,
     t.DateType: date,
 }
-_WIDE: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
 
 
 def fitting(kind: t.DataType) -> Convert:
@@ -45,7 +50,7 @@ def fitting(kind: t.DataType) -> Convert:
             return value
         try:
             return convert(value)
-        except (ValueError, OverflowError, TypeError, InvalidOperation, Inexact):
+        except MISFITS:
             raise Misfit("", shown) from None
 
     return run
@@ -57,12 +62,11 @@ def _exact(kind: t.DataType) -> Convert:
         case t.BooleanType():
             return _boolean
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            half = 1 << (_BITS[type(kind)] - 1)
-            return _int(range(-half, half))
+            return integer(kind)
         case t.FloatType() | t.DoubleType():
             return _double
         case t.DecimalType():
-            return lambda value: _decimal(value, kind.precision, kind.scale)
+            return lambda value: exact_decimal(_only(value, type(value) in (int, Decimal)), kind)
         case t.StringType():
             return _string
         case t.BinaryType():
@@ -74,9 +78,9 @@ def _exact(kind: t.DataType) -> Convert:
         case t.TimestampNTZType():
             return lambda value: _only(value, isinstance(value, datetime) and value.tzinfo is None)
         case t.ArrayType():
-            return _array(fitting(kind.elementType))
+            return array(fitting(kind.elementType))
         case t.MapType():
-            return _map(fitting(kind.keyType), fitting(kind.valueType))
+            return pairs(fitting(kind.keyType), fitting(kind.valueType))
         case t.StructType():
             return _struct({field.name: fitting(field.dataType) for field in kind.fields})
     raise ConfigError(f"{kind.simpleString()} is no type for Avro and Protobuf; use another table")
@@ -93,27 +97,9 @@ def _boolean(value: Any) -> bool:
     return bool(_only(value is True or value == {}, isinstance(value, bool) or value == {}))
 
 
-def _int(held: range) -> Convert:
-    def run(value: Any) -> int:
-        if type(value) is not int or value not in held:
-            raise TypeError
-        return value
-
-    return run
-
-
 def _double(value: Any) -> float:
     found = float(_only(value, type(value) in (int, float)))
     if type(value) is int and int(found) != value:
-        raise OverflowError
-    return found
-
-
-def _decimal(value: Any, precision: int, scale: int) -> Decimal:
-    found = Decimal(_only(value, type(value) in (int, Decimal))).quantize(
-        Decimal(1).scaleb(-scale), context=_WIDE
-    )
-    if len(found.as_tuple().digits) > precision:
         raise OverflowError
     return found
 
@@ -147,38 +133,15 @@ def _binary(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(_only(value, isinstance(value, bytes)))
 
 
-def _array(convert: Convert) -> Convert:
-    def run(value: Any) -> list[Any]:
-        items = _only(value, isinstance(value, list))
-        return [_part(convert, each, f"[{at}]") for at, each in enumerate(items)]
-
-    return run
-
-
-def _map(key: Convert, value: Convert) -> Convert:
-    def run(entries: Any) -> list[tuple[Any, Any]]:
-        found = _only(entries, isinstance(entries, dict))
-        return [
-            (_part(key, name, f"[{name!r}]"), _part(value, each, f"[{name!r}]"))
-            for name, each in found.items()
-        ]
-
-    return run
-
-
 def _struct(converts: Mapping[str, Convert]) -> Convert:
+    """A struct that takes no field which its column lacks."""
+    struct = struct_of(converts)
+
     def run(value: Any) -> dict[str, Any]:
-        fields = _only(value, isinstance(value, dict))
-        for name, each in fields.items():
+        for name, each in _only(value, isinstance(value, dict)).items():
             if name not in converts and each is not None:
                 raise Misfit(f".{name}", "field of its column")
-        return {name: _part(convert, fields.get(name), f".{name}") for name, convert in converts.items()}
+        found: dict[str, Any] = struct(value)
+        return found
 
     return run
-
-
-def _part(convert: Convert, value: Any, path: str) -> Any:
-    try:
-        return convert(value)
-    except Misfit as misfit:
-        raise Misfit(path + misfit.path, misfit.kind) from None

@@ -23,8 +23,9 @@ from sparrowmq.schemas.protobuf_bodies import ProtobufReader
 from sparrowmq.schemas.protobuf_files import ProtobufFile
 from sparrowmq.schemas.registry_client import AVRO, Schema
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, converted
-from sparrowmq.spark.pipelines.tables.decoded_values import Convert, fitting
+from sparrowmq.spark.pipelines.tables.decoded_values import fitting
 from sparrowmq.spark.pipelines.tables.json_objects import NoRow
+from sparrowmq.spark.pipelines.tables.json_values import Convert
 from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.schema_types import VALUE, Columns, avro_columns, protobuf_columns
 

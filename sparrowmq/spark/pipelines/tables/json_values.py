@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from math import isinf
 from typing import Any, Final, TypeAlias
 
@@ -26,11 +26,15 @@ from sparrowmq.spark.pipelines.tables.json_objects import Real, as_json
 
 Convert: TypeAlias = Callable[[Any], Any]
 
-_BITS: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
+_LONGS: Final[Mapping[type[t.DataType], range]] = {
+    kind: range(-(1 << bits - 1), 1 << bits - 1)
+    for kind, bits in ((t.ByteType, 8), (t.ShortType, 16), (t.IntegerType, 32), (t.LongType, 64))
+}
 _LONGEST_SHOWN: Final = 100  # characters of a type in a reason
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT: Final = struct.Struct("<f")
-_WIDE: Final = Context(prec=100, traps=[InvalidOperation, Inexact])
+_WIDE: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
+MISFITS: Final = (ValueError, OverflowError, TypeError, InvalidOperation, Inexact)
 
 
 class Misfit(Exception):
@@ -61,26 +65,25 @@ def converter(kind: t.DataType) -> Convert:
             return None
         try:
             return convert(value)
-        except (ValueError, OverflowError, TypeError):
+        except MISFITS:
             raise Misfit("", shown) from None
 
     return run
 
 
 def _exact(kind: t.DataType) -> Convert:
-    """Return a function for values that are not null; it raises ValueError, OverflowError or TypeError."""
+    """Return a function for values that are not null; it raises one of MISFITS."""
     match kind:
         case t.BooleanType():
             return _boolean
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            half = 1 << (_BITS[type(kind)] - 1)
-            return lambda value: _int(value, range(-half, half))
+            return integer(kind)
         case t.FloatType():
             return lambda value: _nearest(value, _as_float)
         case t.DoubleType():
             return lambda value: _nearest(value, float)
         case t.DecimalType():
-            return lambda value: _decimal(value, kind.precision, kind.scale)
+            return lambda value: exact_decimal(_number(value), kind)
         case t.StringType():
             return _string
         case t.DateType():
@@ -92,11 +95,11 @@ def _exact(kind: t.DataType) -> Convert:
         case t.BinaryType():
             return lambda value: base64.b64decode(_text(value), validate=True)
         case t.ArrayType():
-            return _array(converter(kind.elementType))
+            return array(converter(kind.elementType))
         case t.MapType(keyType=t.StringType()):
-            return _map(converter(kind.valueType))
+            return pairs(_string, converter(kind.valueType))
         case t.StructType():
-            return _struct({field.name: converter(field.dataType) for field in kind.fields})
+            return struct_of({field.name: converter(field.dataType) for field in kind.fields})
     raise ConfigError(
         f"{kind.simpleString()} is no type for JSON; write the column as string, and cast it later"
     )
@@ -108,17 +111,15 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _int(value: Any, held: range) -> int:
-    if type(value) is not int or value not in held:
+def _number(value: Any) -> int | Real:
+    if type(value) is not int and not isinstance(value, Real):
         raise TypeError
     return value
 
 
 def _nearest(value: Any, rounded: Callable[[float], float]) -> float:
     """A number; one without a point must be exact, and nothing becomes infinite."""
-    if type(value) is not int and not isinstance(value, Real):
-        raise TypeError
-    found = rounded(float(value))
+    found = rounded(float(_number(value)))
     if isinf(found) or (type(value) is int and int(found) != value):
         raise OverflowError
     return found
@@ -127,20 +128,6 @@ def _nearest(value: Any, rounded: Callable[[float], float]) -> float:
 def _as_float(value: float) -> float:
     (found,) = _FLOAT.unpack(_FLOAT.pack(value))
     assert isinstance(found, float)
-    return found
-
-
-def _decimal(value: Any, precision: int, scale: int) -> Decimal:
-    """A number with at most `scale` digits behind the point, and `precision` in all; zeros at its end do not count."""
-    if type(value) is not int and not isinstance(value, Real):
-        raise TypeError
-    with localcontext(_WIDE):
-        try:
-            found = Decimal(value).quantize(Decimal(1).scaleb(-scale))
-        except (InvalidOperation, Inexact):
-            raise ValueError from None
-    if len(found.as_tuple().digits) > precision:
-        raise OverflowError
     return found
 
 
@@ -169,7 +156,29 @@ def _local(time: datetime) -> datetime:
     return time
 
 
-def _array(convert: Convert) -> Convert:
+# Of bodies in Avro and Protobuf, too --------------------------------------------------------------------------------
+
+
+def integer(kind: t.IntegralType) -> Convert:
+    held = _LONGS[type(kind)]
+
+    def run(value: Any) -> int:
+        if type(value) is not int or value not in held:
+            raise TypeError
+        return value
+
+    return run
+
+
+def exact_decimal(value: int | str | Decimal, kind: t.DecimalType) -> Decimal:
+    """A number with at most `scale` digits behind the point, and `precision` in all; zeros at its end do not count."""
+    found = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_WIDE)
+    if len(found.as_tuple().digits) > kind.precision:
+        raise OverflowError
+    return found
+
+
+def array(convert: Convert) -> Convert:
     def run(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise TypeError
@@ -178,16 +187,19 @@ def _array(convert: Convert) -> Convert:
     return run
 
 
-def _map(convert: Convert) -> Convert:
-    def run(value: Any) -> list[tuple[str, Any]]:
-        if not isinstance(value, dict):
+def pairs(key: Convert, value: Convert) -> Convert:
+    def run(entries: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(entries, dict):
             raise TypeError
-        return [(_string(name), _part(convert, each, f"[{name!r}]")) for name, each in value.items()]
+        return [
+            (_part(key, name, f"[{name!r}]"), _part(value, each, f"[{name!r}]"))
+            for name, each in entries.items()
+        ]
 
     return run
 
 
-def _struct(converts: dict[str, Convert]) -> Convert:
+def struct_of(converts: Mapping[str, Convert]) -> Convert:
     def run(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise TypeError
