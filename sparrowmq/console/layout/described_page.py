@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from nicegui import ui
 
@@ -64,10 +64,36 @@ class Description(Generic[T]):
             view.every(self.period_s, again)
 
 
-def text(words: Callable[[T], str], mark: str = "") -> Part[T]:
+def text(words: Callable[[T], str], mark: str = "", classes: str = "text-sm opacity-80") -> Part[T]:
     def draw(view: View, found: T) -> Update[T]:
-        label = ui.label(words(found)).classes("text-sm opacity-80").mark(mark)
+        label = ui.label(words(found)).classes(classes).mark(mark)
         return lambda now: label.set_text(words(now))
+
+    return draw
+
+
+def charts(options_of: Callable[[T], Sequence[dict[str, Any]]], classes: str) -> Part[T]:
+    """Charts in a row. ECharts is a megabyte of script: the page is there before a browser reads it."""
+
+    def draw(view: View, found: T) -> Update[T]:
+        place = ui.row().classes("w-full gap-3")
+        with place:
+            for _ in options_of(found):
+                ui.element().classes(classes)
+        shown: list[ui.echart] = []
+
+        def fill() -> None:
+            place.clear()
+            with place:
+                shown.extend(ui.echart(options).classes(classes) for options in options_of(found))
+
+        def update(now: T) -> None:
+            for each, options in zip(shown, options_of(now), strict=False):
+                each.options.update(options)
+                each.update()
+
+        ui.timer(0.0, fill, once=True)
+        return update
 
     return draw
 

@@ -73,11 +73,8 @@ def _alarm(view: View) -> None:
         link.props["aria-label"] = f"{critical} critical conditions, {len(found) - critical} warnings"
         label.text = f"{critical or len(found)}"
 
-    async def again() -> None:
-        show()
-
     show()
-    view.every(PERIOD_S, again)
+    view.every(PERIOD_S, show)
 
 
 def _place(view: View, page: Page) -> None:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
+from inspect import isawaitable
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -156,7 +157,7 @@ class View:
             self.complain(error if isinstance(error, SparrowError) else str(error))
             return None
 
-    def every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, object]]) -> ui.timer:
+    def every(self, seconds: float, work: Callable[[], object]) -> ui.timer:
         """Repeat some work while the page is open and its visitor is logged in; shows a failure once."""
         failed = False
 
@@ -165,7 +166,9 @@ class View:
             if not self.session.is_alive:
                 return
             try:
-                await work()
+                done = work()
+                if isawaitable(done):
+                    await done
                 failed = False
             except SparrowError as error:
                 if not failed:

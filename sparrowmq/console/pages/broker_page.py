@@ -39,11 +39,7 @@ async def draw(view: View) -> None:
             if each.address != broker.address:
                 view.link(f"{each.role} at {each.address}", "cluster", name, at=each.address)
     panel = TroublePanel(view, troubles.of_broker(name))
-
-    async def again() -> None:
-        panel.show(troubles.of_broker(name))
-
-    view.every(PERIOD_S, again)
+    view.every(PERIOD_S, lambda: panel.show(troubles.of_broker(name)))
     if broker.silence is not None:
         raise broker.silence
     settings = await broker_settings(view.look.servers, broker.address)

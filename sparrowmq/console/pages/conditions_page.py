@@ -19,23 +19,20 @@ async def draw(view: View) -> None:
     troubles = view.samples.troubles
     panel = TroublePanel(view, troubles.now(), _HEALTHY)
     place = ui.row().classes("gap-2")
+    with_button: list[str] = []
 
-    def buttons() -> None:
-        place.clear()
-        with place:
-            for name in sorted({each.name for each in troubles.lost()}):
-                forget_broker(name).button(view)
-
-    async def again() -> None:
+    def show() -> None:
         panel.show(troubles.now())
-        if {each.name for each in troubles.lost()} != shown:
-            shown.clear()
-            shown.update(each.name for each in troubles.lost())
-            buttons()
+        names = sorted({each.name for each in troubles.lost()})
+        if names != with_button:
+            with_button[:] = names
+            place.clear()
+            with place:
+                for name in names:
+                    forget_broker(name).button(view)
 
-    shown = {each.name for each in troubles.lost()}
-    buttons()
-    view.every(PERIOD_S, again)
+    show()
+    view.every(PERIOD_S, show)
 
 
 PAGE: Final = Page("/conditions", "Conditions", draw, "warning_amber", "h")

@@ -11,7 +11,7 @@ from nicegui import ui
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, QueueLag
 from sparrowmq.console.actions import change_group, delete_group, reset_offsets, skip_waiting
 from sparrowmq.console.layout.charts import lines
-from sparrowmq.console.layout.described_page import Description, Page, Update, section
+from sparrowmq.console.layout.described_page import Description, Page, charts, section, text
 from sparrowmq.console.layout.tables import Column, Columns, link
 from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import View
@@ -135,26 +135,6 @@ def _buttons(view: View, found: GroupNow) -> None:
         delete_group(name).button(view)
 
 
-def _lag_line(view: View, found: GroupNow) -> Update[GroupNow]:
-    """The lag, now and in the last hour."""
-    line = ui.label(lag_text(found)).classes("text-sm font-medium").mark("lag")
-    place = ui.element().classes("h-56 w-full")
-    charts: list[ui.echart] = []
-
-    def draw() -> None:
-        with place:
-            charts.append(ui.echart(lag_chart(found)).classes("h-56 w-full"))
-
-    def update(now: GroupNow) -> None:
-        line.set_text(lag_text(now))
-        for chart in charts:
-            chart.options.update(lag_chart(now))
-            chart.update()
-
-    ui.timer(0.0, draw, once=True)  # as on the first page: the script of the charts is large
-    return update
-
-
 def lag_chart(found: GroupNow) -> dict[str, Any]:
     """The lag of the last hour as a line."""
     first = min(found.past[0][0], found.now_ms - 60_000) if found.past else found.now_ms - 60_000
@@ -169,7 +149,8 @@ PAGE: Final = Page(
         [
             _buttons,
             trouble_panel(_troubles),
-            _lag_line,
+            text(lag_text, "lag", "text-sm font-medium"),
+            charts(lambda found: [lag_chart(found)], "h-56 w-full"),
             section("Queues", _QUEUES, queue_rows, "it has consumed nothing yet"),
             section(
                 "Members",

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from sparrowmq.console.history.samples import PERIOD_S, Rate
 from sparrowmq.console.layout.charts import lines
-from sparrowmq.console.layout.described_page import Description, Page, Update, heading, section
+from sparrowmq.console.layout.described_page import Description, Page, Update, charts, heading, section
 from sparrowmq.console.layout.tables import Column, Columns
 from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import View
@@ -30,7 +30,6 @@ _COLUMNS: Final[Columns[BrokerNow]] = (
     Column("Out today", lambda each: each.given_today, is_number=True, is_wide=True),
     Column("Out yesterday", lambda each: each.given_yesterday, is_number=True, is_wide=True),
 )
-_CHART: Final = "h-64 grow min-w-[280px] basis-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +102,6 @@ def _tile(name: str, value: str) -> ui.label:
         return ui.label(value).classes("text-lg font-semibold")
 
 
-def _charts(view: View, found: ClusterNow) -> Update[ClusterNow]:
-    place = ui.row().classes("w-full gap-3")
-    with place:
-        for _ in found.charts():
-            ui.element().classes(_CHART)
-    charts: list[ui.echart] = []
-
-    def draw() -> None:
-        place.clear()
-        with place:
-            charts.extend(ui.echart(options).classes(_CHART) for options in found.charts())
-
-    def update(now: ClusterNow) -> None:
-        for each, options in zip(charts, now.charts(), strict=False):
-            each.options.update(options)
-            each.update()
-
-    # ECharts is a megabyte of script: the page is there before a browser reads it.
-    ui.timer(0.0, draw, once=True)
-    return update
-
-
 def _trends(view: View, _: ClusterNow) -> None:
     heading("Trends")
     place = ui.column().classes("w-full gap-3")
@@ -144,7 +121,7 @@ PAGE: Final = Page(
         [
             trouble_panel(lambda view, _: view.samples.troubles.now()),
             _tiles,
-            _charts,
+            charts(ClusterNow.charts, "h-64 grow min-w-[280px] basis-0"),
             section("", _COLUMNS, lambda found: found.brokers, "no broker is registered at the name server"),
             _trends,
         ],

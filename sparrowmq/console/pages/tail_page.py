@@ -79,7 +79,7 @@ class TailPage:
                 self._view.complain(error)
             self._tail = None
 
-    async def _show(self) -> None:
+    def _show(self) -> None:
         tail = self._tail
         if tail is None:
             self._line.text = _IDLE

@@ -40,7 +40,7 @@ class Trends:
         self._line = ui.label().classes("text-sm opacity-80")
         self._topic_top.on_point_click(lambda event: self._choose(event.name))
         self._show()
-        self._view.every(_AGAIN_S, self._again)
+        self._view.every(_AGAIN_S, self._show)
 
     def _form(self) -> None:
         with ui.row().classes("w-full items-center gap-3"):
@@ -89,9 +89,6 @@ class Trends:
             topic=self._topic,
         )
         self._trends()
-
-    async def _again(self) -> None:
-        self._show()
 
     def _show(self) -> None:
         topics = self._counting.top(_OFFERED)
