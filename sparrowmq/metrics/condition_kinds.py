@@ -109,11 +109,7 @@ DELIVERY_LATE: Final = Kind(
     "delivery_late",
     Severity.WARNING,
     "do what the text says; the messages wait on the disk, and are delivered by themselves then",
-    follows=(
-        "store_failed",
-        "disk_full",
-        "disk_hangs",
-    ),
+    follows=("store_failed", "disk_full", "disk_hangs"),
 )
 TRANSACTIONS_OPEN: Final = Kind(
     "transactions_open",
@@ -129,9 +125,7 @@ UNREGISTERED: Final = Kind(
     is_unready=True,
 )
 NAME_SERVER_AWAY: Final = Kind(
-    "name_server_away",
-    Severity.WARNING,
-    "start it again, or take it out of namesrvAddr",
+    "name_server_away", Severity.WARNING, "start it again, or take it out of namesrvAddr"
 )
 NAME_TAKEN: Final = Kind(
     "name_taken",
@@ -167,10 +161,7 @@ MASTER_NOT_FOLLOWED: Final = Kind(
     "master_not_followed",
     Severity.CRITICAL,
     "do what the text says: this slave or member copies nothing until then; docs/operate/replication.md has the cases",
-    follows=(
-        "store_failed",
-        "disk_full",
-    ),
+    follows=("store_failed", "disk_full"),
 )
 NO_MASTER: Final = Kind(
     "no_master",
@@ -197,16 +188,8 @@ _RENEW: Final = (
     "here; or sign a new one with your own CA. If the key does not fit, put back the certificate's own. Changed files "
     "are loaded within seconds, without a restart"
 )
-CERTIFICATE: Final = Kind(
-    "certificate",
-    Severity.CRITICAL,
-    _RENEW,
-)
-CLIENT_CERTIFICATE: Final = Kind(
-    "client_certificate",
-    Severity.CRITICAL,
-    _RENEW,
-)
+CERTIFICATE: Final = Kind("certificate", Severity.CRITICAL, _RENEW)
+CLIENT_CERTIFICATE: Final = Kind("client_certificate", Severity.CRITICAL, _RENEW)
 
 SETTINGS_NOT_SAVED: Final = Kind(
     "settings_not_saved",
@@ -281,19 +264,4 @@ TRANSACTIONS_NOT_ASKED: Final = Kind(
     "give the clients accounts, each for at most 500 topics, or spread the clients over several mqproxy",
 )
 
-KINDS: Final = (
-    *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, LOG_CUT),
-    *(FORKED_MESSAGES, INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
-    *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND, SECRET_SHORT),
-    *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE, CLIENT_CERTIFICATE),
-    *(
-        SETTINGS_NOT_SAVED,
-        ACCOUNTS_NOT_LOADED,
-        ANY_BROKER_NAME,
-        AUDIT_NOT_WRITTEN,
-        VALUES_NOT_SAVED,
-        PROCESS_PAUSED,
-        CLOCK_WRONG,
-    ),
-    *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS, USERS_NOT_READ, TRANSACTIONS_NOT_ASKED),
-)
+KINDS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Kind))
