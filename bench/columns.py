@@ -15,7 +15,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.spark.columns.records import COLUMNS, decode
+from tests.spark.columns.decoding import COLUMNS, decode
 
 ROUNDS = 30
 CHOICES = {

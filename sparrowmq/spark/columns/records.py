@@ -16,7 +16,7 @@ Body checksums are not verified here: that would cost as much as everything else
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
@@ -40,45 +40,6 @@ _LAST_MS: Final = 253_402_300_799_999
 _DIGITS_OF_TIME: Final = 14  # milliseconds up to the year 5138
 _DIGITS_OF_PRIORITY: Final = 9
 
-COLUMNS: Final[dict[str, pa.DataType]] = {
-    "topic": pa.string(),
-    "queueId": pa.int32(),
-    "queueOffset": pa.int64(),
-    "msgId": pa.string(),
-    "offsetMsgId": pa.string(),
-    "keys": pa.string(),
-    "tags": pa.string(),
-    "flag": pa.int32(),
-    "sysFlag": pa.int32(),
-    "body": pa.binary(),
-    "properties": pa.map_(pa.string(), pa.string()),
-    "bornTimestamp": _TIMESTAMP,
-    "storeTimestamp": _TIMESTAMP,
-    "bornHost": pa.string(),
-    "storeHost": pa.string(),
-    "reconsumeTimes": pa.int32(),
-    "preparedTransactionOffset": pa.int64(),
-    "storeSize": pa.int32(),
-    "bodyCrc": pa.int32(),
-    "shardingKey": pa.string(),
-    "deliverTimestamp": _TIMESTAMP,
-    "priority": pa.int32(),
-}
-
-
-def decode(
-    body: bytes, names: Sequence[str], *, decompress: bool = True, internal: bool = False
-) -> pa.RecordBatch:
-    """The asked columns of a pull body, in that order; names and types are those of `COLUMNS`.
-
-    Raises: RemoteProtocolError, the body is not whole records, or holds a kind that cannot be shown as rows.
-    """
-    records = RecordColumns(body, decompress=decompress, internal=internal)
-    found = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=list(names))
-    for error in records.damaged.values():
-        raise error
-    return found
-
 
 class RecordColumns:
     """The records of a pull body; a column is made when it is asked for. `len()` counts the records.
@@ -99,9 +60,8 @@ class RecordColumns:
         self._decompress = decompress
         self._internal = internal
         self._inflated: dict[int, bytes | None] = {}
-        self.damaged: dict[
-            int, RemoteProtocolError
-        ] = {}  # rows whose body was asked for and cannot be inflated
+        # Rows whose body was asked for and cannot be inflated.
+        self.damaged: dict[int, RemoteProtocolError] = {}
         if within is None:
             self._starts = np.frombuffer(starts(body), "<i8")
             self._ends = np.append(self._starts[1:], len(body)) if len(self._starts) else self._starts
@@ -113,7 +73,7 @@ class RecordColumns:
         return len(self._starts)
 
     def column(self, name: str) -> pa.Array:
-        """One column; KeyError for a name that `COLUMNS` does not have."""
+        """One column. Raises: KeyError, no column of records has this name."""
         return _MAKERS[name](self)
 
     def chosen(self, wanted: Mask) -> RecordColumns:
@@ -335,4 +295,3 @@ _MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
     "deliverTimestamp": RecordColumns._due_times,
     "priority": lambda records: records._numbers(_DIGITS_OF_PRIORITY, Property.PRIORITY).cast(pa.int32()),
 }
-assert _MAKERS.keys() == COLUMNS.keys()

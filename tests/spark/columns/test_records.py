@@ -12,8 +12,9 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
-from sparrowmq.spark.columns.records import COLUMNS, RecordColumns, decode
+from sparrowmq.spark.columns.records import RecordColumns
 from tests import records
+from tests.spark.columns.decoding import COLUMNS, decode
 
 V4, V6 = "10.0.0.1:40001", "[2001:db8::1]:40002"
 

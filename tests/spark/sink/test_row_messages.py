@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.columns.records import decode
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.writer import send_all
+from tests.spark.columns.decoding import decode
 from tests.spark.peer import BROKER
 
 TEXTS = st.none() | st.text(st.sampled_from("aé \x01\x02"), max_size=3)

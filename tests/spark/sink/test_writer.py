@@ -9,7 +9,6 @@ import pyarrow as pa
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.columns.records import decode
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.row_messages import COLUMNS as COLUMNS_OF_SINK
@@ -23,6 +22,7 @@ from sparrowmq.spark.sink.writer import (
     tell,
     tell_failure,
 )
+from tests.spark.columns.decoding import decode
 from tests.spark.peer import BROKER
 
 WRITING = Writing("query-1", batch=5, partition=2)
