@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sparrowmq.errors import ConfigError, InvalidSchema
-from sparrowmq.settings.setting_kinds import duration, size
+from sparrowmq.settings.setting_kinds import Kind, duration, size
 from sparrowmq.spark.directions import demand_reading
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.compact import FILE_SIZE
@@ -56,8 +56,6 @@ MODES: Final = ("raw", "json", "schema", *ENCODED)
 # In the environment, so that the file has no secrets.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
 _YEAR_S: Final = 366 * 86_400
-_SECONDS: Final = duration("s", 0, _YEAR_S)
-_BYTES: Final = size(1 << 20, 1 << 40)
 
 Settings = TypeVar("Settings")
 
@@ -84,25 +82,19 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _time(value: Any) -> int:
-    try:
-        return int(_SECONDS.parse(_text(value)))
-    except ValueError:
-        raise ValueError('a time with its unit, as "10s", "5m" or "1h"') from None
+def _number_of(kind: Kind, wanted: str) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        try:
+            return int(kind.parse(_text(value)))
+        except ValueError:
+            raise ValueError(wanted) from None
+
+    return convert
 
 
-def _size(value: Any) -> int:
-    try:
-        return int(_BYTES.parse(_text(value)))
-    except ValueError:
-        raise ValueError('a size of 1 MiB or more, as "256MiB"') from None
-
-
-def _file_size(value: Any) -> int:
-    try:
-        return int(FILE_SIZE.parse(_text(value)))
-    except ValueError:
-        raise ValueError('a size from 64 MiB to 512 MiB, as "256MiB"') from None
+_time: Final = _number_of(duration("s", 0, _YEAR_S), 'a time with its unit, as "10s", "5m" or "1h"')
+_size: Final = _number_of(size(1 << 20, 1 << 40), 'a size of 1 MiB or more, as "256MiB"')
+_file_size: Final = _number_of(FILE_SIZE, 'a size from 64 MiB to 512 MiB, as "256MiB"')
 
 
 def _texts(value: Any) -> dict[str, str]:
