@@ -151,11 +151,6 @@ class Storage:
         self.make_folder(name)
         fs.copy_files(local, self.path(name), fs.LocalFileSystem(), self.files, use_threads=False)
 
-    def move(self, name: str, to: str) -> None:
-        """Rename a file, or copy and delete it where nothing can be renamed."""
-        self.make_folder(to)
-        self.files.move(self.path(name), self.path(to))
-
     def list(self, folder: str = "", *, deep: bool = True) -> list[fs.FileInfo]:
         """The files in a folder; none if there is no folder."""
         chosen = fs.FileSelector(self.path(folder), recursive=deep, allow_not_found=True)
