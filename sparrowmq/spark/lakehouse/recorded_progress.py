@@ -21,7 +21,7 @@ from sparrowmq.spark.lakehouse.table_progress import Progress
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.progress import Record, placed
+from sparrowmq.spark.pipelines.tables.progress import Record, demand_errors, placed
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, part_of, to_json
 
 
@@ -68,9 +68,8 @@ def demand_same_batch(root: Path | Address, lake: Lake, progress: Progress) -> N
 def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:
     """Compare a state with its tables. Raises: ConfigError, it is not known which messages the tables have."""
     _demand_there(root, state, progress, rows, errors)
-    records = [
-        held.record for held in (errors, rows) if held.record is not None
-    ]  # errors come last in a batch
+    # Errors come last in a batch.
+    records = [held.record for held in (errors, rows) if held.record is not None]
     newest = max(records, key=lambda record: record.batch, default=None)
     last = max(rows.last, errors.last)
     if newest is None or newest.batch < last:
@@ -95,15 +94,8 @@ def _demand_there(root: Path | Address, state: Path, progress: Progress, rows: H
             "away to begin again"
         )
     known = max(progress.errors, rows.record.other if rows.record is not None else -1)
-    folder = root.with_name(f"{root.name}.errors")
-    if errors.last >= 0 or known < 0:
-        return
-    if isinstance(folder, Address):  # there are no empty folders on S3
-        raise ConfigError(f"{folder} is gone; restore it, or begin a new table at another address")
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{folder} is gone; restore it, or make an empty folder of this name to begin a new one"
-        )
+    if errors.last < 0 <= known:
+        demand_errors(root)
 
 
 def _difference(progress: Progress, newest: Record, rows: Held, errors: Held) -> str:

@@ -16,12 +16,12 @@ no later stream goes on from it.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, from_json, to_json
 
@@ -68,14 +68,13 @@ def copied(offsets: Offsets) -> Offsets:
 
 def keep_progress(state: Path, progress: Progress) -> None:
     """Write the plan of a batch, or that it is done."""
-    state.mkdir(parents=True, exist_ok=True)
     if progress.is_done and progress.batch >= 0:
         numbers = f"{progress.batch} {progress.rows} {progress.errors}"
-        _replace(state / _DONE, numbers, is_safe=False)
+        replace_file(state / _DONE, numbers)
     else:
         start, end = to_json(progress.start), to_json(progress.end)
         plan = {"v": VERSION, "batch": progress.batch, "start": start, "end": end}
-        _replace(state / _PLAN, json.dumps(plan), is_safe=True)
+        replace_file(state / _PLAN, json.dumps(plan), is_safe=True)
 
 
 def kept_progress(state: Path) -> Progress | None:
@@ -135,14 +134,3 @@ def _offsets(path: Path) -> Offsets:
         raise ConfigError(
             f"{path} is no progress of the pipeline `table`; let the pipeline end its batch by --once first"
         ) from None
-
-
-def _replace(path: Path, text: str, *, is_safe: bool) -> None:
-    """Write the whole file or nothing; `is_safe`: also if the power fails."""
-    new = path.with_name(f"{path.name}.tmp")
-    with open(new, "w") as file:
-        file.write(text)
-        if is_safe:
-            file.flush()
-            os.fsync(file.fileno())
-    new.rename(path)

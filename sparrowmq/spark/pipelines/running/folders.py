@@ -38,6 +38,18 @@ def hold(file: IO[str], what: Path) -> None:
             raise ConfigError(f"another run is at work in {what}; wait for its end, or stop it") from None
 
 
+def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
+    """Write the whole file or nothing, in a folder that is made if needed; `is_safe`: also if the power fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.tmp")
+    with open(new, "w") as file:
+        file.write(text)
+        if is_safe:
+            file.flush()
+            os.fsync(file.fileno())
+    new.rename(path)
+
+
 def scheme_of(folder: str | Path) -> str | None:
     """Return the scheme of an address, such as `s3`; None for a path."""
     found = _SCHEME.match(str(folder))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 
 from sparrowmq import snapshot
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.running.folders import demand_same, local_path
+from sparrowmq.spark.pipelines.running.folders import demand_same, local_path, replace_file
 from sparrowmq.spark.source.partition_ranges import Part
 
 Pairs = dict[MessageQueue, MessageQueue]
@@ -79,16 +78,10 @@ class State:
         return {part: each for part, each in incarnations.items() if each != self.incarnations[part]}
 
     def _write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        new = self.folder / f"{_FILE}.tmp"
         rows = [[_place(source), _place(target)] for source, target in sorted(self.targets.items())]
         incarnations = [[*part, known] for part, known in sorted(self.incarnations.items())]
         kept = {"settled": self._settled, "label": self.label, "targets": rows, "incarnations": incarnations}
-        with open(new, "w") as file:
-            json.dump(kept, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(self.folder / _FILE)
+        replace_file(self.folder / _FILE, json.dumps(kept, indent=1), is_safe=True)
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
         """Return the end of each target when a batch was begun the first time, or an earlier place.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.errors import InvalidSchema
+from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Source
 
 MOST_NEW: Final = 1000  # ids for which one batch asks: any sender can invent more
@@ -74,10 +75,7 @@ class BatchSchemas:
         kept.batch, kept.missing = batch, missing
         kept.known |= found
         if self._path is not None and json.dumps(asdict(kept)) != before:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._path.with_suffix(".json.tmp")
-            temporary.write_text(json.dumps(asdict(kept)))
-            temporary.rename(self._path)
+            replace_file(self._path, json.dumps(asdict(kept)))
 
 
 def _source(kept: Mapping[str, Any]) -> Source:

@@ -17,7 +17,7 @@ from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import demand_same, locked
+from sparrowmq.spark.pipelines.running.folders import demand_same, locked, replace_file
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.partition_types import partition_kinds
@@ -47,9 +47,8 @@ class Settled:
     address: str | None = None  # None: the folder beside the state
     catalog: str | None = None  # and the name of the table there; None: the one in the state
     key: str | None = None  # the column of which each value has one row, that of its last message
-    deletes: str | None = (
-        None  # a property or field, as `op=d`, by which a message takes the row of its key out
-    )
+    # A property or field, as `op=d`, by which a message takes the row of its key out.
+    deletes: str | None = None
     partition: str = str(BY_DAY)  # the fields and transforms by which it is divided
 
     @property
@@ -241,10 +240,7 @@ def begun(root: Path | Address) -> Settled | None:
 
 
 def keep(state: Path, settled: Settled) -> None:
-    state.mkdir(parents=True, exist_ok=True)
-    new = state / "table.json.tmp"
-    new.write_text(json.dumps(settled.said(), indent=2))
-    new.rename(state / "table.json")
+    replace_file(state / "table.json", json.dumps(settled.said(), indent=2))
 
 
 def state_of(root: Path | Address) -> Path:

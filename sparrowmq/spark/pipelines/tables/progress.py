@@ -25,6 +25,8 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq import snapshot
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, to_json
 
 _NO_BATCH: Final = -1
@@ -171,6 +173,17 @@ def difference(
     else:
         is_same = planned is None or from_json(planned) == from_json(newest.end)
     return None if is_same else "its state is of another run"
+
+
+def demand_errors(root: Path | Address) -> None:
+    """Raises: ConfigError, the table of errors is gone; an empty folder means that a new one is wanted."""
+    errors = root.with_name(f"{root.name}.errors")
+    if isinstance(errors, Address):  # there are no empty folders on S3
+        raise ConfigError(f"{errors} is gone; restore it, or begin a new table at another address")
+    if not errors.is_dir():
+        raise ConfigError(
+            f"{errors} is gone; restore it, or make an empty folder of this name to begin a new one"
+        )
 
 
 def passes(some: Offsets, others: Offsets) -> bool:

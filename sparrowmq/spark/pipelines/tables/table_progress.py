@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.tables.progress import (
     Checkpoint,
     Reached,
     Record,
+    demand_errors,
     difference,
     parsed,
     passes,
@@ -27,6 +27,7 @@ from sparrowmq.spark.pipelines.tables.progress import (
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json
 
 if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.address import Address
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
     from sparrowmq.spark.pipelines.tables.begun_table import Settled
 
@@ -65,7 +66,7 @@ class TableProgress:
                 f"move {folder.parent} away to begin again"
             )
         if max(self._reached.errors, rows.other if rows else -1) >= 0 and last[ERRORS] < 0:
-            self._demand_errors()
+            demand_errors(self._root)
         if max(last.values()) >= 0 and rows is None and errors is None and not (folder / "metadata").exists():
             raise ConfigError(
                 f"{self._root} has rows, but {folder} is gone, so it is not known which messages they are; "
@@ -85,16 +86,6 @@ class TableProgress:
         self._checkpoint, self._reached = self._seen(folder), Reached(last[ROWS], last[ERRORS])
         say(f"{self._root}: {why}; goes on behind what the table has, with a new checkpoint")
         return place
-
-    def _demand_errors(self) -> None:
-        """Raises: ConfigError, the table of errors is gone; an empty folder means that a new one is wanted."""
-        errors = self._root.with_name(f"{self._root.name}.errors")
-        if isinstance(errors, Address):  # there are no empty folders on S3
-            raise ConfigError(f"{errors} is gone; restore it, or begin a new table at another address")
-        if not errors.is_dir():
-            raise ConfigError(
-                f"{errors} is gone; restore it, or make an empty folder of this name to begin a new one"
-            )
 
     def _seen(self, folder: Path) -> Checkpoint:
         settled = self._settled
