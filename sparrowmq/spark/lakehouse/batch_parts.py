@@ -42,24 +42,18 @@ class Part:
 
     Attributes:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
-        mode, depth, kinds: of the table. folder: for its files. layout: of these.
+        shape: of the rows. folder: for the files of the table. layout: of these.
         targets: of the table and its table of errors, if files are to be written behind an address.
-        encoding: the schemas of Avro and Protobuf bodies, as far as they are known. key, deletes: of the table.
     """
 
     topic: str
     given: Mapping[str, str] = field(repr=False)
     ranges: tuple[Range, ...]
     brokers: Mapping[str, Addresses]
-    mode: str
-    depth: int
-    kinds: Mapping[str, DataType]
+    shape: ArrowRows
     folder: str
     layout: Layout
     targets: tuple[Target, Target] | None = None
-    encoding: Encoding | None = None
-    key: str | None = None
-    deletes: str | None = None
 
     @property
     def rows(self) -> int:
@@ -67,7 +61,7 @@ class Part:
 
     def with_kinds(self, kinds: Mapping[str, DataType], encoding: Encoding | None) -> Part:
         """The same part with other columns and schemas."""
-        return replace(self, kinds=kinds, encoding=encoding)
+        return replace(self, shape=replace(self.shape, kinds=kinds, encoding=encoding))
 
 
 @dataclass(slots=True)
@@ -111,9 +105,7 @@ def error_text(error: BaseException) -> str:
 
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
-    shape = ArrowRows(
-        part.mode, part.kinds, part.depth, part.encoding, part.key, part.deletes, part.layout.partitioning
-    )
+    shape = part.shape
     given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
     options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
     network = network_of(options)
@@ -127,15 +119,15 @@ def write_part(part: Part) -> Written:
         for messages in read(network, part.ranges, Rows(shape.source_schema, options), options):
             split = shape.split(messages)
             _count(written, messages)
-            if part.encoding is not None:
-                count_heads(part.encoding, messages.column(BODY).to_pylist(), heads)
+            if shape.encoding is not None:
+                count_heads(shape.encoding, messages.column(BODY).to_pylist(), heads)
             if split.rows.num_rows:
                 rows.write(split.rows)
             if split.errors.num_rows:
                 errors.write(split.errors)
-                if part.mode == "json":
+                if shape.mode == "json":
                     bodies = split.errors.column(BODY).to_pylist()
-                    written.found = merged([written.found, found_in(bodies, part.depth, part.key)])
+                    written.found = merged([written.found, found_in(bodies, shape.depth, shape.key)])
     written.heads = most_heads(heads)
     written.rows, written.errors = rows.written, errors.written
     if part.targets is not None:

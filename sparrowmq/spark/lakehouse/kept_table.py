@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.client.cluster.route import Addresses
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -52,6 +52,7 @@ from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.begun_table import begun_at, keep, state_of, with_usable_key
+from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_kinds import merged
 from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_types, pinned
@@ -70,18 +71,7 @@ ROW_BYTES: Final = 1024  # of topics that were not read yet
 
 Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
 NewStart = Callable[[Bounds], int]
-
-
-class Types(Protocol):
-    """Reads types that are written as DDL."""
-
-    def kinds(self, fields: Mapping[str, str]) -> Mapping[str, DataType]:
-        """The types of columns, by name."""
-        ...
-
-    def declared(self, schema: str | None) -> dict[str, str]:
-        """The columns of a schema; none without one. Raises: ConfigError."""
-        ...
+Declared = Callable[[str], dict[str, str]]
 
 
 @dataclass
@@ -106,13 +96,14 @@ class KeptTable:
     """A topic and its table.
 
     Attributes:
-        given: options of the source. types: read what is written as DDL.
+        given: options of the source.
+        declared: returns the columns of a schema that a user wrote; raises ConfigError.
     """
 
     topic: str
     settings: TableSettings
     given: Mapping[str, str] = field(repr=False)
-    types: Types = field(repr=False)
+    declared: Declared = field(repr=False)
     monotonic: Callable[[], float] = time.monotonic
     clock: Callable[[], float] = time.time
     figures: Figures = field(default_factory=Figures)
@@ -127,7 +118,8 @@ class KeptTable:
         self.root = self.settings.root(self.topic)
         self.state = state_of(self.root)
         self._errors_root = self.root.with_name(f"{self.root.name}.errors")
-        self.settled = self.settings.settled(self.topic, self.types.declared(self.settings.schema))
+        schema = self.settings.schema
+        self.settled = self.settings.settled(self.topic, None if schema is None else self.declared(schema))
         self._bodies: EncodedBodies | None = None
         self._progress: Progress | None = None
         self._positions = Offsets()
@@ -192,7 +184,7 @@ class KeptTable:
             if isinstance(self.root, Path) and not self.root.is_file():
                 self._holding.enter_context(locked(self.root / OWN_FOLDER))
             self.settled = with_usable_key(begun_at(self.root, self.settled) or self.settled)
-            demand_partition_types(self.settled.partitioning, self.types.kinds(self.settled.fields))
+            demand_partition_types(self.settled.partitioning, types_of(self.settled.fields))
             if self.settled.mode in ENCODED:
                 self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
             finish_retry(self.root, self.settled)
@@ -325,22 +317,27 @@ class KeptTable:
         shutil.rmtree(self.state / "staged", ignore_errors=True)
         folder = self._staged = self.state / "staged" / uuid.uuid4().hex
         self._fields = self._fields_of_begun()
-        kinds, self._targets = self._kinds(), self._targets_of(self._progress.batch)
+        settled, layout = self.settled, rows_lake.layout
+        shape = ArrowRows(
+            settled.mode,
+            self._kinds(),
+            settled.depth,
+            None if self._bodies is None else self._bodies.known,
+            settled.key,
+            settled.deletes,
+            layout.partitioning,
+        )
+        self._targets = self._targets_of(self._progress.batch)
         self._parts = [
             Part(
                 self.topic,
                 self.given,
                 ranges,
                 brokers({each.queue.broker_name for each in ranges}),
-                self.settled.mode,
-                self.settled.depth,
-                kinds,
+                shape,
                 str(folder / str(number)),
-                rows_lake.layout,
+                layout,
                 self._targets,
-                None if self._bodies is None else self._bodies.known,
-                self.settled.key,
-                self.settled.deletes,
             )
             for number, ranges in enumerate(share(between(start, end), 1, most_parts))
         ]
@@ -359,13 +356,13 @@ class KeptTable:
         return None
 
     def _kinds(self) -> Mapping[str, DataType]:
-        return self.types.kinds(self.settled.fields if self._fields is None else self._fields)
+        return types_of(self.settled.fields if self._fields is None else self._fields)
 
     def again(self, written: Sequence[Written]) -> list[Part]:
         """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
         fields, encoding = self._grown(written), None
         if self._bodies is not None and self._parts:
-            used = self._parts[0].encoding or self._bodies.known
+            used = self._parts[0].shape.encoding or self._bodies.known
             assert self._progress is not None
             known = fields if self._fields is None else None
             shape = self._bodies.beyond(used, known, self._progress.batch, [part.heads for part in written])

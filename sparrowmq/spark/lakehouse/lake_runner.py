@@ -15,13 +15,14 @@ from sparrowmq.spark.exposed import exposed
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
 from sparrowmq.spark.lakehouse.lake_status import declare, pages
 from sparrowmq.spark.lakehouse.rounds import Rounds
-from sparrowmq.spark.lakehouse.spark_workers import SparkTypes, SparkWorkers
+from sparrowmq.spark.lakehouse.spark_workers import SparkWorkers
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.own_session import ON_THIS_MACHINE, own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.restarting import has_ended
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.running.stopping import noted
+from sparrowmq.spark.pipelines.tables.row_shapes import declared_fields
 from sparrowmq.spark.register import is_submitted, session
 from sparrowmq.spark.worker_network import connect
 
@@ -48,13 +49,14 @@ def lake(
         ConfigError: a schema is none, the address of the metrics cannot be had, or there is no Java.
     """
     own = own_session(spark or _session(settings))
-    types = SparkTypes(own)
+    declared = partial(declared_fields, spark=own)
     for _, section in settings.sections:
-        types.declared(section.schema)
+        if section.schema is not None:
+            declared(section.schema)
     report = Report()
     with ExitStack() as stack, noted() as is_stopped:
         network = stack.enter_context(connect(source_options(settings)))
-        rounds = Rounds(settings, network, SparkWorkers(own), types, say)
+        rounds = Rounds(settings, network, SparkWorkers(own), declared, say)
         stack.callback(rounds.close)
         address = stack.enter_context(
             exposed(settings.metrics, partial(declare, rounds=rounds), pages(rounds))
@@ -80,10 +82,19 @@ def until_ended(
 ) -> str | None:
     """Do rounds until a signal, the end (`once`) or the end of Java; return why there can be no more rounds.
 
-    The signal of systemd goes to Java, too, and so may end Java first.
+    They follow at once while there is more to do, else at the pace of the settings. The signal of systemd goes to Java,
+    too, and so may end Java first.
     """
     try:
-        until_stopped(rounds, is_stopped, has_ended, once=once, sleep=sleep)
+        while not is_stopped() and not has_ended():
+            begin = rounds.monotonic()
+            has_more = rounds.round()
+            if once and is_done(rounds):
+                break
+            while (
+                not has_more and not is_stopped() and rounds.monotonic() - begin < pause_s(rounds, once=once)
+            ):
+                sleep(_LOOK_S)
     except (PySparkException, Py4JError, OSError):
         if not has_ended():
             raise
@@ -91,24 +102,6 @@ def until_ended(
         return None
     sleep(_SIGNAL_S)
     return None if is_stopped() else _JAVA_ENDED
-
-
-def until_stopped(
-    rounds: Rounds,
-    is_stopped: Callable[[], bool],
-    has_ended: Callable[[], bool] = lambda: False,
-    *,
-    once: bool,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Do rounds: at once while there is more to do, else at the pace of the settings."""
-    while not is_stopped() and not has_ended():
-        begin = rounds.monotonic()
-        has_more = rounds.round()
-        if once and is_done(rounds):
-            return
-        while not has_more and not is_stopped() and rounds.monotonic() - begin < pause_s(rounds, once=once):
-            sleep(_LOOK_S)
 
 
 def pause_s(rounds: Rounds, *, once: bool) -> float:

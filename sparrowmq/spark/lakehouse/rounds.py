@@ -24,7 +24,7 @@ from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written
 from sparrowmq.spark.lakehouse.fair_shares import Pace, fair_shares
-from sparrowmq.spark.lakehouse.kept_table import KeptTable, Types
+from sparrowmq.spark.lakehouse.kept_table import Declared, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
 from sparrowmq.spark.lakehouse.table_upkeep import Upkeep
 from sparrowmq.spark.options import SourceOptions, parse
@@ -56,13 +56,13 @@ class Rounds:
 
     Attributes:
         settings: the file. network: to the brokers; used by the thread that calls. workers: who does the parts.
-        types: read what is written as DDL. say: gets lines about the progress.
+        declared: as `KeptTable` has it. say: gets lines about the progress.
     """
 
     settings: LakeSettings
     network: BlockingNetwork
     workers: Workers
-    types: Types
+    declared: Declared
     say: Say = to_stderr
     monotonic: Callable[[], float] = time.monotonic
     tables: dict[str, KeptTable] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Rounds:
         for topic in sorted(there - self.tables.keys()):
             if (settings := self.settings.of(topic)) is not None:
                 given = self.settings.source(settings)
-                self.tables[topic] = KeptTable(topic, settings, given, self.types, self.monotonic)
+                self.tables[topic] = KeptTable(topic, settings, given, self.declared, self.monotonic)
                 self.say(f"{topic}: is kept at {settings.root(topic)}")
         for topic, table in self.tables.items():
             if table.is_gone != (topic not in there):

@@ -7,19 +7,16 @@ the topic fails that caused it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
-from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.row_shapes import declared_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
 
 _TASKS_A_CORE: Final = 2
 _PART_ROWS: Final = 500  # the cost of a part without rows, in rows
@@ -71,18 +68,3 @@ def by_topic(parts: Sequence[Part]) -> Iterator[list[Part]]:
     for part in parts:
         found.setdefault(part.topic, []).append(part)
     yield from found.values()
-
-
-class SparkTypes:
-    """Reads types that are written as DDL; a schema of a user is read by Spark's Java."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-
-    def kinds(self, fields: Mapping[str, str]) -> dict[str, DataType]:
-        """The types of columns, by name."""
-        return {name: type_of(ddl) for name, ddl in fields.items()}
-
-    def declared(self, schema: str | None) -> dict[str, str]:
-        """The columns of a schema; none without one. Raises: ConfigError."""
-        return {} if schema is None else declared_fields(schema, self._session)

@@ -26,7 +26,7 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of, starting_at
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
-from sparrowmq.spark.pipelines.tables.ddl import type_of
+from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
@@ -168,7 +168,7 @@ def _asked(
     demand_partition_columns(by, mode, None)  # before Spark is started
     fields = {} if schema is None else declared_fields(schema, runner.session)
     demand_partition_columns(by, mode, fields if mode == "schema" else None)
-    demand_partition_types(by, {name: type_of(ddl) for name, ddl in fields.items()})
+    demand_partition_types(by, types_of(fields))
     depth = MOST_DEPTH if mode == "json" else 0
     return Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql.types import DataType
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
@@ -17,18 +16,12 @@ from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, settings_of
 from sparrowmq.spark.lakehouse.rounds import Rounds
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.worker_network import connect
 
 
-class PlainTypes:
-    """A few types, read without Java."""
-
-    def kinds(self, fields: Mapping[str, str]) -> dict[str, DataType]:
-        return {name: type_of(ddl) for name, ddl in fields.items()}
-
-    def declared(self, schema: str | None) -> dict[str, str]:
-        return dict(each.split() for each in (schema or "").split(",") if each.strip())
+def declared(schema: str) -> dict[str, str]:
+    """The columns of a schema, read without Java."""
+    return dict(each.split() for each in schema.split(","))
 
 
 class PlainWorkers:
@@ -58,7 +51,7 @@ def settings(namesrv: str, folder: Path, tables: Mapping[str, Any], **given: Any
 def running(found: LakeSettings, workers: PlainWorkers | None = None, **given: Any) -> Iterator[Rounds]:
     """A lake's rounds."""
     with connect(source_options(found)) as network:
-        rounds = Rounds(found, network, workers or PlainWorkers(), PlainTypes(), **given)
+        rounds = Rounds(found, network, workers or PlainWorkers(), declared, **given)
         try:
             yield rounds
         finally:

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import failure
+from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, write_all
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Storage
@@ -43,7 +44,8 @@ def part(namesrv, tmp_path):
             addresses = network.addresses_of({queue.broker_name for queue in queues})
         share = len(bodies) // len(queues)
         ranges = tuple(Range(queue, 0, end or share) for queue in queues)
-        return Part(topic, given, ranges, addresses, mode, 0, kinds or {}, str(tmp_path / topic), LAYOUT)
+        shape = ArrowRows(mode, kinds or {})
+        return Part(topic, given, ranges, addresses, shape, str(tmp_path / topic), LAYOUT)
 
     return part
 
@@ -60,7 +62,8 @@ def test_a_part_says_what_it_read_and_how_old_it_is(part):
 
 def test_fields_beside_a_key_that_can_be_none_add_no_columns(part):
     bodies = [b'{"id":1.5,"x":1}', b'{"ID":1,"x":1}', b'{"id":2,"new":2}', b"{}"]
-    [written] = write_all([replace(part("keyed", bodies, "json", {"id": LongType()}), key="id")])
+    keyed = part("keyed", bodies, "json", {"id": LongType()})
+    [written] = write_all([replace(keyed, shape=replace(keyed.shape, key="id"))])
     assert written.error == "" and sorted(written.found) == ["id", "new"]
     assert sum(file.rows for file in written.errors) == 4
 
@@ -72,7 +75,7 @@ def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
         **{name: getattr(good, name) for name in Part.__slots__} | {"folder": str(tmp_path / "blocked")}
     )
     unknown = Part(
-        "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, "raw", 0, {},
+        "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, good.shape,
         good.folder, LAYOUT,
     )  # fmt: skip
     found = list(write_all([lost, blocked, unknown, good]))

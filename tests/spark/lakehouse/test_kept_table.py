@@ -11,7 +11,6 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
@@ -23,7 +22,7 @@ from sparrowmq.spark.pipelines.tables.json_kinds import found_in
 from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
-from tests.spark.lakehouse.lakes import PlainTypes, rows_of
+from tests.spark.lakehouse.lakes import declared, rows_of
 from tests.spark.lakehouse.test_arrow_rows import messages
 
 QUEUE = MessageQueue("orders", "a", 0)
@@ -49,7 +48,7 @@ def make(tmp_path, clock):
 
     def make(given=None, **settings):
         found = TableSettings(**{"to": f"{tmp_path}/{{topic}}", **settings})
-        table = KeptTable("orders", found, given or {}, PlainTypes(), clock)
+        table = KeptTable("orders", found, given or {}, declared, clock)
         table.begin()
         made.append(table)
         return table
@@ -67,7 +66,7 @@ def work(parts, bodies=None):
     """What workers would write for parts; a body for each offset."""
     found = []
     for part in parts:
-        shape, folder = ArrowRows(part.mode, part.kinds), Path(part.folder)
+        shape, folder = part.shape, Path(part.folder)
         files = PartitionFiles(folder / "rows", shape.schema, part.layout)
         errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
         with files, errors:
@@ -194,10 +193,10 @@ def test_fields_become_columns_that_are_kept_before_a_row_has_them(make):
     table = make(mode="json")
     look(table, 1)
     [part] = table.plan(100, 1, addresses)
-    assert part.kinds == {}
+    assert part.shape.kinds == {}
     found = found_in([b'{"id":7,"name":"x"}'])
     [again] = table.again([Written("orders", found=found)])
-    assert sorted(again.kinds) == ["id", "name"] and again.ranges == part.ranges
+    assert sorted(again.shape.kinds) == ["id", "name"] and again.ranges == part.ranges
     kept = begun(table.root)
     assert kept is not None and sorted(kept.fields) == ["id", "name"]
     assert table.again([Written("orders", found=found)]) == []

@@ -20,7 +20,6 @@ pytest.importorskip("pyiceberg")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import kept_table
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.keyed_batch import last_of_each
@@ -33,7 +32,7 @@ from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.pipelines.tables.retries import Retry
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
-from tests.spark.lakehouse.lakes import PlainTypes
+from tests.spark.lakehouse.lakes import declared
 from tests.spark.pipelines.lake.s3 import RemoteTable
 from tests.spark.pipelines.lake.tables import rows_of
 
@@ -100,7 +99,7 @@ class Run:
         given = {"format": kind, "mode": "json", "key": "id", "deletes": "op=d", **more}
         settings = TableSettings(to=f"{folder}/{{topic}}", **given)
         self.orders = orders
-        self.table = KeptTable("orders", settings, {}, PlainTypes(), monotonic or clock, clock)
+        self.table = KeptTable("orders", settings, {}, declared, monotonic or clock, clock)
         self.table.begin()
 
     def batch(self, most=10**6, death="never"):
@@ -125,7 +124,7 @@ class Run:
 
     def written(self, part):
         """What a worker would write for a part."""
-        shape = ArrowRows(part.mode, part.kinds, part.depth, None, part.key, part.deletes)
+        shape = part.shape
         folder, done = Path(part.folder), Written(part.topic, read=part.rows)
         rows = PartitionFiles(folder / "rows", shape.staged_schema, part.layout)
         errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
@@ -137,7 +136,7 @@ class Run:
                         if some.num_rows:
                             file.write(some)
                     bodies = split.errors.column("body").to_pylist()
-                    done.found = merged([done.found, found_in(bodies, part.depth, part.key)])
+                    done.found = merged([done.found, found_in(bodies, shape.depth, shape.key)])
         done.rows, done.errors = rows.written, errors.written
         if part.targets is not None:
             done.rows, done.errors = map(Target.uploaded, part.targets, (done.rows, done.errors))
@@ -377,7 +376,7 @@ def test_other_settings_and_other_writers_are_refused(tmp_path):
     root = tmp_path / "orders"
     settings = TableSettings(to=f"{tmp_path}/{{topic}}", format="delta", mode="json")
     with pytest.raises(ConfigError, match="was begun with key 'id', not None"):
-        KeptTable("orders", settings, {}, PlainTypes()).begin()
+        KeptTable("orders", settings, {}, declared).begin()
     settled = begun(root)
     assert settled is not None
     with pytest.raises(

@@ -14,7 +14,7 @@ pytest.importorskip("pyiceberg")
 from py4j.protocol import Py4JNetworkError
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.lake_runner import add_up, is_done, lake, until_ended, until_stopped
+from sparrowmq.spark.lakehouse.lake_runner import add_up, is_done, lake, until_ended
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
@@ -131,7 +131,7 @@ def test_a_run_with_an_end_ends_when_all_is_done_and_says_what_is_not(namesrv, t
         now[0] += seconds
 
     with running(found, monotonic=lambda: now[0], say=lambda _: None) as rounds:
-        until_stopped(rounds, lambda: False, once=True, sleep=sleep)
+        until_ended(rounds, lambda: False, lambda: False, once=True, sleep=sleep)
         report = Report()
         add_up(report, rounds, once=True)
         assert rounds.tables["end-a"].has_all and rounds.tables["end-b"].failures_in_a_row == 5
@@ -142,7 +142,7 @@ def test_a_run_with_an_end_ends_when_all_is_done_and_says_what_is_not(namesrv, t
 def test_a_run_without_brokers_ends_with_the_reason(tmp_path):
     with running(settings("127.0.0.1:9", tmp_path, {".*": {}}), say=lambda _: None) as rounds:
         rounds.network._patience = type(rounds.network._patience)(0)
-        until_stopped(rounds, lambda: False, once=True)
+        until_ended(rounds, lambda: False, lambda: False, once=True)
         report = Report()
         add_up(report, rounds, once=True)
     assert is_done(rounds) and "127.0.0.1:9" in str(report.error)
@@ -153,12 +153,12 @@ def test_a_run_ends_at_a_signal_after_its_round(namesrv, tmp_path):
     workers = PlainWorkers()
     found = settings(namesrv, tmp_path, {"signal-.*": {}}, rows_per_round=10)
     with running(found, workers, say=lambda _: None) as rounds:
-        until_stopped(rounds, lambda: bool(workers.done), once=False)
+        until_ended(rounds, lambda: bool(workers.done), lambda: False, once=False)
         table = rounds.tables["signal-a"]
         assert 0 < table.figures.rows < 50 and table.figures.batches == 1
 
 
-@pytest.mark.guards("until_stopped: not is_stopped() and not has_ended() -> not is_stopped()")
+@pytest.mark.guards("until_ended: not is_stopped() and not has_ended() -> not is_stopped()")
 @pytest.mark.guards("until_ended: None if is_stopped() else _JAVA_ENDED -> None")
 def test_an_idle_lake_ends_at_once_when_java_has_ended_and_says_so(namesrv, tmp_path):
     send(namesrv, {"java-a": numbers(3)})

@@ -17,7 +17,6 @@ pytest.importorskip("pyiceberg")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import kept_table
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
@@ -29,7 +28,7 @@ from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.progress import parsed
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
-from tests.spark.lakehouse.lakes import PlainTypes
+from tests.spark.lakehouse.lakes import declared
 from tests.spark.lakehouse.test_arrow_rows import messages
 from tests.spark.pipelines.lake.tables import KINDS, rows_of
 from tests.spark.pipelines.tables.mishaps import Killed, Mishaps
@@ -44,7 +43,7 @@ def body(number):
 
 def written(part, queues):
     """What a worker would write for a part."""
-    shape = ArrowRows(part.mode, part.kinds, part.depth)
+    shape = part.shape
     folder, done = Path(part.folder), Written(part.topic, read=part.rows)
     rows = PartitionFiles(folder / "rows", shape.schema, part.layout)
     errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
@@ -55,7 +54,7 @@ def written(part, queues):
             for file, some in ((rows, split.rows), (errors, split.errors)):
                 if some.num_rows:
                     file.write(some)
-            done.found |= found_in(bodies, part.depth)
+            done.found |= found_in(bodies, shape.depth)
     done.rows, done.errors = rows.written, errors.written
     return done
 
@@ -65,7 +64,7 @@ class LakeRun:
 
     def __init__(self, root, kind, topic):
         settings = TableSettings(to=f"{root.parent}/{{topic}}", format=kind, mode="json")
-        self.table, self.queues = KeptTable("orders", settings, {}, PlainTypes()), topic.queues
+        self.table, self.queues = KeptTable("orders", settings, {}, declared), topic.queues
         self.said = self.table.begin()
 
     def look(self):

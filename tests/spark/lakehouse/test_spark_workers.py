@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import spark_workers
+from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written
-from sparrowmq.spark.lakehouse.spark_workers import SparkTypes, SparkWorkers, packed
+from sparrowmq.spark.lakehouse.spark_workers import SparkWorkers, packed
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.source.partition_ranges import Range
 
@@ -19,7 +19,13 @@ timeout = pytest.mark.timeout(300)
 
 def part(topic, rows):
     return Part(
-        topic, {}, (Range(MessageQueue(topic, "b", 0), 0, rows),), {}, "raw", 0, {}, "", Layout(BY_DAY, False)
+        topic,
+        {},
+        (Range(MessageQueue(topic, "b", 0), 0, rows),),
+        {},
+        ArrowRows("raw"),
+        "",
+        Layout(BY_DAY, False),
     )
 
 
@@ -49,16 +55,3 @@ def test_a_job_that_fails_is_done_again_topic_by_topic(spark, monkeypatch):
     by_topic = {written.topic: written.error for written in found}
     assert "out of memory" in by_topic["bad"] and not by_topic["a"] and not by_topic["b"]
     assert sum(written.read for written in found if written.topic == "a") == 7
-
-
-@timeout
-@pytest.mark.spark
-def test_types_are_read_as_spark_writes_them(spark):
-    types = SparkTypes(spark)
-    assert types.declared("id bigint, within struct<a: int>") == {"id": "bigint", "within": "struct<a:int>"}
-    assert types.declared(None) == {}
-    assert {name: kind.simpleString() for name, kind in types.kinds({"a": "decimal(38,0)"}).items()} == {
-        "a": "decimal(38,0)"
-    }
-    with pytest.raises(ConfigError, match="is no schema"):
-        types.declared("id biggest")

@@ -6,7 +6,7 @@ Names within a struct are quoted where they need it. So each type that is writte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyspark.sql import types as t
@@ -50,6 +50,11 @@ def type_of(ddl: str) -> t.DataType:
     found = reader.type()
     reader.end()
     return found
+
+
+def types_of(fields: Mapping[str, str]) -> dict[str, t.DataType]:
+    """Return the types of columns, by name. Raises: as `type_of`."""
+    return {name: type_of(ddl) for name, ddl in fields.items()}
 
 
 def names_in(schema: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from pyspark.sql import types as t
 
-from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of, types_of
 from sparrowmq.spark.pipelines.tables.json_kinds import (
     MOST_COLUMNS,
     Found,
@@ -51,7 +51,7 @@ def columns(
         long: columns with integers that a double does not hold.
     """
     names = _Names(own)
-    kept = {name: type_of(ddl) for name, ddl in known.items()}
+    kept = types_of(known)
     chosen = {name: kind for name, kind in kept.items() if names.take(name, kind)}
     for name in chosen:
         if name in found:

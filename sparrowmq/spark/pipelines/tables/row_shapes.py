@@ -24,7 +24,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader, Reader
-from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of, types_of
 from sparrowmq.spark.pipelines.tables.json_values import converter
 from sparrowmq.spark.pipelines.tables.partition_types import Placeable
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
@@ -111,8 +111,7 @@ class Objects:
 
     def body_reader(self) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns."""
-        kinds = {name: type_of(ddl) for name, ddl in self.fields.items()}
-        read = self.reader(kinds, list(arrow_schema(self._added())))
+        read = self.reader(types_of(self.fields), list(arrow_schema(self._added())))
         return Placeable(read, self.partitioning, list(self.fields))
 
     def _added(self) -> StructType:
