@@ -63,9 +63,8 @@ PAGES: Final = (
 _BUILD_S: Final = 30.0  # a cluster may be slow to answer
 # What is read by then is part of the first answer; otherwise the frame is shown first.
 _FRAME_S: Final = 0.2
-_OBJECT_S: Final = (
-    5.0  # for a page of one thing: the status of the answer depends on whether the thing exists
-)
+# For a page of one thing: the status of the answer depends on whether the thing exists.
+_OBJECT_S: Final = 5.0
 _MISSING: Final = (NoRoute, NoGroup, NoMessage, NotThere)
 
 

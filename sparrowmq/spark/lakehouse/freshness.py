@@ -16,9 +16,8 @@ class Freshness:
     """The looks of one table that count messages which the table lacks."""
 
     def __init__(self) -> None:
-        self._behind: deque[tuple[int, float]] = (
-            deque()
-        )  # the count, and the look before, which did not count it
+        # The count, and the look before, which did not count it.
+        self._behind: deque[tuple[int, float]] = deque()
         self._last_look_s: float | None = None
         self._count = 0
 

@@ -76,9 +76,8 @@ def _from_keys(keys: str | None, kind: pa.DataType) -> tuple[str | None, object]
     try:
         key = pa.scalar(words[0]).cast(kind).as_py()
         is_number = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
-        if (
-            not is_number or Decimal(words[0]) == key
-        ):  # Arrow reads 0x1, and too many digits as another number
+        # Arrow reads 0x1, and too many digits as another number.
+        if not is_number or Decimal(words[0]) == key:
             return None, key
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidOperation):
         pass

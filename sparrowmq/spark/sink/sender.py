@@ -49,9 +49,8 @@ class QueueBatch:
     pieces: list[bytes | memoryview] = field(default_factory=list)  # its body, each of whole messages
     count: int = 0
     size_bytes: int = 0
-    number: int = (
-        -1
-    )  # of the request that carries it, where requests are counted; the same when it is sent again
+    # Of the request that carries it, where requests are counted; the same when it is sent again.
+    number: int = -1
 
     def add(self, message: bytes | memoryview, count: int = 1) -> None:
         self.pieces.append(message)

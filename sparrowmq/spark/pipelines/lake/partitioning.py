@@ -42,9 +42,8 @@ _WORDS: Final = ("none", IDENTITY, *_MOST_WIDTH)
 # Spark's and Trino's names of the same transforms.
 _ALIASES: Final = {"date": "day", "date_hour": "hour", **{f"{time}s": time for time in TIMES}}
 _MOST_FIELDS: Final = 4  # the names of files on S3 have 1,024 bytes at most
-_MOST_BYTES: Final = (
-    200  # of the name and the value of a field, as files have them: 255 are the limit of most systems
-)
+# Of the name and the value of a field, as files have them: 255 are the limit of most systems.
+_MOST_BYTES: Final = 200
 _ITEM: Final = re.compile(r"\s*(?:(\w+)\s*\(([^()]*)\)|([^(),]+?))\s*(?:,|$)")
 _FIELD: Final = re.compile(r"[\w-]{1,100}")
 _NUMBER: Final = re.compile(r"[0-9]+")

@@ -46,12 +46,10 @@ class Report:
     lost: int | None = None
     bad: int | None = None
     lag: Lag | None = field(default=None, repr=False)
-    _read: dict[int, int] = field(
-        default_factory=dict, repr=False
-    )  # by batch, until it is compared with its span
-    _last_batch: tuple[int, int, int] = field(
-        default=(-1, 0, 0), repr=False
-    )  # its number, messages, damaged ones
+    # By batch, until it is compared with its span.
+    _read: dict[int, int] = field(default_factory=dict, repr=False)
+    # Its number, messages, damaged ones.
+    _last_batch: tuple[int, int, int] = field(default=(-1, 0, 0), repr=False)
     _leaves_bad_ones_out: bool = field(default=False, repr=False)
     restarts: int = field(default=0, repr=False)
     stopped: bool = field(default=False, repr=False)

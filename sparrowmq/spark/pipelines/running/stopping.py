@@ -22,9 +22,8 @@ def noted() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         try:
-            if (
-                number == signal.SIGINT
-            ):  # Spark's own handler would ask Java in the middle of another question
+            # Spark's own handler of Control-C would ask Java in the middle of another question.
+            if number == signal.SIGINT:
                 raise KeyboardInterrupt
             handlers[number](number, frame)
         except KeyboardInterrupt:
