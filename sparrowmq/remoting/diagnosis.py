@@ -10,18 +10,17 @@ Values of secret settings are hidden wherever they are.
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import platform
 import sys
 import threading
-import traceback
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Final
 
 from sparrowmq import logs
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.stacks import stacks_now
 from sparrowmq.settings.settings import Settings
 from sparrowmq.version import VERSION
 
@@ -30,25 +29,10 @@ _SHORTEST_SECRET: Final = 4
 
 
 async def diagnosis(settings: Settings, log_bytes: int = logs.TAIL_BYTES) -> dict[str, str]:
-    stacks = "".join(await to_end(stacks_now()))
+    stacks = await to_end(stacks_now())
     log = await asyncio.to_thread(logs.tail, log_bytes)
     found = {"process": _process(), "stacks": stacks, "log": log}
     return {name: without(secrets_of(settings), text) for name, text in found.items()}
-
-
-def stacks_now() -> Steps[list[str]]:
-    """Return the stacks of all threads and tasks, each in a step. Call it in the event loop."""
-    names = {each.ident: each.name for each in threading.enumerate()}
-    stacks = []
-    for ident, frame in sys._current_frames().items():
-        stacks.append(f"thread {names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}\n")
-        yield
-    for task in sorted(asyncio.all_tasks(), key=lambda each: each.get_name()):
-        out = io.StringIO()
-        task.print_stack(file=out)
-        stacks.append(f"task {task.get_name()}\n{out.getvalue()}\n")
-        yield
-    return stacks
 
 
 def secrets_of(settings: Settings) -> set[str]:

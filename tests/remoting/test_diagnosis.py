@@ -1,24 +1,9 @@
-import asyncio
 import logging
 from pathlib import Path
 
 from sparrowmq import logs
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.loop.slices import at_once
-from sparrowmq.remoting.diagnosis import diagnosis, secrets_of, stacks_now, without
-
-
-async def test_stacks_name_each_thread_and_task_with_its_line() -> None:
-    async def waits_for_ever() -> None:
-        await asyncio.get_running_loop().create_future()
-
-    task = asyncio.create_task(waits_for_ever(), name="the waiting one")
-    await asyncio.sleep(0)
-    steps = list(stacks_now())
-    found = "".join(at_once(stacks_now()))
-    assert len(steps) > len(asyncio.all_tasks()), "each stack is a step"
-    task.cancel()
-    assert "thread MainThread" in found and "task the waiting one" in found and "waits_for_ever" in found
+from sparrowmq.remoting.diagnosis import diagnosis, secrets_of, without
 
 
 def test_all_secret_settings_are_known_and_hidden() -> None:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 
 from sparrowmq.client.cluster.membership import Member, Membership
-from sparrowmq.client.cluster.stacks import stacks
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.stacks import stacks_now
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.bodies import ConsumerStatus, ResetOffsets
@@ -57,11 +58,11 @@ class Pushes:
             await member._reset(ResetOffsets.decode(body).offset_table)
 
     @handles(GetConsumerRunning)
-    def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+    async def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
         """Report the state of a consumer to an operator."""
         running = self._member(header.consumer_group)._running()
         if header.jstack_enable:
-            running.jstack = stacks()
+            running.jstack = await to_end(stacks_now())
         return Answer(body=running)
 
     @handles(GetConsumerStatus)
