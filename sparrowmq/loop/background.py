@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sparrowmq.errors import ClientClosed, ConfigError
 
@@ -19,6 +19,12 @@ T = TypeVar("T")
 ENTERED: Final = (
     "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
 )
+
+
+class Spawn(Protocol):
+    """Starts a task that lives as long as some owner: `Background.spawn`."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]: ...
 
 
 class Background:

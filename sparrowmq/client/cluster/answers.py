@@ -14,16 +14,17 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
@@ -39,8 +40,6 @@ _REPEATED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.
 # A broker waits 10 s for the sender of the request, and then reports that it did not accept the answer.
 GIVEN_S: Final = 12.0
 GREETING_S: Final = 1.0  # a request waits so long until the brokers know its sender
-
-Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Answers:

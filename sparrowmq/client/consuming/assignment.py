@@ -14,42 +14,32 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final
 
 from sparrowmq.client.arguments import check_offset, check_queues
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
 from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import OffsetStore
+from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Asker, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.loop.background import Spawn
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
-
 HANDLING_ENDS_S: Final = 1.0  # the next owner waits so long for messages that are being handled
-
-
-class Delivery(Protocol):
-    """Gets the messages of owned queues: `Concurrently` or `Orderly`."""
-
-    def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None: ...
-
-    def renewed(self, owned: ProcessQueue) -> None: ...
-
-    def withdraw(self, owned: ProcessQueue) -> None: ...
 
 
 @dataclass(slots=True)
@@ -80,7 +70,7 @@ class Assignment:
         settings: ConsumerSettings,
         network: Network,
         offsets: OffsetStore,
-        delivery: Delivery,
+        delivery: Concurrently | Orderly,
         spawn: Spawn,
         subscriptions: Mapping[str, Subscription],
         *,

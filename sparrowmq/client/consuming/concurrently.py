@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage, Settling
 from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
@@ -54,7 +55,7 @@ class Concurrently:
         self,
         retries: WayBack | None,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        spawn: Spawn,
         *,
         namespace: str = "",
     ) -> None:

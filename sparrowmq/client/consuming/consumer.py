@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.assignment import Assignment, Spawn
+from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently, WayBack
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import MAX_CONCURRENCY, ConsumerSettings, subscription
@@ -43,7 +43,7 @@ from sparrowmq.client.home import at_home
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.background import Background, Spawn
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import Final
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import Home
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.delays import level_s
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -33,16 +35,6 @@ log = logging.getLogger(__name__)
 
 SHORTEST_S: Final = 0.01  # pauses of a queue after a failure
 LONGEST_S: Final = 30.0
-
-
-class WayOut(Protocol):
-    """Takes messages that failed too often: `Retries`."""
-
-    async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
-        """Put a copy into the group's retry topic. Raises: SparrowError."""
-
-    async def reject(self, message: ReceivedMessage) -> None:
-        """Put the message into the dead-letter queue. Raises: SparrowError."""
 
 
 class Orderly:
@@ -61,11 +53,11 @@ class Orderly:
     def __init__(
         self,
         batch: int,
-        retries: WayOut | None,
+        retries: Retries | None,
         max_reconsume_times: int | None,
         needs_lock: bool,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        spawn: Spawn,
         *,
         suspend_s: float = 1.0,
         is_iterated: bool = False,
@@ -229,7 +221,7 @@ class Orderly:
         return limit is not None and message.reconsume_times >= limit
 
     async def _set_aside(
-        self, retries: WayOut, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool
+        self, retries: Retries, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool
     ) -> None:
         """Send a message that failed too often to the group's retry topic, and at last to the dead-letter queue."""
         try:

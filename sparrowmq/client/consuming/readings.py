@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,7 @@ from sparrowmq.client.consuming.first_offset import first_offset
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
 from sparrowmq.errors import ConfigError, NetworkError, ProtocolError, RemoteError, SparrowError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
@@ -33,8 +34,6 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 
 
 @dataclass(slots=True, eq=False)

@@ -16,11 +16,11 @@ import asyncio
 import inspect
 import logging
 import reprlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from types import CoroutineType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
@@ -36,6 +36,7 @@ from sparrowmq.client.consuming.received import (
 from sparrowmq.client.functions import is_generator
 from sparrowmq.client.tracebacks import stack_of
 from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,6 @@ TIMED: Final = 16  # one of so many calls is timed
 SLICE_S: Final = 0.002  # then others have a turn of the loop, even if the handler never waits
 LOOKS: Final = 10  # looks at each handler within its time limit
 CANCELLING_S: Final = 1.0
-
-
-class Spawn(Protocol):
-    """Starts a task that lives as long as the consumer."""
-
-    def __call__(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...
 
 
 class _Worker:

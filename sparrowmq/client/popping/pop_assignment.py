@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.assignment import Assignment, Spawn
+from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, init_mode
@@ -25,6 +25,7 @@ from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.client.popping.popper import Popper
 from sparrowmq.client.popping.pops import AT_ONCE_S, MOST_POPPED, Pops, Wish
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.assignment import Spawn
 from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
@@ -16,6 +15,7 @@ from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.pops import Pops
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.subscription import Subscription
 
 

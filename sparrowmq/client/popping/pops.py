@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.pulling import messages_in
@@ -31,6 +31,7 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     SparrowError,
 )
+from sparrowmq.loop.background import Spawn
 from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -50,8 +51,6 @@ from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 NOTHING_FOUND: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -70,12 +69,6 @@ AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible
 
 
 _Answered = asyncio.Future[Response[PopMessageReply]]
-
-
-class Spawn(Protocol):
-    """Starts a task."""
-
-    def __call__(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]: ...
 
 
 class Wish(NamedTuple):

@@ -46,6 +46,7 @@ from sparrowmq.errors import (
     SendFailed,
     SparrowError,
 )
+from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -79,7 +80,7 @@ class Outbox:
         routes: Routes,
         brokers: Brokers,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        spawn: Spawn,
     ) -> None:
         self._group = group
         self._settings = settings
