@@ -43,8 +43,7 @@ from sparrowmq.client.declared import Declared, F, Middleware, Options, first, u
 from sparrowmq.client.home import at_home, check_main_thread, running_loop
 from sparrowmq.client.hooks import Hooks, checked_hooks
 from sparrowmq.client.life import Life
-from sparrowmq.client.message_ids import MessageIds
-from sparrowmq.client.popping.pop_parts import PopParts
+from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
@@ -152,7 +151,6 @@ class Client:
             clock=clock,
         )
         self._home = self._network.home
-        self._ids = MessageIds(self._network.ip, self._network.clock.now_ms)
         self._outboxes: list[Outbox] = []
         self._trace_outbox: list[Outbox] = []
         self._requests = Requests(self._network)
@@ -239,13 +237,12 @@ class Client:
             raise
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
-        ends = Ends(full, self._network.brokers, self._checks.has, told)
-        ends.home = self._home
+        ends = Ends(full, self._network.brokers, self._checks.has, self._home, told)
         outbox = self._open_outbox(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
-        return Producer(group, outbox, self._ids, own, ends, namespace, hooks, self._home)
+        return Producer(group, outbox, self._network.ids, own, ends, namespace, hooks)
 
     def check(
         self,
@@ -351,11 +348,9 @@ class Client:
                 "handler", handler, "a function of one message, and a tag by its name: tag=", takes=1
             )
         settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
-        hooks, network = self._consume_hooks(group), self._network
-        pop = PopParts(settings, network, self._inner_outbox) if settings.mode == "pop" else None
-        return Consumer(
-            settings, wanted, network, network.membership, self._inner_outbox, handler, hooks=hooks, pop=pop
-        )
+        kind = PopConsumer if settings.mode == "pop" else Consumer
+        hooks = self._consume_hooks(group)
+        return kind(settings, wanted, self._network, self._inner_outbox, handler, hooks=hooks)
 
     def simple_consumer(
         self,
@@ -395,7 +390,7 @@ class Client:
             ConfigError, InvalidName: an argument is wrong.
         """
         settings = PullSettings(self._network.full_name(group), **tuning)
-        return PullConsumer(settings, self._network, self._network.membership)
+        return PullConsumer(settings, self._network)
 
     @property
     def admin(self) -> Admin:
@@ -485,8 +480,6 @@ class Client:
         await self._life.close()
 
     async def __aenter__(self) -> Self:
-        if self._home.is_forked:
-            self._ids.renew()
         await self._network.__aenter__()
         tell_if_forgotten(self, self._outboxes)
         if self._tracing is not None:
@@ -535,9 +528,9 @@ class Client:
         settings = ProducerSettings()
         outbox = self._make_outbox(tracing.GROUP, settings)
         self._trace_outbox.append(outbox)
-        ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has)
-        producer = Producer(tracing.GROUP, outbox, self._ids, settings, ends, home=self._home)
-        return Tracing(topic, producer, self._network.clock, self._ids.next, self._network.namespace)
+        ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has, self._home)
+        producer = Producer(tracing.GROUP, outbox, self._network.ids, settings, ends)
+        return Tracing(topic, producer, self._network.clock, self._network.ids.next, self._network.namespace)
 
     def _subscription(
         self,

@@ -97,7 +97,7 @@ class Tracing:
 
     def ended(self, end: End) -> None:
         """Report the end of a transaction that was sent to its broker."""
-        if end.topic != self.topic:
+        if end.request.topic != self.topic:
             self.add(_end(end, self._namespace, self.clock.now_ms()))
 
     def add(self, trace: Trace) -> None:
@@ -267,17 +267,18 @@ def _pub(
 
 
 def _end(end: End, namespace: str, now_ms: int) -> EndTransactionTrace:
+    request = end.request
     return EndTransactionTrace(
         now_ms,
-        without_namespace(namespace, end.group),
-        without_namespace(namespace, end.topic),
-        end.msg_id,
+        without_namespace(namespace, request.producer_group),
+        without_namespace(namespace, request.topic or ""),
+        request.msg_id,
         end.tag,
         KEY_SEPARATOR.join(end.keys) or None,
         end.broker,
-        end.transaction_id,
+        request.transaction_id,
         _STATES[end.commit],
-        end.is_check,
+        bool(request.from_transaction_check),
     )
 
 

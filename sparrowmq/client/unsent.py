@@ -6,17 +6,10 @@ import logging
 import os
 import weakref
 from collections.abc import Iterable
-from typing import Protocol
+
+from sparrowmq.client.sending.outbox import Outbox
 
 log = logging.getLogger(__name__)
-
-
-class Sender(Protocol):
-    """An outbox."""
-
-    @property
-    def unanswered(self) -> int:
-        """The number of its messages that wait or are in flight."""
 
 
 def tell_unsent(count: int) -> None:
@@ -29,11 +22,11 @@ def tell_unsent(count: int) -> None:
         )
 
 
-def tell_if_forgotten(client: object, senders: Iterable[Sender]) -> None:
+def tell_if_forgotten(client: object, outboxes: Iterable[Outbox]) -> None:
     """Warn if the program ends, or drops the client, while it has messages."""
-    weakref.finalize(client, _forgotten, os.getpid(), senders)
+    weakref.finalize(client, _forgotten, os.getpid(), outboxes)
 
 
-def _forgotten(process: int, senders: Iterable[Sender]) -> None:
+def _forgotten(process: int, outboxes: Iterable[Outbox]) -> None:
     if os.getpid() == process:  # a forked child has none of the connections
-        tell_unsent(sum(sender.unanswered for sender in senders))
+        tell_unsent(sum(each.unanswered for each in outboxes))

@@ -12,23 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
+from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
-from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendReplyV2
 
@@ -45,19 +42,17 @@ GREETING_S: Final = 1.0  # a request waits so long until the brokers know its se
 class Answers:
     """The answers that one client waits for, and those that it gives."""
 
-    def __init__(self, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn, ip: str) -> None:
+    def __init__(
+        self, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn, ids: MessageIds, home: Home
+    ) -> None:
         self._routes = routes
         self._brokers = brokers
         self._clock = clock
         self._spawn = spawn
-        self.home = Home()
-        self.renew_ids(ip)
+        self.home = home
+        self._ids = ids
         self._greeted_for: set[str] = set()
         self._expected: dict[str, asyncio.Future[StoredMessage]] = {}
-
-    def renew_ids(self, ip: str) -> None:
-        """Make ids that no other process makes."""
-        self._ids = UniqueIds(ip_address(ip).packed, os.getpid(), random.getrandbits(32))
 
     @contextmanager
     def expect(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
@@ -121,7 +116,7 @@ class Answers:
         if not body:
             raise InvalidMessage("the answer is empty; clients of other languages refuse that, send a byte")
         topic = _reply_topic(request)
-        answered = _properties(request, self._ids.next(self._clock.now_ms()))
+        answered = _properties(request, self._ids.next())
         failure: SparrowError | None = None
         was_refused = False
         for name in await self._brokers_for(topic, broker_name):

@@ -28,6 +28,7 @@ from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
+from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import ClientClosed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -55,6 +56,7 @@ class Network:
     Attributes:
         ip: this machine's address as seen from the name server.
         home: the event loop in which it was entered.
+        ids: make the ids of its messages.
         background: tasks that end when the network is left.
         answers: the answers to this client's requests, and its answers to requests of others.
     Raises:
@@ -100,8 +102,9 @@ class Network:
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
-        self.answers = Answers(self.routes, self.brokers, self.clock, self.background.spawn, self.ip)
-        self.answers.home = self.home
+        self.ids = MessageIds(self.ip, self.clock.now_ms)
+        spawn = self.background.spawn
+        self.answers = Answers(self.routes, self.brokers, self.clock, spawn, self.ids, self.home)
         pushes.answered = self.answers.arrived
         if hooks:
             self._pool.changed = ConnectionHookCalls(hooks, self._server_at).changed
@@ -172,7 +175,7 @@ class Network:
         """Take an id of our own: a client made before a fork is entered in the child, and perhaps in others, too."""
         if not self._is_named:
             self.client_id = self.membership.client_id = unique_client_id(self.ip)
-        self.answers.renew_ids(self.ip)
+        self.ids.renew()
 
 
 def unique_client_id(ip: str) -> str:

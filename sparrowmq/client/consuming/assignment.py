@@ -192,9 +192,6 @@ class Assignment:
             state.locked_until = self._network.clock.monotonic() + TRUSTED_S
             self._delivery.renewed(state)
 
-    async def keep_invisible(self) -> None:
-        """Return at once: only popped messages have a time that runs out."""
-
     async def commit(self) -> None:
         """Commit the offsets of all owned queues."""
         await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))

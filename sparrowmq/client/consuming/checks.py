@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +22,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState, EndTransaction
@@ -70,11 +71,9 @@ class Checks:
         told: gets every end that was sent to a broker.
     """
 
-    def __init__(
-        self, spawn: Callable[[Coroutine[Any, Any, None], str], object], clock: Clock, namespace: str
-    ) -> None:
-        self._spawn = spawn
-        self._clock = clock
+    def __init__(self, spawn: Spawn, clock: Clock, namespace: str) -> None:
+        self.spawn = spawn
+        self.clock = clock
         self._namespace = namespace
         self._by_group: dict[str, _Checker] = {}
         self.told: OnEnd | None = None
@@ -110,13 +109,6 @@ class Checks:
         if self.told is not None:
             self.told(end)
 
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._spawn(work, name)
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
 
 class _Checker:
     def __init__(self, checks: Checks, group: str, check: Check, settings: CheckSettings) -> None:
@@ -138,7 +130,7 @@ class _Checker:
         self._waiting.append(question)
         if self._running < self._settings.concurrency:
             self._running += 1
-            self._checks.start(self._work(), f"check {self._group}")
+            self._checks.spawn(self._work(), f"check {self._group}")
 
     async def _work(self) -> None:
         """Answer the waiting questions, and end."""
@@ -194,26 +186,15 @@ def _end(thread: HandlerThread | None) -> None:
 
 def _answer(question: _Question, group: str, known: bool | None) -> End:
     header, message = question.header, question.message
-    question.peer.tell(
-        EndTransaction(
-            producer_group=group,
-            tran_state_table_offset=header.tran_state_table_offset,
-            commit_log_offset=header.commit_log_offset,
-            commit_or_rollback=ENDS[known],
-            msg_id=message.msg_id,
-            topic=message.full_topic,
-            from_transaction_check=True,
-            transaction_id=header.transaction_id,
-        )
-    )
-    return End(
-        group,
-        message.full_topic,
-        message.msg_id,
-        message.tag,
-        message.keys,
-        question.peer.address,
+    request = EndTransaction(
+        producer_group=group,
+        tran_state_table_offset=header.tran_state_table_offset,
+        commit_log_offset=header.commit_log_offset,
+        commit_or_rollback=ENDS[known],
+        msg_id=message.msg_id,
+        topic=message.full_topic,
+        from_transaction_check=True,
         transaction_id=header.transaction_id,
-        commit=known,
-        is_check=True,
     )
+    question.peer.tell(request)
+    return End(request, question.peer.address, message.tag, message.keys, known)

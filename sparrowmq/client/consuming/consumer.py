@@ -21,13 +21,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 
 from sparrowmq.client.arguments import check_count
-from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
-from sparrowmq.client.consuming.concurrently import Concurrently, WayBack
+from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import MAX_CONCURRENCY, ConsumerSettings, subscription
 from sparrowmq.client.consuming.directly import handle_directly
@@ -43,7 +42,7 @@ from sparrowmq.client.home import at_home
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
-from sparrowmq.loop.background import Background, Spawn
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -61,24 +60,6 @@ COMMIT_S: Final = 5.0
 FIRST_ROUND_S: Final = 5.0
 LEAVE_S: Final = 3.0
 GIVEN_BACK_S: Final = 3.0
-
-
-class Popping(Protocol):
-    """Makes the parts of a consumer with mode="pop": `PopParts`."""
-
-    @property
-    def retries(self) -> WayBack: ...
-
-    def assignment(
-        self,
-        delivery: Concurrently,
-        spawn: Spawn,
-        subscriptions: Mapping[str, Subscription],
-        *,
-        failed: Callable[[SparrowError], object],
-        paces: Paces,
-        hooks: Sequence[ConsumeHooks],
-    ) -> Assignment: ...
 
 
 @at_home(without=("take", "batches"))
@@ -102,19 +83,16 @@ class Consumer:
         settings: ConsumerSettings,
         subscriptions: Mapping[str, Subscription],
         network: Network,
-        membership: Membership,
         outbox: Outbox,
         handler: Handler | BatchHandler | None = None,
         *,
         hooks: Sequence[ConsumeHooks] = (),
-        pop: Popping | None = None,
     ) -> None:
         self.group = network.plain_name(settings.group)
         self.full_group = settings.group
         self._settings = settings
         self._network = network
         self._home = network.home
-        self._membership = membership
         self._handler = handler
         self._hooks = hooks
         self._concurrency = settings.concurrency
@@ -131,7 +109,6 @@ class Consumer:
         self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
         self._paces = Paces(network.clock)
-        self._pop = pop
         self._delivery = self._make_delivery(outbox)
         self._take_here = self._delivery.take_here
         self._next_here = self._delivery.next_here  # a look-up less for each message
@@ -312,7 +289,7 @@ class Consumer:
         """
         self._network.check_open()
         self._background.check_new()
-        self._membership.add_consumer(self)
+        self._network.membership.add_consumer(self)
         await self._background.__aenter__()
         try:
             self._start()
@@ -353,8 +330,6 @@ class Consumer:
         self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.full_group}"))
         if self._assignment.locks is not None:
             self._tasks.append(spawn(self._renew_locks(), f"lock {self.full_group}"))
-        if self._pop is not None:
-            self._tasks.append(spawn(self._assignment.keep_invisible(), f"extend {self.full_group}"))
         if self._handler is not None:
             self._workers = Workers(
                 self._handler,
@@ -378,7 +353,7 @@ class Consumer:
                 await self._workers.finish(grace_s)
             await self._commit_all()
         finally:
-            self._membership.remove_consumer(self)
+            self._network.membership.remove_consumer(self)
             await self._network.brokers.tell_all(
                 UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
             )
@@ -489,8 +464,6 @@ class Consumer:
 
     def _make_delivery(self, outbox: Outbox) -> Concurrently | Orderly:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
-        if self._pop is not None:
-            return Concurrently(self._pop.retries, clock, spawn, namespace=self._network.namespace)
         retries = None
         if not settings.broadcast:
             retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, outbox)
@@ -511,15 +484,6 @@ class Consumer:
 
     def _make_assignment(self) -> Assignment:
         settings, network = self._settings, self._network
-        if self._pop is not None and isinstance(self._delivery, Concurrently):
-            return self._pop.assignment(
-                self._delivery,
-                self._background.spawn,
-                self._subscriptions,
-                failed=self._fail,
-                paces=self._paces,
-                hooks=self._hooks,
-            )
         locks = None
         if settings.ordered and not settings.broadcast:
             locks = QueueLocks(self.full_group, network.client_id, network.brokers)

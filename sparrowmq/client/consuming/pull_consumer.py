@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Any, Final
 
 from sparrowmq.client.arguments import check_count, check_offset, check_queues, check_seconds
-from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.assignment import call, tell
@@ -69,13 +68,12 @@ class PullConsumer:
     `auto_commit_s`: all returned messages, or after an exception those returned before the last `poll`.
     """
 
-    def __init__(self, settings: PullSettings, network: Network, membership: Membership) -> None:
+    def __init__(self, settings: PullSettings, network: Network) -> None:
         self.group = network.plain_name(settings.group)
         self.full_group = settings.group
         self._settings = settings
         self._network = network
         self._home = network.home
-        self._membership = membership
         self._background = Background()
         self._offsets = offsets_of(
             settings.group, network, settings.offset_folder if settings.broadcast else None
@@ -99,7 +97,7 @@ class PullConsumer:
     async def __aenter__(self) -> PullConsumer:
         self._network.check_open()
         self._background.check_new()
-        self._membership.add_consumer(self)
+        self._network.membership.add_consumer(self)
         try:
             await self._background.__aenter__()
             self._network.routes.watch(self._route_changed)
@@ -129,7 +127,7 @@ class PullConsumer:
             for reading in self._readings.all():
                 self._readings.drop(reading.queue)
             try:
-                self._membership.remove_consumer(self)
+                self._network.membership.remove_consumer(self)
                 await self._network.brokers.tell_all(
                     UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
                 )

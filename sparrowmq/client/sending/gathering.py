@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Final
 
@@ -27,6 +26,7 @@ from librt.strings import BytesWriter, write_i16_be, write_i32_be
 from sparrowmq.client.home import Home
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.window import Window
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import ReservedIds
@@ -109,28 +109,12 @@ class Parts:
                 future.set_result(result)
 
 
-@dataclass(frozen=True)
-class GatheringLimits:
-    """The limits of gathering.
-
-    Attributes:
-        timeout_s: of messages without a limit of their own.
-        max_batch: the most messages in a batch; 1 gathers none.
-        max_bytes, max_body_bytes: the most bytes of a batch, and of one body.
-    """
-
-    timeout_s: float
-    max_batch: int
-    max_bytes: int
-    max_body_bytes: int
-
-
 class Gathering:
     """The messages of one producer that wait for the end of this turn.
 
     Args:
         send: takes a batch when it is full, or when the turn ends.
-        limits: what it may gather.
+        settings: of the producer.
         window: counts the messages.
         ids: makes the ids of messages. Those of a batch have the time when it began.
         home: the client's loop, which alone may call.
@@ -155,7 +139,7 @@ class Gathering:
     def __init__(
         self,
         send: Callable[[Parts], object],
-        limits: GatheringLimits,
+        settings: ProducerSettings,
         window: Window,
         ids: MessageIds,
         home: Home,
@@ -165,10 +149,11 @@ class Gathering:
         self._window = window
         self._ids = ids
         self._reserved: ReservedIds | None = None
-        self._timeout_s = limits.timeout_s
-        self._max_batch = limits.max_batch
-        self._max_bytes = min(limits.max_bytes, MAX_BATCH_BYTES)
-        self._max_body_bytes = min(limits.max_body_bytes, MAX_BODY_BYTES) if limits.max_batch > 1 else 0
+        self._timeout_s = settings.timeout_s
+        self._max_batch = min(settings.max_batch, settings.window)
+        self._max_bytes = min(settings.max_bytes, MAX_BATCH_BYTES)
+        most = min(settings.max_bytes, settings.compress_over_bytes, MAX_BODY_BYTES)
+        self._max_body_bytes = most if self._max_batch > 1 else 0
         self._topics: dict[str, str] = {}  # as programs name them: as brokers do
         self._heads: dict[str | None, bytes] = {}  # by the tag: the properties, up to the message's id
         self._open: dict[str, Parts] = {}

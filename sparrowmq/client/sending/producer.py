@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeVar, Unpack
 
-from sparrowmq.client.home import Home, at_home, running_loop
+from sparrowmq.client.home import at_home, running_loop
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending import batching
-from sparrowmq.client.sending.gathering import Gathering, GatheringLimits, Parts
+from sparrowmq.client.sending.gathering import Gathering, Parts
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of
@@ -70,22 +70,15 @@ class Producer:
         ends: Ends,
         namespace: str = "",
         hooks: Sequence[SendHooks] = (),
-        home: Home | None = None,
     ) -> None:
         self.group = group
-        self._home = home or Home()
+        self._home = ends.home
         self._ends = ends
         self._outbox = outbox
         self._settings = settings
         self._packing = Packing(settings, ids.next, namespace)
         self._hooks = SendHookCalls(hooks) if hooks else None
-        limits = GatheringLimits(
-            settings.timeout_s,
-            min(settings.max_batch, settings.window),
-            settings.max_bytes,
-            min(settings.max_bytes, settings.compress_over_bytes),
-        )
-        self._gathering = Gathering(self._put_together, limits, outbox.window, ids, self._home)
+        self._gathering = Gathering(self._put_together, settings, outbox.window, ids, self._home)
         outbox.gathering = self._gathering
 
     async def send(

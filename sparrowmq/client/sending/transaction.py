@@ -40,22 +40,16 @@ class End:
     """The end of a transaction, as it was sent to its broker.
 
     Attributes:
-        group: as brokers know it.
-        topic: of its message, likewise.
         broker: the address of the broker.
+        tag, keys: of its message.
         commit: None if the end is unknown.
-        is_check: the broker had asked.
     """
 
-    group: str
-    topic: str
-    msg_id: str
+    request: EndTransaction
+    broker: str
     tag: str | None
     keys: Sequence[str]
-    broker: str
-    transaction_id: str | None
     commit: bool | None
-    is_check: bool
 
 
 OnEnd: TypeAlias = Callable[[End], object]
@@ -67,6 +61,7 @@ class Ends:
     Args:
         group: the name that brokers know.
         has_check: whether the group in its argument has a check, so that brokers can ask.
+        home: the loop in which transactions end.
         told: called with every end that was sent to a broker.
     """
 
@@ -75,13 +70,14 @@ class Ends:
         group: str,
         brokers: Brokers,
         has_check: Callable[[str], bool],
+        home: Home,
         told: OnEnd | None = None,
     ) -> None:
         self.group = group
         self._brokers = brokers
         self._has_check = has_check
         self._told = told
-        self.home: Home | None = None
+        self.home = home
 
     @property
     def has_check(self) -> bool:
@@ -107,19 +103,7 @@ class Ends:
             session = await self._brokers.of(half.queue.broker_name)
             session.tell(request)
             if self._told is not None:
-                self._told(
-                    End(
-                        self.group,
-                        topic,
-                        half.msg_id,
-                        message.tag,
-                        message.keys,
-                        session.address,
-                        transaction_id=half.msg_id,
-                        commit=commit,
-                        is_check=False,
-                    )
-                )
+                self._told(End(request, session.address, message.tag, message.keys, commit))
         except NetworkError as error:
             log.warning(
                 "%s does not get the message that %s is %s, and asks later: %s",
@@ -210,8 +194,7 @@ class Transaction:
 
     async def _end(self, commit: bool | None) -> None:
         half = self.result
-        if self._ends.home is not None:
-            self._ends.home.check()
+        self._ends.home.check()
         if self.is_over:
             if self._how is not commit:
                 raise TransactionEnded(f"the transaction {half.msg_id} is {_WORDS[self._how]} already")
