@@ -21,7 +21,7 @@ from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import is_system_group
-from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, ConsumeStats
+from sparrowmq.protocol.requests.bodies import BrokerConsumeStats
 
 _AT_ONCE: Final = 32
 
@@ -115,14 +115,11 @@ async def _topic_rates(
     return [TopicRate(name, rates[name], counts[name]) for name in rates], failures
 
 
-def _lags(servers: Servers, stats: Iterable[BrokerConsumeStats]) -> list[GroupLag]:
-    """Return the lag of each group that has consumed at one of the brokers."""
-    found: dict[str, list[ConsumeStats]] = defaultdict(list)
-    for broker in stats:
-        for table in broker.consume_stats_list:
-            for group, each in table.items():
-                if not is_system_group(group):
-                    found[group] += each
-    inside = servers.network.inside(set(found))
-    plain = {servers.network.plain_name(group): each for group, each in found.items()}
-    return [groups.lag_of(servers.network, name, plain[name]) for name in inside]
+def _lags(servers: Servers, brokers: Iterable[BrokerConsumeStats]) -> list[GroupLag]:
+    """Return the lag of each group of the namespace, without RocketMQ's own."""
+    found = groups.lags_in(servers.network, brokers)
+    return [
+        each
+        for name, each in found.items()
+        if not is_system_group(name) and servers.network.full_name(name) == name
+    ]

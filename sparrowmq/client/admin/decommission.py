@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from sparrowmq.client.admin import single_brokers, topic_order
 from sparrowmq.client.admin.fewer_queues import unread
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
-from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
+from sparrowmq.client.admin.operations.topic_operations import topic_table
 from sparrowmq.client.admin.rolling_restart import received_in
 from sparrowmq.client.admin.scaling import LOOK_S, Waits, waiting_in
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.names import group_of, is_system_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Decommission:
     async def look(self) -> Content:
         """Return what the broker has now. Raises: ConfigError, there is none of this name."""
         address = await single_brokers.address_of(self._servers, self._broker)
-        topics = await self._topics(address)
+        topics = list(await single_brokers.user_topics(self._servers, address))
         unclaimed = {}
         for topic in topics:
             counts, failures = await unread(self._servers, topic, {self._broker: address}, 0)
@@ -108,13 +107,6 @@ class Decommission:
                 )
             self._tell(left or f"waiting until producers use other brokers ({now - since:.0f} s)")
             await self._clock.sleep(LOOK_S)
-
-    async def _topics(self, address: str) -> list[str]:
-        own = set(await system_topics_of_broker(self._servers, address))
-        table = await topic_table(self._servers, address)
-        return [
-            name for name in table if not is_system_topic(name) and group_of(name) is None and name not in own
-        ]
 
     async def _refusals(self, topics: list[str]) -> list[str]:
         """Return why the broker cannot go."""

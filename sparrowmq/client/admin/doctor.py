@@ -68,19 +68,9 @@ async def examine(
     Args:
         expected: names of brokers that have to be registered.
     """
-    return causes_first(await _examined(servers, topic, group, now_ms, expected))
-
-
-async def _examined(
-    servers: Servers,
-    topic: str | None,
-    group: str | None,
-    now_ms: Callable[[], int],
-    expected: Collection[str],
-) -> list[Finding]:
     found, answers = await _name_servers(servers)
     if not answers:
-        return found
+        return causes_first(found)
     # Of a topic and a group it says what the brokers that answer know.
     servers = Servers(servers.network, servers.timeout_s)
     servers.missing = {}
@@ -101,7 +91,7 @@ async def _examined(
         found += await _topic(servers, topic, list(answers))
     if group is not None:
         found += await _group(servers, group)
-    return found
+    return causes_first(found)
 
 
 # Name servers -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ UpdateSubGroupSubCommand, DeleteSubscriptionGroupCommand, ConsumerProgressSubCom
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -37,6 +38,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, retry_topic
 from sparrowmq.protocol.requests.bodies import (
+    BrokerConsumeStats,
     Connection,
     ConsumerRunning,
     ConsumeStats,
@@ -294,19 +296,17 @@ async def all_lags(servers: Servers) -> dict[str, GroupLag]:
     """Return the lag of each group that has committed offsets, by one request to each master."""
     masters = await servers.all_masters()
     found = await servers.all(masters, lambda _, address: progress_of_all_groups(servers, address))
-    queues: dict[str, list[QueueLag]] = {}
-    rates: dict[str, float] = {}
-    plain = servers.network.plain_queue
-    for table in found.values():
-        for group, each in ((group, each) for row in table.consume_stats_list for group, each in row.items()):
-            for stats in each:
-                rows = sorted(stats.offset_table.items())
-                queues.setdefault(group, []).extend(_queue_lag(plain(queue), row) for queue, row in rows)
-                rates[group] = rates.get(group, 0.0) + stats.consume_tps
-    return {
-        name: GroupLag(servers.network.plain_name(name), tuple(each), rates[name])
-        for name, each in queues.items()
-    }
+    return lags_in(servers.network, found.values())
+
+
+def lags_in(network: Network, brokers: Iterable[BrokerConsumeStats]) -> dict[str, GroupLag]:
+    """Return the lag of each group by its full name, from what some brokers say of all groups."""
+    found: dict[str, list[ConsumeStats]] = defaultdict(list)
+    for broker in brokers:
+        for table in broker.consume_stats_list:
+            for group, each in table.items():
+                found[group] += each
+    return {name: _lag_of(network, network.plain_name(name), each) for name, each in found.items()}
 
 
 async def count_members(servers: Servers, name: str, masters: Masters) -> int:
@@ -318,10 +318,10 @@ async def count_members(servers: Servers, name: str, masters: Masters) -> int:
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
     """Return the lag of a group at some masters; without queues if it never consumed, or does not exist."""
     stats = await servers.all(masters, lambda _, address: group_progress(servers, address, name, topic))
-    return lag_of(servers.network, servers.network.plain_name(name), stats.values())
+    return _lag_of(servers.network, servers.network.plain_name(name), stats.values())
 
 
-def lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> GroupLag:
+def _lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> GroupLag:
     """Return the lag of a group from the figures of some brokers."""
     rows = {queue: each for table in stats for queue, each in table.offset_table.items()}
     return GroupLag(

@@ -30,14 +30,12 @@ from sparrowmq.client.admin.operations.broker_operations import (
     restart_broker,
 )
 from sparrowmq.client.admin.operations.namesrv_operations import topic_route
-from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
 from sparrowmq.client.admin.restart_plan import BrokerNow, Plan, Step, out_of_sync, plan_of
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.routes import REFRESH_S
 from sparrowmq.errors import ChangeFailed, NotBack, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.names import group_of, is_system_topic
 
 LOOK_S = 0.5
 DRAINED = "drained"  # the condition of a broker that operators have closed to producers
@@ -126,15 +124,8 @@ class RollingRestart:
 
     async def _topics(self, _: str, address: str) -> list[str]:
         """Return the topics to which clients send at a broker."""
-        own = set(await system_topics_of_broker(self._servers, address))
-        return [
-            name
-            for name, topic in (await topic_table(self._servers, address)).items()
-            if topic.perm & Perm.WRITE
-            and not is_system_topic(name)
-            and group_of(name) is None
-            and name not in own
-        ]
+        topics = await single_brokers.user_topics(self._servers, address)
+        return [name for name, topic in topics.items() if topic.perm & Perm.WRITE]
 
     async def _take(self, step: Step, there: Sequence[BrokerNow], plan: Plan) -> None:
         target = step.target

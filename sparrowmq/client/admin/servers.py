@@ -238,10 +238,17 @@ class Servers:
         Raises:
             ChangeFailed: some failed; it names them, and those that succeeded.
         """
-        answers, failures = await self.each(masters, ask)
-        if failures:
-            raise ChangeFailed(what, list(answers), failures)
-        return list(answers)
+        return list(_all_done(what, *await self.each(masters, ask)))
+
+    async def change_namesrvs(self, what: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
+        """Change every name server, as `change` does masters; returns the answers by address."""
+        return _all_done(what, *await self.each_namesrv(ask))
+
+
+def _all_done(what: str, answers: dict[str, T], failures: dict[str, SparrowError]) -> dict[str, T]:
+    if failures:
+        raise ChangeFailed(what, list(answers), failures)
+    return answers
 
 
 def utc(since_ms: int) -> str:

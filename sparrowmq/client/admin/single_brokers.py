@@ -19,20 +19,23 @@ from sparrowmq.client.admin.operations.namesrv_operations import (
     hide_from_producers,
     show_to_producers,
 )
-from sparrowmq.client.admin.operations.topic_operations import topic_offsets
+from sparrowmq.client.admin.operations.topic_operations import (
+    system_topics_of_broker,
+    topic_offsets,
+    topic_table,
+)
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.arguments import check_text
 from sparrowmq.errors import (
     AlreadyThere,
     BrokerUnreachable,
-    ChangeFailed,
     NetworkError,
     NoBroker,
     RemoteError,
 )
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.names import LOST_BROKERS
-from sparrowmq.protocol.requests.bodies import BrokerStats
+from sparrowmq.protocol.names import LOST_BROKERS, group_of, is_system_topic
+from sparrowmq.protocol.requests.bodies import BrokerStats, TopicConfig
 
 TAKEN: Final = ("putTps",)
 GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
@@ -85,6 +88,16 @@ async def place_of(servers: Servers, broker: str) -> BrokerPlace:
     return places[broker]
 
 
+async def user_topics(servers: Servers, address: str) -> dict[str, TopicConfig]:
+    """Return the topics of a broker to which clients send: without those of groups and RocketMQ's own."""
+    own = set(await system_topics_of_broker(servers, address))
+    return {
+        name: topic
+        for name, topic in (await topic_table(servers, address)).items()
+        if not is_system_topic(name) and group_of(name) is None and name not in own
+    }
+
+
 async def behind(servers: Servers, address: str) -> dict[str, int]:
     """Return, by group, the messages at a broker that it has still to consume. Those that expired are left out."""
     stats = await progress_of_all_groups(servers, address)
@@ -131,18 +144,16 @@ async def forget(servers: Servers, broker: str) -> None:
     lost = await servers.lost()
     if broker not in lost:
         raise NoBroker(servers.namesrv, "lost broker", broker, [*lost, *known])
-    _, failures = await servers.each_namesrv(
-        lambda address: delete_value(servers, address, LOST_BROKERS, broker)
+    await servers.change_namesrvs(
+        f"forgetting broker {broker}", lambda address: delete_value(servers, address, LOST_BROKERS, broker)
     )
-    if failures:
-        raise ChangeFailed(f"forgetting broker {broker}", [], failures)
 
 
 async def _at_name_servers(
     servers: Servers, broker: str, change: Callable[[Servers, str, str], Coroutine[Any, Any, int]]
 ) -> int:
     """Change all name servers, as each has routes of its own; returns the greatest count of topics."""
-    counts, failures = await servers.each_namesrv(lambda address: change(servers, address, broker))
-    if failures:
-        raise ChangeFailed(f"changing who finds broker {broker}", list(counts), failures)
+    counts = await servers.change_namesrvs(
+        f"changing who finds broker {broker}", lambda address: change(servers, address, broker)
+    )
     return max(counts.values())

@@ -22,7 +22,7 @@ from sparrowmq.client.admin.operations.namesrv_operations import (
 )
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.route import fixed_queues
-from sparrowmq.errors import ChangeFailed, ConfigError, RemoteError
+from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import ORDER_TOPICS
 
@@ -92,17 +92,15 @@ async def check_announced(servers: Servers) -> None:
 
 async def put(servers: Servers, topic: str, order: str) -> None:
     """Set the order of a topic at all name servers. Raises: ChangeFailed."""
-    done, failures = await servers.each_namesrv(
-        lambda address: put_value(servers, address, ORDER_TOPICS, topic, order)
+    await servers.change_namesrvs(
+        f"setting the order of topic {topic}",
+        lambda address: put_value(servers, address, ORDER_TOPICS, topic, order),
     )
-    if failures:
-        raise ChangeFailed(f"setting the order of topic {topic}", sorted(done), failures)
 
 
 async def drop(servers: Servers, topic: str) -> None:
     """Delete the order of a topic at all name servers. Raises: ChangeFailed."""
-    done, failures = await servers.each_namesrv(
-        lambda address: delete_value(servers, address, ORDER_TOPICS, topic)
+    await servers.change_namesrvs(
+        f"deleting the order of topic {topic}",
+        lambda address: delete_value(servers, address, ORDER_TOPICS, topic),
     )
-    if failures:
-        raise ChangeFailed(f"deleting the order of topic {topic}", sorted(done), failures)

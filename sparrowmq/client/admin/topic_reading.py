@@ -22,7 +22,6 @@ from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.operations.message_operations import PAGE, offset_since, pull_page
 from sparrowmq.client.admin.servers import Servers, masters_in
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 
 FOR_EVER_MS: Final = (1 << 63) - 1
@@ -188,21 +187,6 @@ async def read_span(servers: Servers, topic: str, span: range, *, newest_first: 
         return queues
 
     return Reading([each for queues in (await servers.all(masters, at)).values() for each in queues])
-
-
-async def read_or_nothing(
-    servers: Servers,
-    topic: str,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    *,
-    newest_first: bool = False,
-) -> Reading:
-    """Read a topic as `read` does; an absent topic is empty."""
-    try:
-        return await read(servers, topic, since, until, newest_first=newest_first)
-    except NoRoute:
-        return Reading([])
 
 
 def age(message: ReceivedMessage) -> _Head:

@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.client.admin.topic_reading import Reading, read_or_nothing
+from sparrowmq.client.admin.topic_reading import Reading, read
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.page_times import moment_of, time_of
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.message_body import text_of
-from sparrowmq.errors import InvalidName, RemoteProtocolError, SparrowError
+from sparrowmq.errors import InvalidName, NoRoute, RemoteProtocolError, SparrowError
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import check_group, dlq_topic
 
@@ -57,7 +57,10 @@ class Wanted:
     async def read(self, servers: Servers, *, newest_first: bool = False) -> Reading:
         """All dead letters of the group in the span, matching or not. Raises: InvalidName."""
         topic = dlq_topic(check_group(self.group))
-        return await read_or_nothing(servers, topic, self.since, self.until, newest_first=newest_first)
+        try:
+            return await read(servers, topic, self.since, self.until, newest_first=newest_first)
+        except NoRoute:
+            return Reading([])
 
 
 def topic_of(letter: ReceivedMessage) -> str:
