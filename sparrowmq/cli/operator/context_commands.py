@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Any
 import click
 
 from sparrowmq.cli.terminal import contexts, output
-from sparrowmq.cli.terminal.asking import HELP
+from sparrowmq.cli.terminal.asking import HELP, reporting
 from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.name_completion import CONTEXT
 from sparrowmq.cli.terminal.output import OUTPUT
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
-from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.exit_status import exit_status
+from sparrowmq.errors import ConfigError
 
 _NAME = click.argument("name", type=CONTEXT)
 
@@ -35,12 +33,8 @@ def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
     def give(command: Callable[..., object]) -> click.Command:
         @wraps(command)
         def run(*args: Any, **given: Any) -> None:
-            try:
+            with reporting(click.get_current_context().command_path):
                 command(*args, **given)
-            except SparrowError as error:
-                path = click.get_current_context().command_path
-                click.echo(f"{path}: {output.shown(str(error))}", err=True)
-                sys.exit(exit_status(error))
 
         return context.command(name)(OUTPUT(run))
 

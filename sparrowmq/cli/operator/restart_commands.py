@@ -12,10 +12,11 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.operator.cluster_commands import cluster
+from sparrowmq.cli.operator.shared_verbs import AT_MOST
 from sparrowmq.cli.terminal.asking import CLUSTER, ask, options, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, say, table
-from sparrowmq.cli.terminal.steps import Steps
+from sparrowmq.cli.terminal.progress_line import Steps
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.decommission import Content, Decommission
 from sparrowmq.client.admin.restart_plan import BrokerNow, Plan
@@ -95,15 +96,7 @@ def upgrade(version: str, **given: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show what it has.")
 @click.option("--yes", is_flag=True, help="Give up messages that no group has consumed; do not ask.")
 @_SETTLE
-@click.option(
-    "--wait",
-    "limit_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=3600.0,
-    show_default=True,
-    help="Stop after this time; the same command continues.",
-)
+@AT_MOST
 def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
     """Empty the BROKER for good: then it and its slaves can be stopped without a lost message.
 

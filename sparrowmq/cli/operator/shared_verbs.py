@@ -1,4 +1,4 @@
-"""Commands that `sparrowmq topic` and `sparrowmq group` share: list names, and change one at every master."""
+"""Commands and options that nouns of `sparrowmq` share: list names, and change one at every master."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ from sparrowmq.client.admin.admin import Admin
 AGAIN: Final = " with --exist-ok"
 EXIST_OK: Final = click.option(
     "--exist-ok", is_flag=True, help="Also where brokers have it already, which get these settings."
+)
+AT_MOST: Final = click.option(
+    "--wait",
+    "limit_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="Stop after this time; the same command continues.",
 )
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]

@@ -252,7 +252,7 @@ def reporting(command: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         raise
     except (SparrowError, OSError) as error:
-        click.echo(f"{command}: {error}", err=True)
+        click.echo(f"{command}: {shown(str(error))}", err=True)
         sys.exit(exit_status(error))
 
 

@@ -3,6 +3,8 @@
     reading the log   ███████▌······················   25 %   0:41 left
     1,200 sent
 
+`Steps` are for a long operation: a line on stderr for each step, and the drawn line for what is waited for.
+
 It is for people who wait: nothing is drawn where stderr is a pipe or a file, nor with `--output json|csv`. The line is
 overwritten with spaces instead of escape codes, so it works in any terminal.
 """
@@ -13,9 +15,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
-from sparrowmq.cli.terminal.output import is_for_people
+import click
+
+from sparrowmq.cli.terminal.output import is_for_people, shown
 
 WIDTH: Final = 30
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
@@ -41,7 +45,7 @@ class Progress:
         self._first = 0
         self._done = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -88,6 +92,21 @@ class Progress:
         self._terminal.write(f"{text.ljust(min(self._length, room))}\r")
         self._terminal.flush()
         self._length, self._drawn_s = len(text), now_s
+
+
+class Steps(Progress):
+    """The lines of one operation, inside a `with`."""
+
+    def begin(self, text: str) -> None:
+        self.clear()
+        click.echo(shown(text), err=True)
+
+    def tell(self, text: str) -> None:
+        """Show what is waited for; a text that begins with "[" is a step."""
+        if text.startswith("["):
+            self.begin(text)
+        else:
+            super().tell(text)
 
 
 def bar(share: float) -> str:

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from sparrowmq.cli.terminal.output import OUTPUT
-from sparrowmq.cli.terminal.progress_line import WIDTH, Progress, bar
+from sparrowmq.cli.terminal.progress_line import WIDTH, Progress, Steps, bar
 
 
 class Clock:
@@ -179,3 +179,12 @@ def test_programs_see_nothing_of_it_even_on_a_terminal(
 def test_nothing_is_drawn_into_a_pipe(capfd: pytest.CaptureFixture[str]):
     command.main([], standalone_mode=False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_steps_are_lines_and_waiting_is_not(capsys):
+    with Steps() as steps:
+        steps.tell("[1/2] broker-a: restart")
+        steps.tell("waiting")
+        steps.begin("to continue: \x1b[2J")
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "[1/2] broker-a: restart\nto continue: \\x1b[2J\n")
