@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.string_hash import string_hash
 
 T = TypeVar("T")
 
@@ -23,10 +24,7 @@ _LEAST_BUCKETS: Final = 16
 
 def hash_of(text: str) -> int:
     """String.hashCode, as an unsigned number."""
-    code = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
-        code = (31 * code + unit) & _MASK
-    return code
+    return string_hash(text) & _MASK
 
 
 def hash_of_queue(queue: MessageQueue) -> int:

@@ -28,7 +28,12 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
-from sparrowmq.client.consuming.consumer_settings import MAX_CONCURRENCY, ConsumerSettings, subscription
+from sparrowmq.client.consuming.consumer_settings import (
+    MAX_CONCURRENCY,
+    ConsumerSettings,
+    consume_from_where,
+    subscription,
+)
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.held_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
@@ -404,7 +409,7 @@ class Consumer:
             group_name=self.full_group,
             consume_type="CONSUME_PASSIVELY",
             message_model="BROADCASTING" if self._settings.broadcast else "CLUSTERING",
-            consume_from_where=self._settings.consume_from_where,
+            consume_from_where=consume_from_where(self._settings.start),
             subscription_data_set=list(self._subscriptions.values()),
         )
 

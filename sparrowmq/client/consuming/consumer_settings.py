@@ -167,11 +167,6 @@ class ConsumerSettings:
             return self.max_reconsume_times
         return FOR_EVER if self.ordered else RECONSUME_TIMES
 
-    @property
-    def consume_from_where(self) -> str:
-        """`start` as heartbeats name it."""
-        return consume_from_where(self.start)
-
 
 class PullTuning(TypedDict, total=False):
     """Arguments of `Client.pull_consumer` besides the group: fields of `PullSettings`."""
@@ -240,11 +235,6 @@ class SimpleSettings:
         check_pop_start(self.start)
         check_kind("order", self.order, bool, "True or False")
         check_count("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=INT32)
-
-    @property
-    def init_mode(self) -> int:
-        """`start` as pops name it."""
-        return init_mode(self.start)
 
 
 def check_pop_start(start: object) -> None:

@@ -32,6 +32,7 @@ from sparrowmq.client.consuming.consumer_settings import (
     SimpleSettings,
     check_invisible,
     consume_from_where,
+    init_mode,
     subscription,
 )
 from sparrowmq.client.consuming.pulling import UNKNOWN_HERE
@@ -171,7 +172,12 @@ class SimpleConsumer:
         attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
         # A pop that waits there would, after a cancellation, take the next message for a program that is gone.
         wish = Wish(
-            wanted, most, invisible_s, hold_s=0.0, init_mode=self._settings.init_mode, attempt_id=attempt
+            wanted,
+            most,
+            invisible_s,
+            hold_s=0.0,
+            init_mode=init_mode(self._settings.start),
+            attempt_id=attempt,
         )
         try:
             answer = await self._pops.pop(place, wish, self._owner)

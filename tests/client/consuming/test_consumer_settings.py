@@ -6,6 +6,7 @@ from sparrowmq.client.consuming.consumer_settings import (
     FOR_EVER,
     ConsumerSettings,
     PullSettings,
+    consume_from_where,
     subscription,
     subscriptions,
 )
@@ -18,7 +19,10 @@ from sparrowmq.protocol.subscription import SQL92
 @pytest.mark.covers("S-CONS-02", "S-CONS-06", "S-CONS-09", "S-CONS-10")
 def test_what_java_takes_is_taken():
     usual = ConsumerSettings("g")
-    assert usual.consume_from_where == "CONSUME_FROM_LAST_OFFSET" and strategy_of(usual.strategy) is averagely
+    assert (
+        consume_from_where(usual.start) == "CONSUME_FROM_LAST_OFFSET"
+        and strategy_of(usual.strategy) is averagely
+    )
     assert usual.pull_batch == 256
     assert (usual.flow.messages, usual.flow.size_bytes, usual.flow.span) == (1000, 100 << 20, 2000)
 
@@ -41,8 +45,8 @@ def test_failures_have_a_limit(options, times):
 
 @pytest.mark.covers("S-CONS-02")
 def test_a_time_to_begin_at_is_told_to_brokers():
-    assert ConsumerSettings("g", start="earliest").consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
-    assert ConsumerSettings("g", start=datetime(2026, 1, 1)).consume_from_where == "CONSUME_FROM_TIMESTAMP"
+    assert consume_from_where("earliest") == "CONSUME_FROM_FIRST_OFFSET"
+    assert consume_from_where(datetime(2026, 1, 1)) == "CONSUME_FROM_TIMESTAMP"
 
 
 @pytest.mark.parametrize(
