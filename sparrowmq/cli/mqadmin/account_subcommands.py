@@ -33,7 +33,7 @@ async def update_acl_config(call: Call) -> None:
         topic_perms=given("t"),
         group_perms=given("g"),
     )
-    for address in await _places(call):
+    for address in await brokers_of.chosen(call, brokers_of.all_addresses):
         await operations.put_account(call, address, request)
         call.line("create or update plain access config to %s success.", address)
     call.write(_text(request))
@@ -53,14 +53,14 @@ def _text(request: UpdateAndCreateAclConfig) -> str:
 
 async def delete_acl_config(call: Call) -> None:
     access_key = call.text("a")
-    for address in await _places(call):
+    for address in await brokers_of.chosen(call, brokers_of.all_addresses):
         await operations.delete_account(call, address, access_key)
         call.line("delete plain access config account from %s success.", address)
     call.write(f"account's accesskey is:{access_key}")
 
 
 async def update_global_white_addr(call: Call) -> None:
-    for address in await _places(call):
+    for address in await brokers_of.chosen(call, brokers_of.all_addresses):
         await operations.set_white_addresses(call, address, call.text("g"), call.text("p") or None)
         call.line("update global white remote addresses to %s success.", address)
 
@@ -86,9 +86,3 @@ async def _show_versions(call: Call, address: str) -> None:
     for path, version in java.table(versions):
         place = header.cluster_name, header.broker_name, header.broker_addr, path
         call.line(_VERSION, *place, version.counter, java.when(version.timestamp))
-
-
-async def _places(call: Call) -> list[str]:
-    if call.has("b"):
-        return [call.text("b")]
-    return await brokers_of.all_addresses(call, call.text("c"))

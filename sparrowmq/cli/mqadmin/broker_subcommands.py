@@ -77,8 +77,7 @@ async def ha_status(call: Call) -> None:
 
 
 async def _show_replication(call: Call) -> None:
-    named = [call.text("b")] if call.has("b") else await brokers_of.masters(call, call.text("c"))
-    for address in named:
+    for address in await brokers_of.chosen(call):
         status = await operations.broker_ha_status(call, address)
         if status.master:
             _show_slaves(call, address, status)

@@ -43,6 +43,11 @@ async def all_addresses(call: Call, cluster: str) -> list[str]:
     return java.names({address for row in rows for address in row.broker_addrs.values()})
 
 
+async def chosen(call: Call, of_cluster: Callable[[Call, str], Awaitable[list[str]]] = masters) -> list[str]:
+    """Return the broker of -b; without it those of -c, by default its masters."""
+    return [call.text("b")] if call.has("b") else await of_cluster(call, call.text("c"))
+
+
 async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[str]]]:
     """Return each master of a cluster with its slaves; an unknown cluster is reported and has none."""
     found = {

@@ -89,14 +89,15 @@ async def consumed_by(call: Call, message: Message) -> str:
 
 
 async def _send_again(call: Call, msg_id: str) -> None:
-    from sparrowmq.cli.mqadmin.send_subcommands import again, producing, result_text
+    from sparrowmq.cli.mqadmin.send_subcommands import producing, result_text
 
     try:
         message = await view(call, msg_id)
         call.write(f"prepare resend msg. originalMsgId={msg_id}")
         async with producing(call) as mq:
             try:
-                call.write(result_text(await mq.send(again(message))))
+                copy = message.stored.copy_for(message.stored.topic, message.body)
+                call.write(result_text(await mq.send(copy)))
             except SparrowError as error:
                 raise of(error) from None
     except Failure as failure:

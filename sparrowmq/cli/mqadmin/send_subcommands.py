@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from sparrowmq.cli.mqadmin import java
-from sparrowmq.cli.mqadmin import message_printing as looked
 from sparrowmq.cli.mqadmin.call import INT, Call
 from sparrowmq.cli.mqadmin.failures import Failure, broker_failure, client_failure, of
 from sparrowmq.cli.mqadmin.message_printing import address_of
@@ -23,8 +20,7 @@ from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, SendFailed, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import KeptTag, Message, MessageQueue
-from sparrowmq.protocol.messages.property_names import RESERVED
+from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC, check_topic
 
 _SENT: Final = "%-32s  %-4s  %-20s    %s"
@@ -34,12 +30,9 @@ _CHINA: Final = timezone(timedelta(hours=8))
 _STATUS: Final = {SendStatus.OK: "SEND_OK"}
 
 
-@asynccontextmanager
-async def producing(call: Call, trace: bool = False) -> AsyncIterator[Client]:
-    """Yield a client with connections of its own; with `trace` it reports to the trace topic."""
-    name_servers = call.namesrvs
-    async with Client(name_servers, credentials=call.credentials, tls=call.tls, trace=trace) as client:
-        yield client
+def producing(call: Call, trace: bool = False) -> Client:
+    """A client with connections of its own; with `trace` it reports to the trace topic."""
+    return Client(call.namesrvs, credentials=call.credentials, tls=call.tls, trace=trace)
 
 
 def status_name(status: SendStatus) -> str:
@@ -106,14 +99,6 @@ async def _address_for_send(call: Call, queue: MessageQueue) -> str:
 
 def _illegal(topic: str) -> Failure:
     return client_failure(f"The specified topic[{topic}] contains illegal characters, allowing only {_NAMES}")
-
-
-def again(message: looked.Message) -> Message:
-    """Return a stored message to send again: with its tag, keys and the application's properties."""
-    stored = message.stored
-    own = {key: value for key, value in stored.properties.items() if key not in RESERVED}
-    tag = KeptTag(stored.tags) if stored.tags else None
-    return Message(stored.topic, message.body, tag, tuple(stored.keys), own, stored.flag)
 
 
 async def send_msg_status(call: Call) -> None:

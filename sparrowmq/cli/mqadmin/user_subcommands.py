@@ -150,9 +150,7 @@ async def _change(call: Call, change: Callable[[str], Awaitable[None]], done: st
 
 async def _places(call: Call) -> list[str]:
     """The broker of -b, or the masters of -c. Raises: Failure, the cluster has none."""
-    if call.has("b"):
-        return [call.text("b")]
-    found = await brokers_of.masters(call, call.text("c"))
+    found = await brokers_of.chosen(call)
     if not found:
         raise client_failure("there is no broker in cluster.")
     return found

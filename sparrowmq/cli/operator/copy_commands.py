@@ -27,8 +27,7 @@ from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.messages.message import KeptTag, Message, MessageQueue
-from sparrowmq.protocol.messages.property_names import RESERVED
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
 
 AT_ONCE: Final = 200
@@ -105,7 +104,7 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
 
             async def send(messages: list[ReceivedMessage]) -> None:
                 queue = queues[places.index(messages[0].queue) % len(queues)]
-                copies = [_copied(each, target) for each in messages]
+                copies = [each.stored.copy_for(target, each.body) for each in messages]
                 await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
 
             return await _each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
@@ -160,14 +159,6 @@ def _client_of(
 def _is_typed(option: str) -> bool:
     """Return whether an option is on the command line, and not only in the environment."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
-
-
-def _copied(found: ReceivedMessage, target: str) -> Message:
-    """Return the same message for another topic, without the properties that servers wrote."""
-    stored = found.stored
-    own = {name: value for name, value in stored.properties.items() if name not in RESERVED}
-    tag = KeptTag(stored.tags) if stored.tags else None
-    return Message(target, found.body, tag, stored.keys, own, stored.flag)
 
 
 async def _each(

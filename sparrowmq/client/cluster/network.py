@@ -21,7 +21,7 @@ from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.connection_hooks import ConnectionHookCalls, ConnectionHooks, Server
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
-from sparrowmq.client.cluster.membership import Membership
+from sparrowmq.client.cluster.membership import Member, Membership
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
@@ -34,6 +34,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_namespace, with_namespace, without_namespace
+from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_dispatch import Dispatcher
@@ -147,6 +148,13 @@ class Network:
         self.home.check()
         if not self.background.is_open:
             raise ClientClosed("the client is closed, or was not entered; consume inside its `with` block")
+
+    async def leave_group(self, consumer: Member) -> None:
+        """Tell the brokers that a consumer has left its group."""
+        self.membership.remove_consumer(consumer)
+        await self.brokers.tell_all(
+            UnregisterClient(client_id=self.client_id, consumer_group=consumer.full_group)
+        )
 
     async def __aenter__(self) -> Self:
         if self.home.is_forked:

@@ -53,7 +53,6 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
-from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
@@ -358,10 +357,7 @@ class Consumer:
                 await self._workers.finish(grace_s)
             await self._commit_all()
         finally:
-            self._network.membership.remove_consumer(self)
-            await self._network.brokers.tell_all(
-                UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
-            )
+            await self._network.leave_group(self)
 
     async def _commit_all(self) -> None:
         clock = self._network.clock

@@ -50,7 +50,6 @@ from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
-from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
@@ -127,10 +126,7 @@ class PullConsumer:
             for reading in self._readings.all():
                 self._readings.drop(reading.queue)
             try:
-                self._network.membership.remove_consumer(self)
-                await self._network.brokers.tell_all(
-                    UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
-                )
+                await self._network.leave_group(self)
             finally:
                 await self._background.__aexit__(kind, error, trace)
 

@@ -51,7 +51,6 @@ from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
-from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
@@ -354,10 +353,7 @@ class SimpleConsumer:
                 "group %s could not acknowledge everything; some messages come again", self.full_group
             )
         finally:
-            network.membership.remove_consumer(self)
-            await network.brokers.tell_all(
-                UnregisterClient(client_id=network.client_id, consumer_group=self.full_group)
-            )
+            await network.leave_group(self)
             await self._background.__aexit__(kind, error, trace)
 
     def _check_open(self) -> None:

@@ -239,6 +239,11 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
         """The id to show and to log: the unique key, or the offset id if there is none."""
         return self.unique_key or self.offset_id
 
+    def copy_for(self, topic: str, body: bytes) -> Message:
+        """The same message to send to a topic, without the properties that servers wrote; `body` as it was sent."""
+        own = {name: value for name, value in self.properties.items() if name not in RESERVED}
+        return Message(topic, body, KeptTag(self.tags) if self.tags else None, self.keys, own, self.flag)
+
     def __str__(self) -> str:
         return f"{self.topic}[{self.queue_id}]@{self.queue_offset} {shown(self.message_id)} {len(self.body)} bytes"
 
