@@ -91,9 +91,7 @@ class Acknowledging:
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         """ChangeInvisibleDuration."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        invisible_ms = ms_of(request.invisible_duration)
-        if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
-            raise illegal_invisible_time(invisible_ms)
+        invisible_ms = invisible_ms_of(request)
         async with self._renewals.latest(group, request.receipt_handle) as latest:
             text = await self.renewed(caller.brokers, topic, group, latest, invisible_ms)
         return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
@@ -179,9 +177,12 @@ class Acknowledging:
         return handle
 
 
-def illegal_invisible_time(invisible_ms: int) -> SparrowError:
-    """The error for an invisible duration that is too short or too long."""
-    return refused(
-        Status.ILLEGAL_INVISIBLE_TIME,
-        f"the invisible duration is {invisible_ms} ms; give {LEAST_INVISIBLE_MS} to {MOST_INVISIBLE_MS} ms",
-    )
+def invisible_ms_of(request: Any) -> int:
+    """The invisible duration of a call. Raises: RemoteError, it is too short or too long."""
+    invisible_ms = ms_of(request.invisible_duration)
+    if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
+        raise refused(
+            Status.ILLEGAL_INVISIBLE_TIME,
+            f"the invisible duration is {invisible_ms} ms; give {LEAST_INVISIBLE_MS} to {MOST_INVISIBLE_MS} ms",
+        )
+    return invisible_ms

@@ -15,11 +15,8 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages import message_types
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
-from sparrowmq.protocol.requests.bodies import TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import MASTER, QueueRoute, TopicConfig, TopicRoute
 from sparrowmq.protocol.string_hash import string_hash
-
-MASTER: Final = 0
-ANY_QUEUE: Final = -1
 
 ALL_TYPES: Final = (
     MessageType.NORMAL,
@@ -61,10 +58,7 @@ def queue_messages(topic: Any, route: TopicRoute, types: Sequence[int], endpoint
     Args:
         topic: the `Resource` of the client.
     """
-    masters = {row.broker_name for row in route.broker_datas if MASTER in row.broker_addrs}
-    for row in sorted(route.queue_datas, key=lambda row: row.broker_name):
-        if row.broker_name not in masters:
-            continue
+    for row in _rows_of_masters(route):
         readable = row.read_queue_nums if row.perm & Perm.READ else 0
         writable = row.write_queue_nums if row.perm & Perm.WRITE else 0
         for queue_id in range(max(readable, writable)):
@@ -97,13 +91,19 @@ def _permission(is_readable: bool, is_writable: bool) -> Permission:
 
 def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """The queues that take messages, by broker name and id."""
-    masters = {row.broker_name for row in route.broker_datas if MASTER in row.broker_addrs}
     return [
         MessageQueue(topic, row.broker_name, queue_id)
-        for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
-        if row.broker_name in masters and row.perm & Perm.WRITE
+        for row in _rows_of_masters(route)
+        if row.perm & Perm.WRITE
         for queue_id in range(row.write_queue_nums)
     ]
+
+
+def _rows_of_masters(route: TopicRoute) -> list[QueueRoute]:
+    """The queues of brokers with a master, by broker name."""
+    masters = {row.broker_name for row in route.broker_datas if MASTER in row.broker_addrs}
+    rows = [row for row in route.queue_datas if row.broker_name in masters]
+    return sorted(rows, key=lambda row: row.broker_name)
 
 
 def queue_of_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:

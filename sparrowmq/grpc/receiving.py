@@ -13,12 +13,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.grpc.acknowledging import (
-    LEAST_INVISIBLE_MS,
-    MOST_INVISIBLE_MS,
-    Acknowledging,
-    illegal_invisible_time,
-)
+from sparrowmq.grpc.acknowledging import Acknowledging, invisible_ms_of
 from sparrowmq.grpc.brokers import Brokers
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.grpc_clients import Client, Clients, Send
@@ -49,11 +44,9 @@ _EMPTY: Final = (
 
 
 class Asked(NamedTuple):
-    """A receive: the pop that it is, and the names in it."""
+    """A receive: the pop that it is, and where."""
 
     pop: PopMessage
-    topic: str
-    group: str
     broker_name: str
     filter: Subscription
 
@@ -89,7 +82,7 @@ class Receiving:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
         client = await self._clients.with_settings(caller.client_id, caller.address)
         asked = self._asked(caller, client, request)
-        config = await caller.brokers.group(asked.group) or GroupConfig()
+        config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
         timeout_s = asked.pop.poll_time / 1000 + 10
         answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
@@ -111,7 +104,7 @@ class Receiving:
             system.delivery_attempt = popped.attempt
             set_ms(system.invisible_duration, popped.handle.invisible_ms)
             if client is not None:
-                self._renewals.add(client, asked.topic, asked.group, popped.handle)
+                self._renewals.add(client, asked.pop.topic, asked.pop.consumer_group, popped.handle)
             await send(kind(message=made).SerializeToString())
         if not is_begun:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
@@ -135,9 +128,9 @@ class Receiving:
             try:
                 if not await self._is_wanted(brokers, asked, each, most_attempts):
                     continue
-                made = await _shown(each.stored, asked.topic)
+                made = await _shown(each.stored, asked.pop.topic)
             except SparrowError as error:
-                log.warning("%s stays in group %s: %s", each.stored, asked.group, error)
+                log.warning("%s stays in group %s: %s", each.stored, asked.pop.consumer_group, error)
                 if asked.pop.order:
                     stuck.add(name)
                 continue
@@ -148,10 +141,12 @@ class Receiving:
         dead. Raises: SparrowError."""
         text = str(popped.handle)
         if popped.attempt > most_attempts:
-            await self._acks.give_up(brokers, asked.topic, asked.group, text, popped.stored.message_id)
+            await self._acks.give_up(
+                brokers, asked.pop.topic, asked.pop.consumer_group, text, popped.stored.message_id
+            )
             return False
         if not asked.filter.wants(popped.stored.tags):
-            await self._acks.drop(brokers, asked.topic, asked.group, text)
+            await self._acks.drop(brokers, asked.pop.topic, asked.pop.consumer_group, text)
             return False
         return True
 
@@ -165,7 +160,7 @@ class Receiving:
             # Simple consumers take the queues in turn, but a message in any of them should do.
             queue_id=request.message_queue.id if client.is_fifo else ANY_QUEUE,
             max_msg_nums=_batch_of(request),
-            invisible_time=_invisible_ms(request),
+            invisible_time=INVISIBLE_MS if request.auto_renew else invisible_ms_of(request),
             poll_time=self._poll_ms(caller, client, request),
             born_time=self._clock.now_ms(),
             init_mode=FROM_NEWEST,
@@ -174,7 +169,7 @@ class Receiving:
             order=client.is_fifo,
             attempt_id=request.attempt_id or None,
         )
-        return Asked(pop, topic, group, request.message_queue.broker.name, wanted)
+        return Asked(pop, request.message_queue.broker.name, wanted)
 
     def _poll_ms(self, caller: Caller, client: Client, request: Any) -> int:
         wish = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
@@ -199,15 +194,6 @@ def _batch_of(request: Any) -> int:
     if request.batch_size < 1:
         raise refused(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
     return min(int(request.batch_size), RECEIVE_BATCH)
-
-
-def _invisible_ms(request: Any) -> int:
-    if request.auto_renew:
-        return INVISIBLE_MS
-    invisible_ms = ms_of(request.invisible_duration)
-    if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
-        raise illegal_invisible_time(invisible_ms)
-    return invisible_ms
 
 
 def _filter_of(topic: str, expression: Any) -> Subscription:

@@ -22,7 +22,6 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS
-from sparrowmq.grpc.queues import MASTER
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
@@ -32,6 +31,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
 from sparrowmq.protocol.requests.bodies import (
+    MASTER,
     ClusterTable,
     ConsumerBeat,
     GroupConfig,

@@ -30,6 +30,7 @@ from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import (
+    MASTER,
     BrokerRoute,
     ClusterTable,
     DataVersion,
@@ -42,7 +43,6 @@ from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
 EXPIRY_S: Final = 120.0
 # Lost brokers that are remembered, and their topics: without accounts, any client can register brokers and go.
 MOST_LOST: Final = 1000
@@ -151,15 +151,15 @@ class Routes:
                 "broker %s (id %d, cluster %s) is at %s", who.name, who.id, who.cluster, shown(who.address)
             )
         is_new = self._join_group(who)
-        if who.id == MASTER_ID:
+        if who.id == MASTER:
             self._groups[who.name].dead = ""
             self.vanished.pop(who.name, None)
         is_known = before is not None and before.version is not None and before.version.is_same(version)
         living = self._living[who.address] = _Living(who, now_s, None, ha_address, via)
-        if who.id == MASTER_ID and (is_new or not is_known):
+        if who.id == MASTER and (is_new or not is_known):
             yield from self._adding(living, topics)
         living.version = version
-        return None if who.id == MASTER_ID else self._master_of(who.name)
+        return None if who.id == MASTER else self._master_of(who.name)
 
     def _adding(self, living: _Living, topics: Iterable[TopicConfig]) -> Steps[None]:
         group = self._groups[living.who.name]
@@ -207,7 +207,7 @@ class Routes:
         return [living.via for living in silent]
 
     def has_master(self, name: str) -> bool:
-        return name in self._groups and MASTER_ID in self._groups[name].addresses
+        return name in self._groups and MASTER in self._groups[name].addresses
 
     def drain(self, broker_name: str) -> int:
         """Show a broker's queues without the permission to write. Returns the number of its topics.
@@ -313,7 +313,7 @@ class Routes:
         return holder != who.address
 
     def _master_of(self, name: str) -> Master:
-        address = self._groups[name].addresses.get(MASTER_ID, "")
+        address = self._groups[name].addresses.get(MASTER, "")
         living = self._living.get(address)
         return Master(address, living.ha_address if living else "")
 
@@ -325,7 +325,7 @@ class Routes:
         if group is None or group.addresses.get(who.id) != who.address:
             return
         del group.addresses[who.id]
-        if is_dead and who.id == MASTER_ID:
+        if is_dead and who.id == MASTER:
             group.dead = who.address
         if not group.addresses:
             del self._groups[who.name]

@@ -25,6 +25,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.bodies import (
+    MASTER,
     BrokerRoute,
     ConsumerBeat,
     ConsumerStatus,
@@ -62,7 +63,6 @@ R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
-MASTER: Final = 0
 
 
 class Signer(Protocol):

@@ -14,11 +14,11 @@ from msgspec import structs
 
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.named_address import with_broker
+from sparrowmq.protocol.requests.bodies import MASTER as MASTER
 from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
 
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
 MOST_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
-MASTER: Final = 0
 
 Addresses = Mapping[int, str]  # by broker id; 0 is the master
 

@@ -19,7 +19,6 @@ from sparrowmq.protocol.wire.body import Body
 PULL: Final = "PULL"
 POP: Final = "POP"
 MODES: Final = (PULL, POP)
-ANY_QUEUE: Final = -1
 
 
 class AssignmentQuery(Body):

@@ -22,9 +22,11 @@ from sparrowmq.protocol.wire.body import Body
 
 # Routes -------------------------------------------------------------------------------------------------------------
 
+MASTER: Final = 0
+
 
 class BrokerRoute(Body):
-    """The addresses of the brokers of one name, by broker id; 0 is the master. (Java: BrokerData)"""
+    """The addresses of the brokers of one name, by broker id; `MASTER` is 0. (Java: BrokerData)"""
 
     cluster: str = ""
     broker_name: str = ""
