@@ -75,7 +75,6 @@ def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
     try:
         given = parse(words[1:], command.options)
     except WrongOptions:
-        given = {"h": ""}
         out.write(usage(f"mqadmin {command.name}", command.options))
         return 1
     if "h" in given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from sparrowmq.cli.servers.serve import fail, run
+from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
 from sparrowmq.console.history.history_folder import held
@@ -73,8 +72,7 @@ def console(
 
     Without --users and --user there is the user admin, with a password made for this start and printed.
     """
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    log_on_stderr(verbose)
     try:
         if make_user:
             click.echo(_asked(make_user, "--make-user").line())

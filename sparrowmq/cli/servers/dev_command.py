@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -27,7 +26,7 @@ import click
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.console_command import ONE_TIME_USER, one_time
-from sparrowmq.cli.servers.serve import fail, run
+from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.servers.settings_sources import SET_OPTION, merge, sources
 from sparrowmq.client.client import connect
 from sparrowmq.console.console_settings import PORT as CONSOLE_PORT
@@ -86,9 +85,7 @@ def dev(
     **others: Any,
 ) -> None:
     """Run a name server and a broker on this machine, to try things with."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
-    )
+    log_on_stderr(verbose)
     usual = UNLIKE_PRODUCTION | {"listenPort": str(broker_port)} | _grpc(port, others["grpc_port"])
     try:
         settings = merge(BrokerSettings, [("sparrowmq dev", usual), *sources(None, {}, changes, {})])

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.cli.servers.serve import fail, run
+from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
@@ -56,8 +56,7 @@ _FILE: Final = click.Path(path_type=Path)
 @click.version_option(VERSION, prog_name="sparrowmq")
 def proxy(verbose: bool, **given: Any) -> None:
     """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    log_on_stderr(verbose)
     logging.getLogger("sparrowmq.metrics.conditions").setLevel(logging.INFO)  # also when one is over
     try:
         packages.demand("mqproxy")

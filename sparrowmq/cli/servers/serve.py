@@ -399,6 +399,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def log_on_stderr(verbose: bool) -> None:
+    """Log what is wrong, or with `verbose` also what happens. Name servers and brokers have settings for it."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
 def fail(error: BaseException) -> NoReturn:
     """End with one sentence for an expected error, with the traceback for any other."""
     cause = error
