@@ -244,9 +244,7 @@ async def test_a_forked_child_leaves_an_asynchronous_client_to_its_parent(mq: Cl
     await mq.send("t", b"x")
 
 
-@pytest.mark.guards(
-    "Network.__aenter__: self.home.is_forked -> False", "Client.__aenter__: self._home.is_forked -> False"
-)
+@pytest.mark.guards("Network.__aenter__: self.home.is_forked -> False")
 async def test_a_client_made_before_a_fork_is_another_one_in_the_child(cluster: Cluster):
     made = connect(cluster.namesrv)
 
