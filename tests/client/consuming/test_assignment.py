@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -59,7 +60,7 @@ class Owner(World):
             ConsumerSettings("g", start="earliest", ordered=locked, flow=flow),
             self.network,
             BrokerOffsets("g", self.brokers),
-            self.delivery,
+            cast(Any, self.delivery),
             background.spawn,
             self.subscriptions,
             failed=self.failures.append,

@@ -7,6 +7,7 @@ from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -16,7 +17,7 @@ from tests.client.consuming.test_received import stored
 QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 
 
-class Aside:
+class Aside(Retries):
     """Takes the messages that failed too often, as long as `failures` is 0."""
 
     def __init__(self) -> None:
