@@ -391,10 +391,13 @@ class Transport(asyncio.Transport):
             self._take_in_order(piece, piece.is_late)
 
     def _take_in_order(self, piece: Piece, was_delayed: bool) -> None:
-        """Take a piece, unless it was still under way when its sender lost its power."""
+        """Take a piece, unless it was still under way when its sender lost its power.
+
+        After a gap only a reset counts, with which a system answers for a connection that it does not know.
+        """
         if was_delayed and piece.power_cuts != self._network.power_cuts[self.remote[0]]:
             self._has_gap = True
-        if not self._has_gap:
+        elif not self._has_gap or piece.kind == "rst":
             self._take(piece.kind, piece.content)
 
     def take_held(self) -> None:

@@ -1,15 +1,18 @@
 """The simulation itself, and short runs of it. `./run simulate` has longer ones."""
 
+import asyncio
 import os
 import random
 import re
 import subprocess
 import sys
+from typing import Any, cast
 
 import pytest
 
 from tests.simulation.disk import SECTOR, SimDisk
 from tests.simulation.history import ORDERS, Fate, History
+from tests.simulation.network import Network, Transport
 from tests.simulation.rot import LOG, flip
 from tests.simulation.schedule import Scheduler
 from tests.simulation.simulate import Run
@@ -124,6 +127,52 @@ def test_run_with_faults_keeps_every_promise(seed):
     found = Run(seed, 0.4, fault_s=3.0).outcome()
     assert found.broken == {}, found.violations
     assert found.elections > 0
+
+
+# The network ------------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """As much of a process's loop as a connection needs."""
+
+    is_dead = False
+
+    def call_soon(self, function, *args):
+        function(*args)
+
+
+class Told(asyncio.Protocol):
+    """What a protocol is told of its connection."""
+
+    def __init__(self):
+        self.received = b""
+        self.lost = []
+
+    def data_received(self, data):
+        self.received += data
+
+    def connection_lost(self, exc):
+        self.lost.append(type(exc))
+
+
+def test_what_is_sent_after_a_power_cut_is_answered_with_a_reset_though_pieces_were_lost():
+    scheduler, told = Scheduler(1), Told()
+    network = Network(scheduler, lambda ip: True)
+    near = Transport(network, cast(Any, Loop()), ("client", 1), ("broker", 2))
+    far = Transport(network, cast(Any, Loop()), ("broker", 2), ("client", 1))
+    near.peer, far.peer = far, near
+    near.begin(told)
+    far.write(b"in time ")
+    network.slow_s["broker", "client"] = 1.0
+    far.write(b"late")
+    far.is_lost = True
+    network.power_cuts["broker"] += 1
+    network.slow_s.clear()
+    scheduler.run(5.0)
+    assert (told.received, told.lost) == (b"in time ", [])
+    near.write(b"are you there?")
+    scheduler.run(10.0)
+    assert (told.received, told.lost) == (b"in time ", [ConnectionResetError])
 
 
 # The disk ---------------------------------------------------------------------------------------------------------
