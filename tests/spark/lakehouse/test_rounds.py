@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
+from sparrowmq.spark.lakehouse import table_progress
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
 from sparrowmq.spark.pipelines.lake.parquet import Folder
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
+from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import PlainWorkers, place, rows_of, running, send, settings
 
@@ -136,10 +138,14 @@ def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(
             raise KeyboardInterrupt
         _commit(self, batch, staged, *given, **named)
 
+    def replace(path, text, **named):
+        if dies == "before it is noted" and path.name == "lake.done":
+            raise KeyboardInterrupt
+        replace_file(path, text, **named)
+
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "commit", commit)
-        if dies == "before it is noted":
-            patch.setattr("sparrowmq.spark.lakehouse.table_progress._DONE", "elsewhere/lake.done")
+        patch.setattr(table_progress, "replace_file", replace)
         with running(found) as rounds:
             until(rounds, lambda: rounds.tables.get(topic) is not None and rounds.tables[topic].has_failed)
             assert not rounds.tables[topic].has_all
