@@ -232,6 +232,7 @@ def test_files_are_merged_and_old_days_taken_out(make):
     assert rows_of(table.root) == []
 
 
+@pytest.mark.guards("KeptTable.plan: drop keep_progress")
 @pytest.mark.guards("KeptTable._fields_of_begun: self._progress.batch <= lake.last_batch() -> False")
 @pytest.mark.parametrize("has_rows", [True, False])
 def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(make, has_rows):

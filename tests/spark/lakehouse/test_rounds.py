@@ -121,7 +121,6 @@ def test_columns_get_wider_and_nested_and_no_message_is_a_reject(namesrv, name, 
     assert [1, 2] in [place.get("y") for place in places]
 
 
-@pytest.mark.guards("KeptTable.plan: drop keep_progress")
 @pytest.mark.parametrize("dies", ["before the rows", "before the rejects", "before it is noted"])
 def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(
     namesrv, name, tmp_path, monkeypatch, dies
