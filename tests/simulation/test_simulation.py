@@ -142,7 +142,7 @@ class Loop:
 
 
 class Told(asyncio.Protocol):
-    """What a protocol is told of its connection."""
+    """Keeps what a connection passes to its protocol."""
 
     def __init__(self):
         self.received = b""

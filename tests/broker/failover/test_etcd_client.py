@@ -73,7 +73,7 @@ async def test_what_etcd_refuses_is_told_in_its_words(etcd: Etcd) -> None:
 
 @asynccontextmanager
 async def answering(answer: bytes) -> AsyncIterator[str]:
-    """A server that says this to whoever asks something, and ends the connection; it is silent for b"silence"."""
+    """A server that gives this answer to each request, and ends the connection; it is silent for b"silence"."""
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
