@@ -3,6 +3,7 @@
 ./run stress --minutes 5
 ./run stress --rounds 50
 ./run stress --hours 4 --kills 200 --messages 5000000       the long form
+./run stress --hours 2 --folder FOLDER                      a part of it; the next part goes on with its stores
 """
 
 from __future__ import annotations
@@ -39,14 +40,26 @@ def main() -> int:
         "--rounds", type=int, help="kill a broker and a name server together so often, and nothing else"
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier plan")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="for stores and ledgers, which are kept; a later run goes on with the stores",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the stores and the ledger")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="sparrowmq-stress-"))
+    folder, part = arguments.folder, None
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="sparrowmq-stress-"))
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = 1 + len(list(folder.glob("part-*-books")))
     minutes = arguments.minutes if arguments.hours is None else arguments.hours * 60
     seconds = minutes * 60 if arguments.rounds is None else FIRST_S + arguments.rounds * ROUND_S
     print(f"seed {arguments.seed}, {seconds / 60:.1f} minutes, everything in {folder}", flush=True)
     rate = arguments.messages / seconds if arguments.messages else None
-    rig = Rig(folder, arguments.seed, QUIET_S, tell, rate=rate, has_ordered_topics=not arguments.plain)
+    rig = Rig(
+        folder, arguments.seed, QUIET_S, tell, rate=rate, has_ordered_topics=not arguments.plain, part=part
+    )
     if arguments.rounds is None:
         acts = (*MEMBERS, *CLUSTER)
         pause_s = pause_for(arguments.kills, seconds, acts) if arguments.kills else PAUSE_S
@@ -57,7 +70,7 @@ def main() -> int:
     for violation in found.violations[:20]:
         print(f"{violation.kind}: {violation.what}")
     print(*sentences(rig, found), f"seed {arguments.seed}", sep="\n")
-    if not found.violations and not arguments.keep:
+    if not found.violations and not arguments.keep and part is None:
         shutil.rmtree(folder)
     return 1 if found.violations else 0
 

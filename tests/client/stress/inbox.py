@@ -46,7 +46,7 @@ class Effects:
     """Reads what the handlers have written.
 
     Args:
-        file: is made.
+        file: is made unless an earlier part of the run has made it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -57,7 +57,7 @@ class Effects:
             # Written to the system at each commit: it survives the death of a process, which is all that happens here.
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
         metadata.create_all(self._engine)
-        EFFECTS.create(self._engine)
+        EFFECTS.create(self._engine, checkfirst=True)
 
     def of(self, messages: Sequence[str]) -> dict[str, int]:
         """The number of effects of each of these messages that has any."""
@@ -70,6 +70,13 @@ class Effects:
                     sa.select(message, effects).where(message.in_(some)).group_by(message)
                 )
             }
+
+    def doubled(self) -> list[str]:
+        """The messages with more than one effect, of all parts of the run."""
+        message = EFFECTS.c.message
+        with self._engine.connect() as connection:
+            query = sa.select(message).group_by(message).having(sa.func.count() > 1)
+            return list(connection.execute(query).scalars())
 
     def count(self) -> int:
         """The number of all effects."""

@@ -23,7 +23,7 @@ from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from tests.client.stress.hasty import HastyClock
-from tests.client.stress.inbox import FILE, OfPortion, with_inbox
+from tests.client.stress.inbox import OfPortion, with_inbox
 from tests.client.stress.leaving import Farewell, live
 from tests.client.stress.ledger import (
     CANCELLED,
@@ -59,6 +59,7 @@ class Call(msgspec.Struct, frozen=True):
     namesrv: str
     seed: int
     file: str
+    inbox: str
 
     @property
     def is_ordered(self) -> bool:
@@ -140,9 +141,8 @@ class Member:
             await stop.wait()
 
     async def _with_the_inbox(self, mq: Client, stop: asyncio.Event) -> None:
-        file = Path(self._call.file).parent / FILE
         self._how["concurrency"] = INBOX_TASKS
-        async with with_inbox(file, INBOX, self._end_transaction) as bill:
+        async with with_inbox(Path(self._call.inbox), INBOX, self._end_transaction) as bill:
 
             async def handle(messages: list[ReceivedMessage]) -> None:
                 await self._handle_once(messages, bill)

@@ -101,10 +101,10 @@ class Nodes:
         await asyncio.gather(*(node.start() for node in self.name_servers))
         await asyncio.gather(*(node.start() for node in self.brokers.values()))
 
-    async def stop(self) -> None:
-        """Kill whatever runs still."""
+    async def stop(self, how: signal.Signals) -> None:
+        """End whatever runs still."""
         nodes = [*self.brokers.values(), *self.name_servers]
-        await asyncio.gather(*(node.end(signal.SIGKILL) for node in nodes))
+        await asyncio.gather(*(node.end(how) for node in nodes))
 
     def create_group(self, broker: str, group: str) -> None:
         self._ask(broker).create_group(group, retries=16)

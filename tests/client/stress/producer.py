@@ -39,9 +39,10 @@ TIMEOUT_S = 6.0
 class Producer:
     """Sends portions of messages in each way, side by side."""
 
-    def __init__(self, mq: Client, pen: Pen, stop: asyncio.Event, rate: float) -> None:
+    def __init__(self, mq: Client, pen: Pen, stop: asyncio.Event, rate: float, part: str) -> None:
         self._mq = mq
         self._rate = rate
+        self._part = part
         self._sent = 0
         self._began = time.monotonic()
         self._pen = pen
@@ -122,7 +123,7 @@ class Producer:
     def _messages(self, count: int) -> Iterator[str]:
         """So many new messages of the topic without an order, each written down as it is handed out."""
         for _ in range(count):
-            message = f"plain-{next(self._numbers)}"
+            message = f"{self._part}plain-{next(self._numbers)}"
             self._sent += 1
             self._pen.write(Sent(message, PLAIN, time.monotonic()))
             yield message
@@ -133,7 +134,7 @@ class Producer:
 
     async def _send_keyed(self, topic: str, key: str) -> None:
         sequence = next(self._sequences[topic, key])
-        message = f"{topic}-{key}-{sequence}"
+        message = f"{self._part}{topic}-{key}-{sequence}"
         self._sent += 1
         self._pen.write(Sent(message, topic, time.monotonic(), key, sequence))
         await self._write(message, self._mq.send(topic, message.encode(), fifo=key))
@@ -155,18 +156,18 @@ class Producer:
         self._pen.write(Doubted(message, f"{type(error).__name__}: {error}", time.monotonic()))
 
 
-async def produce(namesrv: str, pen: Pen, rate: float, farewell: Farewell) -> None:
+async def produce(namesrv: str, pen: Pen, rate: float, part: str, farewell: Farewell) -> None:
     """Send until SIGTERM."""
     settings = ProducerSettings(window=WINDOW, timeout_s=TIMEOUT_S, retries=4)
     async with farewell.of(connect(namesrv, settings=settings, clock=HastyClock())) as mq:
         pen.write(Entered(WHO, time.monotonic()))
-        await Producer(mq, pen, farewell.told, rate).run()
+        await Producer(mq, pen, farewell.told, rate, part).run()
 
 
 def main() -> None:
-    namesrv, file, rate = sys.argv[1:]
+    namesrv, file, part, rate = sys.argv[1:]
     pen = Pen(Path(file))
-    live(WHO, pen, lambda farewell: produce(namesrv, pen, float(rate), farewell))
+    live(WHO, pen, lambda farewell: produce(namesrv, pen, float(rate), part, farewell))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ class Rig:
         tell: gets lines of progress.
         rate: messages a second that the producer keeps to; as many as it can without.
         has_ordered_topics: without them all topics are plain, and the checker finds the keys that move.
+        part: the number of this part, when others have their messages in the same stores.
     """
 
     def __init__(
@@ -79,22 +80,27 @@ class Rig:
         *,
         rate: float | None = None,
         has_ordered_topics: bool = True,
+        part: int | None = None,
     ) -> None:
         self.ledger = Ledger()
         self.memory = Memory()
-        self.effects = Effects(folder / FILE)
+        self._inbox = folder / FILE
+        self._goes_on = self._inbox.exists()
+        self.effects = Effects(self._inbox)
         self._settling = Settling(
             self._check, lambda topic: [group for group in GROUPS if topic in GROUPS[group]]
         )
         self._rate = rate
         self._has_ordered_topics = has_ordered_topics
         self.sending_s = 0.0
-        self._folder = folder
+        self._part = "" if part is None else f"part-{part}-"
+        self._books = folder / f"{self._part}books"
+        self._books.mkdir()
         self._seed = seed
         self._quiet_s = quiet_s
         self._tell = tell
-        self._reader = Reader(folder)
-        self._pen = Pen(folder / "rig.jsonl")
+        self._reader = Reader(self._books)
+        self._pen = Pen(self._books / "rig.jsonl")
         self._nodes = Nodes(folder, BROKERS, NAME_SERVERS)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._members: dict[str, list[str]] = {group: [] for group in GROUPS}
@@ -114,6 +120,10 @@ class Rig:
         self._look()
         found = self._settling.finish(self.ledger)
         found.violations += self._unended
+        found.violations += [
+            Violation("effect doubled", f"{message} has several effects")
+            for message in self.effects.doubled()
+        ]
         if self.sending_s >= SHORTEST_S:
             found.violations += [
                 Violation("grows", f"{name} grows by {growth:.1f} MB an hour")
@@ -126,6 +136,23 @@ class Rig:
 
     async def _start(self) -> None:
         await self._nodes.start()
+        if not self._goes_on:
+            await self._create()
+        await asyncio.gather(*(self._join(group) for group in GROUPS for _ in range(FIRST_MEMBERS)))
+        await self._spawn(
+            PRODUCER,
+            PRODUCER,
+            self._nodes.namesrv,
+            str(self._book(PRODUCER)),
+            self._part,
+            str(self._rate or 0),
+        )
+        await self._spawn(
+            TRANSACTOR, TRANSACTOR, self._nodes.namesrv, str(self._book(TRANSACTOR)), self._part
+        )
+
+    async def _create(self) -> None:
+        """The topics and the groups."""
         async with Admin(self._nodes.namesrv) as admin:
             for topic in (PLAIN, *KEYED):
                 ordered = topic in FIXED and self._has_ordered_topics
@@ -133,11 +160,6 @@ class Rig:
         for broker in BROKERS:
             for group in GROUPS:
                 self._nodes.create_group(broker, group)
-        await asyncio.gather(*(self._join(group) for group in GROUPS for _ in range(FIRST_MEMBERS)))
-        await self._spawn(
-            PRODUCER, PRODUCER, self._nodes.namesrv, str(self._book(PRODUCER)), str(self._rate or 0)
-        )
-        await self._spawn(TRANSACTOR, TRANSACTOR, self._nodes.namesrv, str(self._book(TRANSACTOR)))
 
     async def _carry_out(self, steps: list[Step], seconds: float) -> None:
         began = time.monotonic()
@@ -156,7 +178,8 @@ class Rig:
         self._processes[TRANSACTOR].send_signal(signal.SIGUSR1)
         await self._end(PRODUCER)
         handled, since = -1, time.monotonic()
-        while self._is_missing() and time.monotonic() - since < self._quiet_s:
+        # The next part must not meet a message of this one, so the retries of messages in doubt are waited for too.
+        while (self._part or self._is_missing()) and time.monotonic() - since < self._quiet_s:
             if self._handled != handled:
                 handled, since = self._handled, time.monotonic()
             await asyncio.sleep(LOOK_S)
@@ -164,13 +187,14 @@ class Rig:
         await self._end(TRANSACTOR)
         for group in GROUPS:
             await asyncio.gather(*(self._leave(member, group) for member in list(self._members[group])))
+        await self._nodes.stop(signal.SIGTERM)
 
     async def _kill_all(self) -> None:
         for process in self._processes.values():
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        await self._nodes.stop()
+        await self._nodes.stop(signal.SIGKILL)
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
@@ -218,7 +242,7 @@ class Rig:
         self._started += 1
         name, since = f"{group}-{self._started}", time.monotonic()
         file = str(self._book(name))
-        call = Call(name, self._started, group, self._nodes.namesrv, self._seed, file)
+        call = Call(name, self._started, group, self._nodes.namesrv, self._seed, file, str(self._inbox))
         await self._spawn("member", name, msgspec.json.encode(call).decode())
         self._members[group].append(name)
         self._note(checker.MEMBER_JOINED, name, since)
@@ -276,10 +300,10 @@ class Rig:
     # The ledger -----------------------------------------------------------------------------------------------------
 
     def _book(self, who: str) -> Path:
-        return self._folder / f"{who}.jsonl"
+        return self._books / f"{who}.jsonl"
 
     def _said(self, who: str) -> Path:
-        return self._folder / f"{who}.log"
+        return self._books / f"{who}.log"
 
     def _last_words(self, who: str) -> str:
         return self._said(who).read_text()[-1500:]

@@ -39,8 +39,9 @@ class Undone(Exception):
 class Transactor:
     """Begins transactions, some side by side, until there are enough."""
 
-    def __init__(self, mq: Client, pen: Pen, enough: asyncio.Event) -> None:
+    def __init__(self, mq: Client, pen: Pen, enough: asyncio.Event, part: str) -> None:
         self._mq = mq
+        self._part = part
         self._pen = pen
         self._enough = enough
         self._begun = 0
@@ -58,7 +59,7 @@ class Transactor:
     def _next_name(self) -> str:
         self._begun += 1
         end = ENDS[crc32(str(self._begun).encode()) % len(ENDS)]
-        return f"transaction-{self._begun}-{end}"
+        return f"{self._part}transaction-{self._begun}-{end}"
 
     async def _one(self, message: str) -> None:
         self._pen.write(Sent(message, PLAIN, time.monotonic()))
@@ -84,7 +85,7 @@ def is_committed(message: str) -> bool:
     return "-committed-" in message
 
 
-async def transact(namesrv: str, pen: Pen, farewell: Farewell) -> None:
+async def transact(namesrv: str, pen: Pen, part: str, farewell: Farewell) -> None:
     enough = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, enough.set)
     settings = ProducerSettings(timeout_s=TIMEOUT_S, retries=4)
@@ -95,14 +96,14 @@ async def transact(namesrv: str, pen: Pen, farewell: Farewell) -> None:
             return is_committed(message.text())
 
         pen.write(Entered(WHO, time.monotonic()))
-        await Transactor(mq, pen, enough).run()
+        await Transactor(mq, pen, enough, part).run()
         await farewell.told.wait()
 
 
 def main() -> None:
-    namesrv, file = sys.argv[1:]
+    namesrv, file, part = sys.argv[1:]
     pen = Pen(Path(file))
-    live(WHO, pen, lambda farewell: transact(namesrv, pen, farewell))
+    live(WHO, pen, lambda farewell: transact(namesrv, pen, part, farewell))
 
 
 if __name__ == "__main__":
