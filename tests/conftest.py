@@ -147,6 +147,7 @@ WAITING = {
     "tests/interop/test_transactions.py",
 }
 WORKERS = 4  # which run anything; ./run test --all has more
+GO_ON = 1  # of the others, once nothing waits any more: the first four leave a processor half idle
 LONGEST_SHOWN = 30
 GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 
@@ -154,11 +155,12 @@ GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives each worker group after group of tests, in the order in which they were collected.
 
-    Each worker first takes groups of its kind: the first four what computes, the others what waits. The first four
+    Each worker first takes groups of its kind: the first four what computes, the others what waits. The first five
     end with what is left, and the others end.
 
     Attributes:
-        for_waiting: the workers that take only what waits. One that replaces a worker that died takes anything.
+        for_waiting: the workers that first take what waits. One that replaces a worker that died takes anything.
+        ending: those of them that take nothing else.
         took_s: how long the tests of each group took, without their fixtures.
         ended_s: when each worker ended its last test.
     """
@@ -167,6 +169,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         super().__init__(config, log)
         config.option.loadscopereorder = False
         self.for_waiting: set[WorkerController] = set()
+        self.ending: set[WorkerController] = set()
         self.took_s: defaultdict[str, float] = defaultdict(float)
         self.ended_s: dict[str, float] = {}
 
@@ -176,6 +179,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def schedule(self) -> None:
         if self.collection is None:
             self.for_waiting = set(self.nodes[WORKERS:])
+            self.ending = set(self.nodes[WORKERS + GO_ON :])
         super().schedule()
 
     def _assign_work_unit(self, node: WorkerController) -> None:
@@ -194,7 +198,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         """Return the next group for a worker; None if none is left that it takes."""
         waits = node in self.for_waiting
         fitting = (group for group in self.workqueue if is_waiting(group) == waits)
-        return next(fitting, None if waits else next(iter(self.workqueue), None))
+        return next(fitting, None if node in self.ending else next(iter(self.workqueue), None))
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         self.took_s[group_of(self.registered_collections[node][item_index])] += duration

@@ -102,8 +102,28 @@ def test_a_run_in_workers_shows_how_they_shared_the_tests(run, request):
 
 @pytest.mark.parametrize("waiting", [min(WAITING), "tests/test_other.py"])
 def test_what_waits_has_a_worker_that_takes_nothing_else(pytester: pytest.Pytester, waiting: str):
+    files = files_of_two_workers(pytester, waiting, {"WORKERS = 4": "WORKERS = 1", "GO_ON = 1": "GO_ON = 0"})
+    computing = {"test_first.py", "test_last.py"}
+    several = [computing, {waiting}] if waiting in WAITING else [computing | {waiting}]
+    assert sorted(files.values(), key=len) == sorted(several, key=len)
+
+
+def test_one_of_those_for_what_waits_goes_on_with_the_rest(pytester: pytest.Pytester):
+    waiting = min(WAITING)
+    files = files_of_two_workers(pytester, waiting, {"WORKERS = 4": "WORKERS = 0"})
+    assert {"test_first.py", "test_last.py"} <= files["gw0"]
+    assert files.get("gw1", set()) <= {waiting}
+
+
+def files_of_two_workers(
+    pytester: pytest.Pytester, waiting: str, changes: dict[str, str]
+) -> dict[str, set[str]]:
+    """The files of which each worker ran tests, after changes of the `conftest.py`."""
     conftest = Path(__file__).with_name("conftest.py").read_text()
-    pytester.makeconftest(conftest.replace("WORKERS = 4", "WORKERS = 1"))
+    for old, new in changes.items():
+        assert old in conftest
+        conftest = conftest.replace(old, new)
+    pytester.makeconftest(conftest)
     for name in ("test_first.py", waiting, "test_last.py"):
         (pytester.path / name).parent.mkdir(parents=True, exist_ok=True)
         (pytester.path / name).write_text("".join(f"def test_{number}(): ...\n" for number in range(3)))
@@ -112,9 +132,7 @@ def test_what_waits_has_a_worker_that_takes_nothing_else(pytester: pytest.Pytest
     files: dict[str, set[str]] = {}
     for worker, file in re.findall(r"\[(gw\d)\].* PASSED (\S+)::", result.stdout.str()):
         files.setdefault(worker, set()).add(file)
-    computing = {"test_first.py", "test_last.py"}
-    several = [computing, {waiting}] if waiting in WAITING else [computing | {waiting}]
-    assert sorted(files.values(), key=len) == sorted(several, key=len)
+    return files
 
 
 def test_every_file_that_is_ordered_exists():

@@ -186,6 +186,7 @@ async def test_a_condition_of_a_broker_is_shown_with_its_remedy(chromium, tmp_pa
             await boss.page.locator(".alarm").wait_for(state="hidden")
 
 
+@pytest.mark.slow  # its states are in tests/conditions, without a browser
 async def test_dead_name_servers_are_the_causes_and_hide_no_other_condition(chromium, tmp_path: Path):
     with OurNamesrv() as one, OurNamesrv() as other:
         both = f"{one.address};{other.address}"

@@ -21,19 +21,28 @@ from tools.matrix import cannot, read_matrix
 # How the 4.9.8 client writes headers when it is told so; its other messages are JSON.
 BINARY_HEADERS = "-Drocketmq.serialize.type=ROCKETMQ"
 # What is built or installed once per machine takes its time.
-GO = pytest.param("go", marks=[pytest.mark.timeout(600), pytest.mark.slow])
-NODE = pytest.param("node", marks=[pytest.mark.timeout(600), pytest.mark.slow])
-JAVA_5 = pytest.param("java-5.4.0", marks=pytest.mark.slow)
+GO = pytest.param("go", marks=pytest.mark.timeout(600))
+NODE = pytest.param("node", marks=pytest.mark.timeout(600))
+JAVA_5 = "java-5.4.0"
 OTHERS = {"cpp": CppClient, "go": GoClient, "node": NodeClient}
+IN_SHORT = {"test_java_client.py"}
 _NUMBERS = count(1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leaves a test out of `./run test` with those clients that take long for it; with the others it stays."""
+    """Leaves a test out of `./run test` with those clients that take long for it; with the others it stays.
+
+    Go and Node are installed for them. Of those with Java, which takes a second of two processors to start, only the
+    few of `IN_SHORT` stay.
+    """
     params = getattr(item, "callspec", None)
+    values = set(map(str, params.params.values())) if params else set()
     for mark in item.iter_markers("nightly_with"):
-        if params and set(mark.args) & set(map(str, params.params.values())):
+        if set(mark.args) & values:
             item.add_marker(pytest.mark.nightly)
+    is_java = item.get_closest_marker("java") or any(value.startswith("java-") for value in values)
+    if values & {"go", "node"} or (is_java and "cpp" not in values and item.path.name not in IN_SHORT):
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

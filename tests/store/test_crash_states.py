@@ -109,7 +109,12 @@ def quick(fault: str) -> list[Workload]:
 @pytest.mark.covers("S-STORE-08")
 @pytest.mark.timeout(300)  # 20,000 recoveries are a minute of CPU, and there may be others on the machine
 @pytest.mark.parametrize(
-    ("wanted", "most_per_cut"), [(500, 2), pytest.param(20_000, 10, marks=pytest.mark.nightly)]
+    ("wanted", "most_per_cut"),
+    [
+        (200, 1),
+        pytest.param(500, 2, marks=pytest.mark.slow),
+        pytest.param(20_000, 10, marks=pytest.mark.nightly),
+    ],
 )
 def test_no_crash_loses_what_was_acknowledged(capsys, wanted, most_per_cut):
     tally = Tally()

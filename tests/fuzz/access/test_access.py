@@ -27,7 +27,13 @@ async def test_requests_are_so_well_formed_that_an_administrator_may_send_most_o
     assert len(done) > 0.75 * len(asked), asked - done
 
 
-@pytest.mark.parametrize(("users", "codes"), [(False, {1}), (True, {1, 16})], ids=["accounts", "users"])
+@pytest.mark.parametrize(
+    ("users", "codes"),
+    [
+        pytest.param(False, {1}, id="accounts"),
+        pytest.param(True, {1, 16}, id="users", marks=pytest.mark.slow),
+    ],
+)
 async def test_those_whom_the_broker_does_not_know_are_denied_everything(users, codes):
     """Name servers have accounts in both cases."""
     played = await live(rounds_of(SEED, 0, ("nobody", "unknown", "forger"), 400), users=users)
@@ -35,7 +41,9 @@ async def test_those_whom_the_broker_does_not_know_are_denied_everything(users, 
     assert {answer for _, _, answer in played.answers} == codes
 
 
-@pytest.mark.parametrize("users", [False, True], ids=["accounts", "users"])
+@pytest.mark.parametrize(
+    "users", [pytest.param(False, id="accounts", marks=pytest.mark.slow), pytest.param(True, id="users")]
+)
 async def test_nothing_of_others_is_read_written_or_decided(users):
     """The short form of `./run fuzz --access`."""
     played = await live(rounds_of(SEED, 0, ATTACKERS, 1000), users=users)
