@@ -67,6 +67,7 @@ MODULES: Final = (
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.quotas",
+    "sparrowmq.remoting.handler",
     "sparrowmq.remoting.request_dispatch",
     "sparrowmq.http2.stream_states",
     "sparrowmq.http2.streams",

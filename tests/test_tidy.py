@@ -57,6 +57,7 @@ READ_DIGITS = {
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
 # answer, the user's callbacks, the chores. A gRPC call is dispatched too.
 CATCH_ALL = {
+    "sparrowmq/remoting/handler.py",
     "sparrowmq/remoting/request_dispatch.py",
     "sparrowmq/remoting/request_in_flight.py",
     "sparrowmq/loop/waiting.py",

@@ -38,9 +38,9 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.requests.pop_headers import Notification, PopMessage
 from sparrowmq.protocol.selector import Selector
+from sparrowmq.remoting.handler import Answer, Later
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage, release
-from sparrowmq.remoting.request_dispatch import Answer, Later
 from sparrowmq.store.queues.queue_reading import Read
 
 TICKS: Final = 10  # of the wheel in a second

@@ -28,8 +28,8 @@ from sparrowmq.protocol.requests.registration_bodies import (
     summing,
 )
 from sparrowmq.remoting.diagnosis import diagnosis
+from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.settings.setting_kinds import ADDRESSES
 

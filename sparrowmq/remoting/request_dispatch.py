@@ -2,15 +2,8 @@
 
     bytes -> Session -> Dispatcher: row = table[code]; header decoded into its struct; guard; handler; reply
 
-A handler is a method bound with `@handles(PullMessage)`. It returns
-    a reply header    success
-    None              success without fields
-    Answer            anything else: another code, a remark, a body
-    After             the reply, once its message is safe: no task is made for any number of waiting requests
-    Later             the reply, once the handler calls its `answer`: no task either
-    a coroutine       which returns one of the others; the only form that costs a task
-Errors become replies here and in no other module; only `Unanswered` becomes none. With access control, an `Audit`
-notes requests for administrators and denials.
+`handler.py` says what a handler may return. Errors become replies here and in no other module; only `Unanswered`
+becomes none. With access control, an `Audit` notes requests for administrators and denials.
 """
 
 from __future__ import annotations
@@ -20,12 +13,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import msgspec
 from librt.strings import BytesWriter
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import (
     AccessDenied,
     DiskFull,
@@ -35,17 +27,16 @@ from sparrowmq.errors import (
     SparrowError,
     StoreFailed,
 )
-from sparrowmq.loop.safety import Safety
-from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.waiting import tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
+from sparrowmq.protocol.wire.codec import write_reply
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer
+from sparrowmq.remoting.handler import REQUESTS_OF, After, Answer, Finished, Later, Result, Unanswered
 from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, response_name
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
@@ -54,118 +45,9 @@ from sparrowmq.safe_text import without_folders
 
 log = logging.getLogger(__name__)
 
-F = TypeVar("F", bound=Callable[..., Any])
 Guard = Callable[[Peer, Command, Row, Request[Any]], None]
 HashSome = Callable[[Command], bool]
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-
-
-class Answer:
-    """A complete reply.
-
-    Attributes:
-        body: a typed one is encoded by the dispatcher; a list is sent piece by piece without being joined first.
-    """
-
-    __slots__ = ("body", "code", "header", "remark")
-
-    def __init__(
-        self,
-        code: int = 0,
-        header: ReplyHeader = None,
-        remark: str | None = None,
-        body: Body | Buffer | list[memoryview] = b"",
-    ) -> None:
-        self.code = code
-        self.header = header
-        self.remark = remark
-        self.body = body
-
-
-class Unanswered(SparrowError):
-    """A request was done in part, so no code says what became of it. It gets no answer: its sender is in doubt.
-
-    Raise it from the reason.
-    """
-
-
-@mypyc_attr(acyclic=True, free_list_len=1)
-class After:
-    """The reply to one request, to send once the log is as safe as `safety` promises up to `end`.
-
-    If that takes too long, the reply has the code of the part that did not finish.
-    """
-
-    __slots__ = ("command", "end", "reply", "safety")
-
-    command: Command  # the request that it answers; set by the dispatcher
-
-    def __init__(self, safety: Safety, end: int, reply: ReplyHeader) -> None:
-        self.safety = safety
-        self.end = end
-        self.reply = reply
-
-
-@mypyc_attr(acyclic=True)
-class Later:
-    """The reply to one request, which its handler sends later. A request without a connection is never answered.
-
-    Attributes:
-        told: called with this, the answer and the error; set by the dispatcher, as all others.
-        rights: returns the accounts as they are now.
-        accounts: those by which the request was allowed.
-        began: the time at which the request was read.
-        handled: the time at which the handler had returned this.
-    """
-
-    __slots__ = ("accounts", "began", "command", "handled", "rights", "session", "told")
-
-    def __init__(self) -> None:
-        self.accounts: object = None
-        self.rights: Callable[[], object] | None = None
-        self.session: Session | None = None
-        self.command: Command | None = None
-        self.told: Callable[[Later, Answer | None, Exception | None], object] | None = None
-        self.began = 0.0
-        self.handled = 0.0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the connection has so many unsent answers that this one should wait."""
-        return self.session is not None and self.session.is_full
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether accounts have changed since the request was allowed. Then its sender must ask again."""
-        return self.rights is not None and self.rights() is not self.accounts
-
-    def answer(self, answer: Answer | None, error: Exception | None) -> None:
-        """Send the reply: the answer, or the error's. Call it once."""
-        if self.told is not None:
-            self.told(self, answer, error)
-
-    def attempt(self, serve: Callable[[Any, bool], Answer | None], asked: Any, is_over: bool) -> bool:
-        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet."""
-        try:
-            answer = serve(asked, is_over)
-        except Exception as error:
-            self.answer(None, error)
-            return True
-        if answer is None:
-            return False
-        self.answer(answer, None)
-        return True
-
-
-Finished = Header | Answer | After | Later | None
-Result = Finished | Awaitable[Finished]
-
-
-def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
-    pieces = yield from body.encoding()
-    return Answer(
-        header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces]
-    )
 
 
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
@@ -192,20 +74,6 @@ _BUG: Final = "internal_error"
 _REASONS: Final = (*_REASON_OF.values(), _UNKNOWN, _INVALID, _BUG, "system_busy", "service_not_available")
 
 _NO_FIELDS: Final = msgspec.Raw(b"")
-
-# The requests of each method marked with `handles`.
-_KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
-
-
-def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
-    """Bind a method `(header, body, peer) -> Result` to the requests that it serves."""
-
-    def bind(method: F) -> F:
-        _KINDS[method] = kinds
-        return method
-
-    return bind
-
 
 Done = Callable[[int, str | None], None]
 
@@ -584,7 +452,7 @@ def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], 
     routes: dict[int, tuple[type[Request[Any]], Callable[..., Result]]] = {}
     for handler in handlers:
         for name, method in vars(type(handler)).items():
-            for kind in _KINDS.get(method, ()) if callable(method) else ():
+            for kind in REQUESTS_OF.get(method, ()) if callable(method) else ():
                 if kind.code in routes:
                     raise ValueError(f"two handlers for {RequestCode(kind.code).name}")
                 routes[kind.code] = (kind, getattr(handler, name))

@@ -13,7 +13,7 @@ from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, Consum
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 

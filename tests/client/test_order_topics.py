@@ -17,7 +17,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     DeleteKVConfig,
     PutKVConfig,
 )
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import stored

@@ -23,8 +23,8 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.protocol.requests.headers import HeartBeatReply
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, stored

@@ -19,7 +19,7 @@ from sparrowmq.protocol.messages.trace import (
     TracedKind,
     decode,
 )
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until

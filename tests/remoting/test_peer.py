@@ -4,8 +4,9 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
+from sparrowmq.remoting.handler import handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Dispatcher, handles
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.session import Session
 from tests.remoting.conftest import Serve
 

@@ -27,9 +27,10 @@ from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.budget import BudgetLimits, SessionLimits
+from sparrowmq.remoting.handler import After, Answer, Later, handles
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, Answer, Dispatcher, Later, handles
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock

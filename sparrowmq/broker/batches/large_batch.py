@@ -33,7 +33,7 @@ from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.messages.batch import PLACE_BYTES, property_bytes
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
-from sparrowmq.remoting.request_dispatch import Unanswered
+from sparrowmq.remoting.handler import Unanswered
 from sparrowmq.store.message_store import MessageStore
 
 T = TypeVar("T")

@@ -51,8 +51,9 @@ from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
 from sparrowmq.safe_text import shown

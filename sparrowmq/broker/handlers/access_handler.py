@@ -27,8 +27,8 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList, DataVersion
 from sparrowmq.protocol.wire import json
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.safe_text import shown
 
 if TYPE_CHECKING:

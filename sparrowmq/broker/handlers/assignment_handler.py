@@ -29,9 +29,9 @@ from sparrowmq.protocol.requests.assignment_bodies import (
     RequestMode,
 )
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     CleanUnusedTopic,
     DeleteExpiredCommitLog,
 )
+from sparrowmq.remoting.handler import handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import handles
 from sparrowmq.store.retention import Asked
 
 log = logging.getLogger(__name__)

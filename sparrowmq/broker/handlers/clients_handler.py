@@ -39,9 +39,9 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
+from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 
 

@@ -31,9 +31,9 @@ from sparrowmq.protocol.messages import copied_batch
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.headers import CopyBatch, CopyBatchReply
+from sparrowmq.remoting.handler import After, handles
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, handles
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term

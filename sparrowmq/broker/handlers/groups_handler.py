@@ -49,8 +49,8 @@ from sparrowmq.protocol.requests.bodies import (
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
+from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable
 from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.remoting.diagnosis import diagnosis
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.version import VERSION
 

@@ -11,8 +11,8 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead, HandOverLeadReply
+from sparrowmq.remoting.handler import handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import handles
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term

@@ -29,8 +29,8 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
 )
 from sparrowmq.protocol.wire import json
+from sparrowmq.remoting.handler import Answer, Later, encoded, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, Later, encoded, handles
 
 
 class OffsetHandler(Handler):

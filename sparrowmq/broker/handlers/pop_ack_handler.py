@@ -35,8 +35,8 @@ from sparrowmq.protocol.requests.pop_headers import (
     ChangeInvisibleTime,
     ChangeInvisibleTimeReply,
 )
+from sparrowmq.remoting.handler import Answer, Later, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 
 _MOST_ACKS: Final = 4096  # messages of one request
 _SOME_BITS: Final = re.compile(rb"[^\0]")

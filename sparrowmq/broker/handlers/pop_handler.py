@@ -50,9 +50,9 @@ from sparrowmq.protocol.requests.pop_headers import (
 )
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import TAG
+from sparrowmq.remoting.handler import Answer, Later, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Usage
-from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 
 _LONGEST_HOLD_MS: Final = 60_000
 _LONGEST_INVISIBLE_MS: Final = 7 * 86_400_000

@@ -30,8 +30,8 @@ from sparrowmq.protocol.requests.bodies import (
     QueueTimeSpan,
 )
 from sparrowmq.protocol.wire import json
+from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 
 _LARGEST: Final = (1 << 63) - 1
 _GONE: Final = -1  # the store time of a message that does not exist

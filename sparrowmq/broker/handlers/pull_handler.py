@@ -30,9 +30,9 @@ from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.remoting.handler import Answer, Later, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage
-from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_reading import Read, Status

@@ -17,9 +17,9 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
+from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 # The limit of one answer (Java: maxMsgsNumBatch). It is half of that for a unique id, which should match once.

@@ -20,8 +20,8 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage, RecallMessageReply
+from sparrowmq.remoting.handler import After, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, handles
 
 _TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"

@@ -28,8 +28,8 @@ from sparrowmq.protocol.requests.headers import (
     GetConsumerStatus,
 )
 from sparrowmq.protocol.wire.header import Request
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.remoting.handler import After, Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, Answer, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

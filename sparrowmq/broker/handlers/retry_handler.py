@@ -28,8 +28,8 @@ from sparrowmq.protocol.messages.property_names import LONGEST_REASON, Property
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.remoting.handler import After, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -39,10 +39,10 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.fields import Written
+from sparrowmq.remoting.handler import After, handles
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
 

@@ -27,8 +27,8 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, StageBatch
+from sparrowmq.remoting.handler import After, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, handles
 
 _MOST_NAME: Final = 255
 _TEMPLATE_QUEUES: Final = 4

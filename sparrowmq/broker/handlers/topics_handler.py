@@ -32,9 +32,9 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
 from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.protocol.wire import json
+from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

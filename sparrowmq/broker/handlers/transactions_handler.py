@@ -16,8 +16,8 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfMessage
+from sparrowmq.remoting.handler import After, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 

@@ -35,8 +35,8 @@ from sparrowmq.protocol.requests.user_headers import (
     UpdateAcl,
     UpdateUser,
 )
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
-from sparrowmq.remoting.request_dispatch import Answer, Later
+from sparrowmq.remoting.handler import Answer, Later
 from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.store.message_store import MessageStore
 

@@ -33,7 +33,7 @@ from sparrowmq.protocol.requests.bodies import (
 )
 from sparrowmq.protocol.requests.user_bodies import UserTable
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.request_dispatch import Later
+from sparrowmq.remoting.handler import Later
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from sparrowmq.protocol.requests.headers import (
     PushReply,
     ResetConsumerClientOffset,
 )
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
 
 log = logging.getLogger(__name__)
 

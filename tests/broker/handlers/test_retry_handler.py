@@ -12,7 +12,7 @@ from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCrea
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import ExponentialRetryPolicy, GroupRetryPolicy
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
-from sparrowmq.remoting.request_dispatch import After
+from sparrowmq.remoting.handler import After
 from tests.broker.live import live_broker
 from tests.broker.pop_live import ack, pop
 from tests.peers import Asker

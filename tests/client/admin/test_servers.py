@@ -5,7 +5,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NameServerUnreachable, NoBroker
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, QueueRoute, TopicRoute
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import peer as peer
 

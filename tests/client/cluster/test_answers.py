@@ -9,7 +9,7 @@ from sparrowmq.errors import ConnectionClosed, InvalidMessage, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.consuming.test_received import stored
 from tests.client.scripted import Scripted
 

@@ -17,8 +17,8 @@ from sparrowmq.protocol.requests.headers import (
     PullMessage,
     UnregisterClient,
 )
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.remoting.session import EXPIRY_PERIOD_S, MUTE_S
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until

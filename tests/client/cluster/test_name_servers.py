@@ -11,8 +11,8 @@ from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 from tests.client.scripted import Scripted

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.client.cluster.network import Network, unique_client_id
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 
 
 @pytest.mark.covers("S-CFG-02")

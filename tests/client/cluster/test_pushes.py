@@ -14,7 +14,7 @@ from sparrowmq.protocol.requests.headers import (
     PushReply,
     ResetConsumerClientOffset,
 )
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
 from tests.records import encoded

@@ -8,8 +8,8 @@ from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 

@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.headers import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, pulls, rec

@@ -16,7 +16,7 @@ from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec

@@ -15,7 +15,7 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
 )
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.consuming.test_held_locks import brokers as brokers

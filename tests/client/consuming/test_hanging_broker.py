@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 
 GREETING = RequestCode.HEART_BEAT

@@ -7,7 +7,7 @@ from sparrowmq.client.consuming.held_locks import QueueLocks
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(3)]

@@ -6,7 +6,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.consuming.test_held_locks import brokers as brokers
 
 ONE, TWO = (MessageQueue("t", "broker-a", number) for number in range(2))

@@ -14,7 +14,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 from tests.client.consuming.test_received import stored

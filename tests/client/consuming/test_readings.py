@@ -12,7 +12,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec, reply
 

@@ -7,7 +7,7 @@ from sparrowmq.protocol.allocation import averagely
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 

@@ -9,7 +9,7 @@ from sparrowmq.protocol.requests.pop_headers import (
     PopMessageReply,
 )
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.scripted import Scripted
 from tests.records import encoded
 

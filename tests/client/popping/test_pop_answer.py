@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.popping.answers import ACK, POP, POPPED_MS, fields, popped, rec
 
 HANDLE = f"5 {POPPED_MS} 30000 2 0 broker-a 1 7"

@@ -8,7 +8,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import OffsetReply
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.popping.answers import ACK, CHANGE, POP, answers, fields, popped, rec
 from tests.client.scripted import Scripted

@@ -10,7 +10,7 @@ from sparrowmq.client.popping.pops import Wish
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.popping.answers import POP, fields, popped, rec
 from tests.client.popping.conftest import ALL

@@ -13,7 +13,7 @@ from sparrowmq.protocol.requests.pop_headers import (
     ChangeInvisibleTimeReply,
     PopMessageReply,
 )
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.popping.answers import (
     ACK,

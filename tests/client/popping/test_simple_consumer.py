@@ -9,7 +9,7 @@ from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, HeartBeatReply
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 from tests.client.popping.answers import (

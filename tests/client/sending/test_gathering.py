@@ -18,7 +18,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply, SendMessageV2
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, messages_in, stored

@@ -23,7 +23,7 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, messages_in, stored

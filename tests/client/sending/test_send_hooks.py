@@ -12,7 +12,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -1,0 +1,153 @@
+"""What a handler is: a method bound to the requests that it serves, and what it may return.
+
+    @handles(PullMessage)
+    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Result: ...
+
+It returns
+    a reply header    success
+    None              success without fields
+    Answer            anything else: another code, a remark, a body
+    After             the reply, once its message is safe: no task is made for any number of waiting requests
+    Later             the reply, once the handler calls its `answer`: no task either
+    a coroutine       which returns one of the others; the only form that costs a task
+It raises RemoteError to refuse a request. The dispatcher makes replies of all these (remoting/request_dispatch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from sparrowmq.compiled import mypyc_attr
+from sparrowmq.errors import SparrowError
+from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.slices import Steps
+from sparrowmq.protocol.wire.body import Body
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.protocol.wire.reply import Buffer
+from sparrowmq.remoting.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The requests of each method marked with `handles`.
+REQUESTS_OF: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
+
+
+def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
+    """Bind a method `(header, body, peer) -> Result` to the requests that it serves."""
+
+    def bind(method: F) -> F:
+        REQUESTS_OF[method] = kinds
+        return method
+
+    return bind
+
+
+class Answer:
+    """A complete reply.
+
+    Attributes:
+        body: a typed one is encoded by the dispatcher; a list is sent piece by piece without being joined first.
+    """
+
+    __slots__ = ("body", "code", "header", "remark")
+
+    def __init__(
+        self,
+        code: int = 0,
+        header: ReplyHeader = None,
+        remark: str | None = None,
+        body: Body | Buffer | list[memoryview] = b"",
+    ) -> None:
+        self.code = code
+        self.header = header
+        self.remark = remark
+        self.body = body
+
+
+class Unanswered(SparrowError):
+    """A request was done in part, so no code says what became of it. It gets no answer: its sender is in doubt.
+
+    Raise it from the reason.
+    """
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class After:
+    """The reply to one request, to send once the log is as safe as `safety` promises up to `end`.
+
+    If that takes too long, the reply has the code of the part that did not finish.
+    """
+
+    __slots__ = ("command", "end", "reply", "safety")
+
+    command: Command  # the request that it answers; set by the dispatcher
+
+    def __init__(self, safety: Safety, end: int, reply: ReplyHeader) -> None:
+        self.safety = safety
+        self.end = end
+        self.reply = reply
+
+
+@mypyc_attr(acyclic=True)
+class Later:
+    """The reply to one request, which its handler sends later. A request without a connection is never answered.
+
+    Attributes:
+        told: called with this, the answer and the error; set by the dispatcher, as all others.
+        rights: returns the accounts as they are now.
+        accounts: those by which the request was allowed.
+        began: the time at which the request was read.
+        handled: the time at which the handler had returned this.
+    """
+
+    __slots__ = ("accounts", "began", "command", "handled", "rights", "session", "told")
+
+    def __init__(self) -> None:
+        self.accounts: object = None
+        self.rights: Callable[[], object] | None = None
+        self.session: Session | None = None
+        self.command: Command | None = None
+        self.told: Callable[[Later, Answer | None, Exception | None], object] | None = None
+        self.began = 0.0
+        self.handled = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the connection has so many unsent answers that this one should wait."""
+        return self.session is not None and self.session.is_full
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether accounts have changed since the request was allowed. Then its sender must ask again."""
+        return self.rights is not None and self.rights() is not self.accounts
+
+    def answer(self, answer: Answer | None, error: Exception | None) -> None:
+        """Send the reply: the answer, or the error's. Call it once."""
+        if self.told is not None:
+            self.told(self, answer, error)
+
+    def attempt(self, serve: Callable[[Any, bool], Answer | None], asked: Any, is_over: bool) -> bool:
+        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet."""
+        try:
+            answer = serve(asked, is_over)
+        except Exception as error:
+            self.answer(None, error)
+            return True
+        if answer is None:
+            return False
+        self.answer(answer, None)
+        return True
+
+
+Finished = Header | Answer | After | Later | None
+Result = Finished | Awaitable[Finished]
+
+
+def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
+    pieces = yield from body.encoding()
+    return Answer(
+        header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces]
+    )

@@ -1,0 +1,85 @@
+"""What a handler may return, without a dispatcher: a later reply, a body in pieces, the requests of a method."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import Steps
+from sparrowmq.protocol.requests.headers import PullMessage
+from sparrowmq.protocol.wire.body import Body
+from sparrowmq.remoting.handler import REQUESTS_OF, Answer, Later, encoded, handles
+
+Told = list[tuple[Answer | None, Exception | None]]
+
+
+class Pieces(Body):
+    """A body of some pieces."""
+
+    pieces: list[bytes]
+
+    def encoding(self) -> Steps[list[bytes]]:
+        yield
+        return self.pieces
+
+
+def later_of(told: Told) -> Later:
+    later = Later()
+    later.told = lambda _later, answer, error: told.append((answer, error))
+    return later
+
+
+def test_a_later_reply_waits_until_there_is_an_answer() -> None:
+    told: Told = []
+    later, answer = later_of(told), Answer()
+    assert not later.attempt(lambda asked, is_over: answer if is_over else None, 7, False)
+    assert told == []
+    assert later.attempt(lambda asked, is_over: answer if is_over else None, 7, True)
+    assert told == [(answer, None)]
+
+
+def test_a_later_reply_may_be_an_error() -> None:
+    told: Told = []
+    error = RemoteError(1, "gone")
+
+    def serve(asked: object, is_over: bool) -> Answer:
+        raise error
+
+    assert later_of(told).attempt(serve, None, False)
+    assert told == [(None, error)]
+
+
+def test_a_later_reply_without_a_connection_has_nobody_to_tell() -> None:
+    later = Later()
+    later.answer(Answer(), None)
+    assert not later.is_full
+    assert not later.is_doubtful
+
+
+def test_a_later_reply_is_doubtful_once_the_accounts_have_changed() -> None:
+    later = Later()
+    accounts = [object()]
+    later.accounts, later.rights = accounts[0], lambda: accounts[0]
+    assert not later.is_doubtful
+    accounts[0] = object()
+    assert later.is_doubtful
+
+
+@pytest.mark.parametrize(
+    ("pieces", "body"),
+    [((b"whole",), b"whole"), ((b"in ", b"two"), [memoryview(b"in "), memoryview(b"two")])],
+)
+def test_a_body_is_encoded_in_steps(pieces: tuple[bytes, ...], body: object) -> None:
+    steps = encoded(Pieces(list(pieces)))
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value.body == body
+
+
+def test_a_method_is_bound_to_its_requests() -> None:
+    class Pulls:
+        @handles(PullMessage)
+        def pull(self, header: PullMessage, body: bytes, peer: object) -> None: ...
+
+    assert REQUESTS_OF[Pulls.pull] == (PullMessage,)
