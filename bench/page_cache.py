@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from typing import Final
+from typing import BinaryIO, Final
 
 _AT_ONCE: Final = 1 << 20
 
@@ -21,11 +21,15 @@ class PageCache:
 
     def __init__(self, gib: int) -> None:
         self._bytes = gib << 30
-        self._file = tempfile.TemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp"))  # noqa: SIM115 - kept
-        os.ftruncate(self._file.fileno(), self._bytes)
+        self._file: BinaryIO | None = None  # kept, as its pages are gone with it
+        if gib:
+            self._file = tempfile.TemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp"))  # noqa: SIM115
+            os.ftruncate(self._file.fileno(), self._bytes)
 
     def fill(self) -> None:
         """Read it from end to end: seconds, but for the first time."""
+        if self._file is None:
+            return
         room = bytearray(_AT_ONCE)
         for offset in range(0, self._bytes, _AT_ONCE):
             os.preadv(self._file.fileno(), [room], offset)

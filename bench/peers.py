@@ -1,6 +1,6 @@
 """How many messages a second do Python's clients send and consume, ours beside those of Kafka, NATS and Redis?
 
-    ./run bench peers [--quick] [--messages 200000] [--rounds 5] [--peers ours,aiokafka]
+    ./run bench peers [--quick] [--messages 200000] [--rounds 5] [--peers ours,aiokafka] [--fill-cache GIB]
 
 Each client has a server of its own on this machine, and all servers run for the whole session. Rounds alternate
 between the clients; a first round warms the servers up and does not count. A client is one process with bodies of 128
@@ -43,6 +43,7 @@ from typing import Final
 
 from bench.clients.task import BATCHES, IN_TURN, LIMIT_S, ONE_BY_ONE, PIPELINED, Figures
 from bench.kafka import KafkaBroker
+from bench.page_cache import PageCache, add_option
 from bench.ranks import Ranking, Serving, page
 from bench.results import keep_section
 from bench.rivals import NatsServer, RedisServer, redis_version
@@ -137,7 +138,10 @@ def main() -> None:
     options = _options()
     with ExitStack() as stack:
         running, missing = _start(options.peers, stack)
-        figures = measure(running, options.messages, options.rounds, warm_ups=0 if options.quick else 1)
+        cache = PageCache(options.fill_cache)
+        figures = measure(
+            running, options.messages, options.rounds, cache, warm_ups=0 if options.quick else 1
+        )
         servers = {
             each.contender.name: Serving(
                 each.contender.safety, each.idle_mib, memory(each.server.pid).resident
@@ -157,15 +161,23 @@ def _note(options: argparse.Namespace) -> str:
     with suppress(PeerMissing):
         clients += f"; server of Redis {redis_version()}"
     in_turn = options.messages // IN_TURN_SHARE
-    return f"Rounds: {options.rounds} of {options.messages:,} messages, {in_turn:,} in turn. Versions: {clients}."
+    rounds = f"Rounds: {options.rounds} of {options.messages:,} messages, {in_turn:,} in turn."
+    if options.fill_cache:
+        rounds += (
+            f" Before each measurement {options.fill_cache} GiB filled the page cache (bench/page_cache.py)."
+        )
+    return f"{rounds} Versions: {clients}."
 
 
-def measure(running: Sequence[Running], messages: int, rounds: int, warm_ups: int) -> Ranking:
+def measure(
+    running: Sequence[Running], messages: int, rounds: int, cache: PageCache, warm_ups: int
+) -> Ranking:
     """The rounds of each way and client; those that warm up are left out."""
     figures: dict[str, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     for number in range(-warm_ups, rounds):
         for way in WAYS:
             for each in (each for each in running if way in each.contender.ways):
+                cache.fill()
                 found = each.run(way, messages)
                 print(f"{way:16} {each.contender.name:18} {_shown(found)}", flush=True)
                 if number >= 0:
@@ -203,6 +215,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", type=names, default=known, help="clients to measure: a,b,c")
     parser.add_argument("--quick", action="store_true", help="one short round, shown and not kept")
+    add_option(parser)
     options = parser.parse_args()
     if unknown := [name for name in options.peers if name not in known]:
         parser.error(f"no client {', '.join(unknown)}; there are {', '.join(known)}")

@@ -13,6 +13,7 @@ import pytest
 from bench import peers
 from bench.clients import ours
 from bench.clients.task import BATCHES, BODY, IN_TURN, ONE_BY_ONE, PIPELINED, Count, Task
+from bench.page_cache import PageCache
 from bench.peers import Contender, Running, Server, _start, measure
 from sparrowmq import SendStatus
 from tests.interop.kits import PEERS_LOCK, PeerMissing
@@ -50,7 +51,7 @@ def test_rounds_alternate_between_clients_and_the_first_does_not_count(monkeypat
         Running(contender(module, ways=ways), Server("", 0), 0.0)
         for module, ways in (("a", (PIPELINED, BATCHES)), ("b", (PIPELINED,)))
     ]
-    figures = measure(both, 10, rounds=1, warm_ups=1)
+    figures = measure(both, 10, rounds=1, cache=PageCache(0), warm_ups=1)
     assert runs == [(PIPELINED, "a"), (PIPELINED, "b"), (BATCHES, "a")] * 2
     assert [found["rate"] for found in figures[PIPELINED]["redis-py"]] == [4.0, 5.0]
 
