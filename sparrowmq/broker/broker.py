@@ -53,6 +53,7 @@ from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
@@ -389,7 +390,7 @@ class Broker:
             Part((TopicHandler(shared, announced, self._quotas),)),
             Part((ClientHandler(shared, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(shared, delayed, memory_bytes(settings), state.commits),)),
-            *self._for_tools(shared, status, figures),
+            *self._for_tools(shared, pops, status, figures),
         )
 
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
@@ -399,12 +400,14 @@ class Broker:
             timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
         )
 
-    def _for_tools(self, shared: SharedParts, status: Status, figures: Figures) -> tuple[Part, ...]:
+    def _for_tools(
+        self, shared: SharedParts, pops: Pops, status: Status, figures: Figures
+    ) -> tuple[Part, ...]:
         """The parts for operators' queries and changes, except those of topics."""
         store = shared.store
         traffic = Traffic(store, shared.consumption, self.settings.cluster, self._clock, figures)
         handlers = (
-            GroupHandler(shared),
+            GroupHandler(shared, pops),
             ProgressHandler(shared, self.address),
             QueryHandler(shared, self._quotas),
             CleaningHandler(shared),

@@ -15,6 +15,8 @@ import msgspec
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler
 from sparrowmq.broker.handlers.topics_handler import demand_few
+from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
 from sparrowmq.protocol import attributes, names
@@ -69,6 +71,15 @@ _MOST_SHOWN: Final = 64  # queues in a log line
 
 
 class GroupHandler(Handler):
+    """
+    Args:
+        pops: the messages that are with consumers that pop.
+    """
+
+    def __init__(self, shared: SharedParts, pops: Pops) -> None:
+        super().__init__(shared)
+        self._pops = pops
+
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Create or change a group; answer when the change is on disk."""
@@ -179,7 +190,10 @@ class GroupHandler(Handler):
 
     @handles(ResetOffset)
     def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        """Tell a group's members to consume from a given time on; they commit the new offsets themselves."""
+        """Tell a group's members to consume from a given time on; they commit the new offsets themselves.
+
+        Members that pop have no offsets: their queues begin again here.
+        """
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(
@@ -209,7 +223,8 @@ class GroupHandler(Handler):
         offsets: dict[MessageQueue, int] = {}
         for queue_id in queue_ids:
             queue = MessageQueue(header.topic, self._topics.broker_name, queue_id)
-            offsets[queue] = self._reset_to(header, queue_id)
+            offsets[queue] = offset = self._reset_to(header, queue_id)
+            self._pops.reset(header.group, header.topic, queue_id, offset)
             yield
         table = ResetOffsets(offsets)
         # Java always sends isForce=false here, even if the tool asked for force. Otherwise C++ clients exit silently.

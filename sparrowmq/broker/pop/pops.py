@@ -178,6 +178,11 @@ class Pops:
         self._look_at(queue, offset // CHUNK, due_ms)
         return token
 
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Begin a queue again at an offset, if the group pops it. Its members have no offsets that they could move."""
+        if self.known(topic, group, queue_id) is not None:
+            self._begin(group, topic, queue_id, offset)
+
     async def close(self) -> None:
         """Look at no more times."""
         self._times.clear()
@@ -187,8 +192,11 @@ class Pops:
         """Begin a queue again whose offset another than this has set."""
         queue = self.table.get(topic, group, queue_id)
         if queue is not None and queue.front != offset:
-            self.step(Begun(topic, group, queue_id, offset))
-            self.on_ready(topic, group)
+            self._begin(group, topic, queue_id, offset)
+
+    def _begin(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self.step(Begun(topic, group, queue_id, offset))
+        self.on_ready(topic, group)
 
     def _adopt(self) -> None:
         """Make the state of the log fit to its queues and to the groups' offsets."""

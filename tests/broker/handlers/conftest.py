@@ -147,7 +147,7 @@ class Desk:
             ClientHandler(self.shared, self.locks, self.announced, Filters(False)),
             OffsetHandler(self.shared, self.delayed, 1 << 40),
             TopicHandler(self.shared, self.announced),
-            GroupHandler(self.shared),
+            GroupHandler(self.shared, self.pops),
             ProgressHandler(self.shared, "127.0.0.1:10911"),
             QueryHandler(self.shared),
             CleaningHandler(self.shared),

@@ -301,7 +301,7 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
 async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consuming):
     other = Asker(language="CPP")
     desk.clients.consume(other, "two", ConsumerBeat("g"))
-    handler = GroupHandler(desk.shared)
+    handler = GroupHandler(desk.shared, desk.pops)
     for language in ("JAVA", "CPP"):
         answer = handler.reset(ResetOffset("Orders", "g", -1, True), b"", Asker(language=language))
         if isawaitable(answer):  # It takes more than one slice on a busy machine.
@@ -319,7 +319,7 @@ async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consumi
 def test_the_form_for_cpp_is_written_in_slices(desk):
     desk.create("Orders", 2000)
     desk.clients.consume(Asker(language="CPP"), "two", ConsumerBeat("g"))
-    handler = GroupHandler(desk.shared)
+    handler = GroupHandler(desk.shared, desk.pops)
     steps = handler._reset(ResetOffset("Orders", "g", -1, True), range(2000), Asker())
     # A queue takes a step each to be reset, written, written for C++, and freed.
     assert sum(1 for _ in steps) >= 4 * 2000

@@ -16,9 +16,14 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
-from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCreateSubscriptionGroup
-from sparrowmq.protocol.requests.bodies import GroupConfig
-from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
+    ResetOffset,
+    UpdateAndCreateSubscriptionGroup,
+)
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, Heartbeat
+from sparrowmq.protocol.requests.headers import HeartBeat, QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.pop_headers import Polling
 from sparrowmq.testing import Cluster
 from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker
@@ -279,3 +284,36 @@ async def test_a_slave_that_becomes_the_master_keeps_message_groups_and_attempts
 
 def handle_of(message, broker_name):
     return ReceiptHandle.parse(message.properties["POP_CK"])._replace(broker_name=broker_name)
+
+
+@pytest.mark.guards("GroupHandler._reset: drop reset", "Pops._begin: drop on_ready")
+async def test_a_reset_moves_members_that_pop_and_wakes_them(tmp_path, clock):
+    """Such members have no offsets. A reset by an operator was told to them only, so it changed nothing."""
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for number in range(3):
+            await broker.send(str(number).encode())
+        beat = Heartbeat("a member", [], [ConsumerBeat("poppers", "CONSUME_ACTIVELY")])
+        await broker.session.call(HeartBeat(), beat.encode())
+        for each in await pop_all(broker):
+            await broker.session.call(ack(each))
+        waiting = asyncio.create_task(pop(broker, poll_time=20_000, born_time=clock.now_ms()))
+        while (await broker.session.call(Polling("poppers", "orders", 0))).header.polling_num < 1:
+            await asyncio.sleep(0.01)
+        await broker.session.call(ResetOffset("orders", "poppers", 0, is_force=True))
+        found = await waiting
+        found += await pop_all(broker)
+        assert sorted(each.body for each in found) == [b"0", b"1", b"2"]
+        assert await committed(broker) == 0
+        await broker.session.call(ResetOffset("orders", "poppers", -1, is_force=True))
+        await clock.advance(31)
+        assert await pop_all(broker) == []
+
+
+async def test_a_reset_of_a_group_that_never_popped_leaves_its_offsets_to_its_members(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"0")
+        beat = Heartbeat("a member", [], [ConsumerBeat("poppers", "CONSUME_PASSIVELY")])
+        await broker.session.call(HeartBeat(), beat.encode())
+        await commit(broker, 1)
+        await broker.session.call(ResetOffset("orders", "poppers", 0, is_force=True))
+        assert await committed(broker) == 1
