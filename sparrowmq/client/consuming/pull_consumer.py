@@ -335,7 +335,7 @@ class PullConsumer:
         await self._give_up(change.drop)
         wanted = self._subscriptions.get(topic)
         if wanted is not None and change.add:
-            readings = [self._readings.add(queue, wanted) for queue in change.add]
+            readings = [self._readings.add(queue, wanted, is_shared=True) for queue in change.add]
             for reading in readings:
                 reading.is_held = True
             try:

@@ -63,6 +63,16 @@ UNKNOWN_HERE: Final = frozenset(
     }
 )
 
+# The broker refuses now, and may not in a moment: it is busy, starts, stops, or a quota is used up.
+PASSING: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.GO_AWAY,
+    }
+)
+
 
 def request(
     group: str,

@@ -24,7 +24,15 @@ from sparrowmq.client.consuming.consumer_settings import PullSettings
 from sparrowmq.client.consuming.first_offset import first_offset
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
-from sparrowmq.errors import ConfigError, NetworkError, ProtocolError, RemoteError, SparrowError
+from sparrowmq.errors import (
+    AccessDenied,
+    ConfigError,
+    NetworkError,
+    NoRoute,
+    ProtocolError,
+    RemoteError,
+    SparrowError,
+)
 from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -43,15 +51,18 @@ class Reading:
     Attributes:
         position: the next offset that is handed out; None until it is known.
         handled: everything before it was handed out by an earlier `poll`; None when that says nothing.
+        is_shared: the topic is subscribed, so a queue that the topic loses is given up.
         next_offset: what to ask for next.
         fetched: messages that are here and not handed out yet.
         answer: what is waited for: the answer of a pull, or None or an error from making one possible.
         is_held: the program's listener is being called with it; no message of it is handed out meanwhile.
         not_before: when a queue that failed is asked again.
+        refusal: the last refusal for which a name server was asked whether the topic still has the queue.
     """
 
     queue: MessageQueue
     subscription: Subscription
+    is_shared: bool = False
     position: int | None = None
     handled: int | None = None
     next_offset: int = 0
@@ -62,6 +73,7 @@ class Reading:
     is_failing: bool = False
     broker_id: int = MASTER
     not_before: float = 0.0
+    refusal: RemoteError | None = None
 
     def move(self, offset: int | None) -> None:
         """Go on at an offset, and forget the pull and its messages. None asks again for the begin."""
@@ -110,11 +122,11 @@ class Readings:
                 f"{self._network.plain_queue(queue)} is not assigned (any more); call assign first, or see `assigned`"
             ) from None
 
-    def add(self, queue: MessageQueue, subscription: Subscription) -> Reading:
+    def add(self, queue: MessageQueue, subscription: Subscription, *, is_shared: bool = False) -> Reading:
         """Read the queue with this filter; a queue that is read already keeps its position."""
         reading = self._by_queue.get(queue)
         if reading is None:
-            reading = self._by_queue[queue] = Reading(queue, subscription)
+            reading = self._by_queue[queue] = Reading(queue, subscription, is_shared)
         else:
             self.refilter(reading, subscription)
         return reading
@@ -245,12 +257,29 @@ class Readings:
             reading.position = reading.next_offset
 
     def _refused(self, reading: Reading, error: RemoteError) -> None:
-        """Announce this client to a broker that does not know it. Raises: RemoteError, of any other refusal."""
+        """Wait out a refusal that passes, or that ends when another queue is assigned. Raises: RemoteError, others."""
         if error.code in pulling.UNKNOWN_HERE:
             self._spawn(self._network.brokers.announce(), "announce")
             self._postpone(reading, error)
+        elif error.code in pulling.PASSING:
+            self._postpone(reading, error)
+        elif reading.is_shared and not isinstance(error, AccessDenied) and reading.refusal is not error:
+            reading.refusal = error
+            reading.answer = self._spawn(self._if_there(reading, error), f"look for {reading.queue}")
         else:
             raise error
+
+    async def _if_there(self, reading: Reading, error: RemoteError) -> RemoteError | None:
+        """Return the error, unless the topic has lost the queue: then another assignment follows from the route.
+
+        A broker may refuse before name servers know why, so the first refusal is no error.
+        """
+        with suppress(NoRoute, NetworkError):
+            route = await self._network.routes.fetch(reading.queue.topic)
+            if reading.is_failing and reading.queue in route.readable:
+                return error
+        self._postpone(reading, error)
+        return None
 
     def _postpone(self, reading: Reading, error: Exception) -> None:
         level = logging.DEBUG if reading.is_failing else logging.WARNING

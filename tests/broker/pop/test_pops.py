@@ -286,7 +286,7 @@ def handle_of(message, broker_name):
     return ReceiptHandle.parse(message.properties["POP_CK"])._replace(broker_name=broker_name)
 
 
-@pytest.mark.guards("GroupHandler._reset: drop reset", "Pops._begin: drop on_ready")
+@pytest.mark.guards("GroupHandler._reset: drop self._pops.reset", "Pops._begin: drop on_ready")
 async def test_a_reset_moves_members_that_pop_and_wakes_them(tmp_path, clock):
     """Such members have no offsets. A reset by an operator was told to them only, so it changed nothing."""
     async with live_broker(tmp_path, clock=clock) as broker:

@@ -10,6 +10,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply
 from sparrowmq.remoting.handler import Answer
+from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_consumer import cluster_on
 from tests.client.consuming.test_pulling import found, pulls, rec, reply
@@ -174,6 +175,21 @@ async def test_a_refusal_is_an_error(peer, reader):
     peer.script(PULL, Answer(ResponseCode.NO_PERMISSION, remark="not for you"))
     with pytest.raises(RemoteError, match="not for you"):
         await reader.poll()
+
+
+@pytest.mark.guards("PullConsumer._apply: is_shared = False")
+async def test_a_subscribed_topic_may_lose_queues(tmp_path):
+    async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("t", queues=2)
+        async with mq.pull_consumer(group="g", start="earliest") as reader:
+            await reader.subscribe("t")
+            await mq.send("t", b"before")
+            assert [each.body for each in await reader.poll()] == [b"before"]
+            await mq.admin.change_topic("t", queues=1, hide_unread=True)
+            await mq.send("t", b"after", queue=(await reader.queues("t"))[0])
+            assert [each.body for each in await reader.poll()] == [b"after"]
+            while len(reader.assigned) != 1:
+                assert await reader.poll(timeout_s=0.1) == []
 
 
 async def test_a_cancelled_poll_loses_nothing(peer, reader):

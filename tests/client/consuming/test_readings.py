@@ -80,6 +80,44 @@ async def test_a_refusal_is_raised_and_the_queue_asked_again_afterwards(peer, re
     await rounds(readings, lambda: readings.of(QUEUE).fetched)
 
 
+@pytest.mark.guards("Readings._refused: false error.code in pulling.PASSING")
+@pytest.mark.parametrize(
+    "code",
+    [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL],
+)
+async def test_a_refusal_that_passes_is_waited_out(peer, readings, caplog, code):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(0)
+    peer.script(PULL, Answer(code, remark="try again in a moment"), found(rec(0), next_offset=1))
+    await rounds(readings, lambda: "try again in a moment" in caplog.text)
+    reading.not_before = 0
+    await rounds(readings, lambda: reading.fetched)
+
+
+@pytest.mark.guards("Readings._refused: false reading.is_shared")
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_shared_queue_that_its_topic_has_lost_is_no_error(peer, readings, caplog, is_deleted):
+    """`topic scale` and `topic move` take queues away, and the reader is told of it by the route."""
+    lost = MessageQueue("t", "broker-a", 7)
+    readings.add(lost, ALL, is_shared=True).move(0)
+    if is_deleted:
+        peer.routes.clear()
+    peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="queueId[7] is illegal"))
+    await rounds(readings, lambda: "queueId[7] is illegal" in caplog.text)
+    assert readings.of(lost).not_before > 0, "it is not asked again at once"
+
+
+async def test_a_refusal_for_a_shared_queue_that_is_there_is_raised(peer, readings):
+    reading = readings.add(QUEUE, ALL, is_shared=True)
+    reading.move(0)
+    refusal = Answer(ResponseCode.NO_PERMISSION, remark="not for you")
+    peer.script(PULL, refusal, refusal)
+    await rounds(readings, lambda: reading.is_failing)  # Name servers may not know the reason yet.
+    reading.not_before = 0
+    with pytest.raises(RemoteError, match="not for you"):
+        await rounds(readings, lambda: False)
+
+
 async def test_a_held_queue_is_neither_asked_nor_handed_out(peer, readings):
     reading = readings.add(QUEUE, ALL)
     reading.move(0)
