@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.consumer_settings import (
     init_mode,
     subscription,
 )
-from sparrowmq.client.consuming.pulling import UNKNOWN_HERE
+from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, Outcome, ReceivedMessage
 from sparrowmq.client.consuming.received import Wish as Rejection
 from sparrowmq.client.consuming.sending_back import Retries
@@ -46,7 +46,14 @@ from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspe
 from sparrowmq.client.popping.pops import PAUSE_S, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_tracebacks
-from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
+from sparrowmq.errors import (
+    AccessDenied,
+    ClientClosed,
+    ConfigError,
+    NetworkError,
+    RemoteError,
+    SparrowError,
+)
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -58,11 +65,6 @@ log = logging.getLogger(__name__)
 MOST_MESSAGES: Final = 1024
 HOLD_S: Final = 20.0  # the longest wait of one request
 LEAVE_S: Final = 3.0
-_PASSING: Final = UNKNOWN_HERE | {
-    ResponseCode.SYSTEM_BUSY,
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.GO_AWAY,
-}
 
 
 @short_tracebacks
@@ -196,13 +198,22 @@ class SimpleConsumer:
         """Go on after an error that passes. Raises: the error, if it does not pass."""
         if isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
             await self._network.brokers.announce()
-        elif not isinstance(error, NetworkError) and not (
-            isinstance(error, RemoteError) and error.code in _PASSING
-        ):
+        elif isinstance(error, RemoteError) and error.code not in PASSING:
+            if isinstance(error, AccessDenied) or await self._is_there(place):
+                raise error
+        elif not isinstance(error, (NetworkError, RemoteError)):
             raise error
         level = logging.DEBUG if place in self._failing else logging.WARNING
         log.log(level, "cannot pop %s at %s, trying again: %s", *place, error)
         self._failing.add(place)
+
+    async def _is_there(self, place: Place) -> bool:
+        """Whether the broker still has the topic: it may have moved. Raises: NoRoute, no broker has it."""
+        try:
+            route = await self._network.routes.fetch(place.topic)
+        except NetworkError:
+            return True
+        return any(queue.broker_name == place.broker_name for queue in route.readable)
 
     async def _places(self) -> list[Place]:
         places: list[Place] = []

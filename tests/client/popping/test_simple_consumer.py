@@ -1,5 +1,6 @@
 import asyncio
 
+import msgspec
 import pytest
 
 import sparrowmq
@@ -7,7 +8,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.bodies import Heartbeat, QueueRoute
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, HeartBeatReply
 from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing import Cluster
@@ -95,6 +96,33 @@ async def test_each_broker_has_its_turn_to_be_first(peer, other, consumer):
     assert brokers in (["broker-a", "broker-b"] * 2, ["broker-b", "broker-a"] * 2)
     assert all(each["pollTime"] == "0" for each in fields(peer, POP))
     assert {each.queue.broker_name for each in await consumer.receive(2)} == {"broker-a", "broker-b"}
+
+
+@pytest.mark.guards("SimpleConsumer._wait_out: false error.code not in PASSING")
+async def test_a_used_up_quota_is_waited_out(peer, consumer):
+    peer.script(POP, Answer(ResponseCode.FLOW_CONTROL, remark="used up"), popped(rec(7)))
+    assert len(await consumer.receive(1)) == 1
+
+
+@pytest.mark.guards("SimpleConsumer._is_there: return True")
+async def test_a_broker_that_has_lost_the_topic_is_no_error(peer, other, consumer):
+    """`topic move` takes the topic from a broker."""
+    gone = Answer(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist")
+    peer.usual[POP] = other.usual[POP] = lambda _: popped(rec(7))
+    assert len(await consumer.receive(2)) == 2
+    peer.usual[POP] = lambda _: gone
+    peer.routes["t"] = msgspec.structs.replace(
+        peer.routes["t"], queue_datas=[QueueRoute("broker-b", 4, 4, 6)]
+    )
+    for _ in range(2):
+        assert len(await consumer.receive(1)) == 1
+
+
+async def test_a_topic_that_no_broker_has_any_more_is_an_error(peer, consumer):
+    peer.script(POP, Answer(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist"))
+    peer.routes.clear()
+    with pytest.raises(NoRoute):
+        await consumer.receive(1)
 
 
 async def test_with_several_brokers_it_waits_at_all_and_keeps_the_requests(peer, other, consumer):
