@@ -28,6 +28,19 @@ async def main():
         await mq.close()
 asyncio.run(main())
 """
+BROKEN_OFF = """
+import asyncio, sparrowmq, sys
+async def main():
+    async with sparrowmq.connect(sys.argv[1]) as mq:
+        await mq.send("orders", b"first")
+        for number in range(5000):
+            mq.send_soon("orders", b"x")
+        raise KeyError
+try:
+    asyncio.run(main())
+except KeyError:
+    pass
+"""
 
 
 async def run(program: str, *arguments: str) -> str:
@@ -46,6 +59,13 @@ async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(
 ) -> None:
     said = await run(program, cluster.namesrv, "open")
     assert said.count("messages were not answered when the client ended") == 1 and "close()" in said
+
+
+@pytest.mark.guards("Outbox._fail: self._closed -> False", "outgoing.set_error: drop future.exception")
+async def test_the_block_of_a_client_that_ends_by_an_error_is_reported_in_one_line(cluster: Cluster) -> None:
+    said = await run(BROKEN_OFF, cluster.namesrv)
+    assert said.count("messages were not answered when the client ended") == 1
+    assert "never retrieved" not in said
 
 
 @pytest.mark.parametrize("program", [IN_THREADS, STARTED])

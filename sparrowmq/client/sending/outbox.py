@@ -131,7 +131,7 @@ class Outbox:
         try:
             self.put(item, is_awaited=True)
         except SparrowError as error:
-            item.fail(error)
+            item.fail(error, self._closed)
             self._wake_flushing()
 
     @property
@@ -185,7 +185,7 @@ class Outbox:
             lane.clear()
         error = ClientClosed("the client was closed before the message was sent")
         for item in waiting:
-            item.fail(error)
+            item.fail(error, self._closed)
         for item in held:
             self._fail(item, error)
         _wake(self._room_wanted, len(self._room_wanted))
@@ -506,7 +506,7 @@ class Outbox:
         return not self._closed and not item.is_abandoned
 
     def _fail(self, item: Outgoing, error: BaseException) -> None:
-        item.fail(error)
+        item.fail(error, self._closed)
         self._release(item)
 
     def _release(self, item: Outgoing) -> None:

@@ -114,9 +114,10 @@ class Outgoing(Packed):
         if self.future is not None and not self.future.done():
             self.future.set_result(self.result(self, sent))
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, is_told: bool = False) -> None:
+        """Let the send fail. With `is_told` the client reports it, so asyncio does not report each message."""
         if self.future is not None and not self.future.done():
-            self.future.set_exception(self.failure(error))
+            set_error(self.future, self.failure(error), is_told)
 
     def failure(self, error: BaseException) -> SparrowError:
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
@@ -144,6 +145,12 @@ class Outgoing(Packed):
         if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
             return "It is not stored, and would be refused again: change the message"
         return "It is not stored: keep it and send it again later"
+
+
+def set_error(future: asyncio.Future[Any], error: SparrowError, is_told: bool) -> None:
+    future.set_exception(error)
+    if is_told:
+        future.exception()
 
 
 def result_of(item: Outgoing, sent: Sent) -> SendResult:

@@ -8,7 +8,7 @@ from typing import Final
 
 from sparrowmq.client.sending.gathering import OVERHEAD_BYTES, Parts
 from sparrowmq.client.sending.outcome import SendStatus
-from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of, stored_in
+from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of, set_error, stored_in
 from sparrowmq.client.sending.packing import WAITS
 from sparrowmq.protocol.messages import batch
 
@@ -45,10 +45,10 @@ class Together(Outgoing):
             header.msg_id.split(","), stored_in(self, sent), header.queue_offset, SendStatus(sent.code)
         )
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, is_told: bool = False) -> None:
         for future in self.parts.futures:
             if not future.done():
-                future.set_exception(self.failure(error))
+                set_error(future, self.failure(error), is_told)
 
     def singles(self) -> Iterator[Outgoing]:
         """The messages that are still wanted, each for itself, with the time and the attempts that are left."""
