@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import NoSlaveNear as NoSlaveNear
     from sparrowmq.errors import NotBack as NotBack
     from sparrowmq.errors import NotElected as NotElected
+    from sparrowmq.errors import NotEmpty as NotEmpty
     from sparrowmq.errors import NotSafeInTime as NotSafeInTime
     from sparrowmq.errors import OutOfResources as OutOfResources
     from sparrowmq.errors import ProtocolError as ProtocolError
@@ -146,6 +147,7 @@ _HOMES = {
     "NoSlaveNear": "errors",
     "NotBack": "errors",
     "NotElected": "errors",
+    "NotEmpty": "errors",
     "NotSafeInTime": "errors",
     "OutOfResources": "errors",
     "Producer": "client.sending.producer",

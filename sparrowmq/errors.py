@@ -30,6 +30,7 @@
     ├── NotBack                   a broker that was restarted is not well again in time
     ├── NotElected                a member that is to lead is not chosen, or does not lead in time
     ├── StillUnread               queues that were to go have messages that groups have not consumed
+    ├── NotEmpty                  a broker that was to be emptied still has messages that are needed
     ├── SendFailed                every attempt to send failed
     │   └── SendManyFailed        some of many messages failed; it has what became of each
     ├── TransactionEnded          a transaction was used before it began, or ended twice
@@ -432,27 +433,41 @@ class NotBack(SparrowError):
         )
 
 
+HIDE = "change it again when they are, or give hide_unread=True (--yes), which hides them from consumers"
+
+
 class StillUnread(SparrowError):
     """A topic keeps its read queues, because some of them have messages that were not consumed.
 
     Attributes:
         topic: its name.
-        groups: the number of messages by group; "" has those of queues that no group has consumed.
+        groups: the number of messages by group; "" has those of queues that no group has consumed. None are left if
+            producers still sent messages.
+        remedy: the end of the text, which says what to do.
     """
 
-    def __init__(self, topic: str, read_queues: int, groups: Mapping[str, int]) -> None:
-        super().__init__(topic, read_queues, groups)
+    def __init__(self, topic: str, read_queues: int, groups: Mapping[str, int], remedy: str = HIDE) -> None:
+        super().__init__(topic, read_queues, groups, remedy)
         self.topic = topic
         self.read_queues = read_queues
         self.groups = dict(groups)
+        self.remedy = remedy
 
     def __str__(self) -> str:
         counts = ", ".join(f"{group or 'without a group'} {count}" for group, count in self.groups.items())
-        return (
-            f"topic {self.topic} gets no more messages in queues from {self.read_queues} on, but these still have "
-            f"messages that were not consumed ({counts}); change it again when they are, or give hide_unread=True "
-            "(--yes), which hides them from consumers"
+        still = (
+            f"still have messages that were not consumed ({counts})"
+            if counts
+            else "still got some a moment ago"
         )
+        return (
+            f"topic {self.topic} gets no more messages in queues from {self.read_queues} on, but these {still}; "
+            f"{self.remedy}"
+        )
+
+
+class NotEmpty(SparrowError):
+    """A broker that was to be emptied still has messages that are needed."""
 
 
 class SendFailed(SparrowError):

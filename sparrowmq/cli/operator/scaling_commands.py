@@ -63,7 +63,12 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
 @click.option(
     "--to", "target", type=BROKER, required=True, metavar="BROKER", help="The broker that is to have it."
 )
-@click.option("--yes", "with_unread", is_flag=True, help="Delete messages that no group has consumed.")
+@click.option(
+    "--yes",
+    "with_unread",
+    is_flag=True,
+    help="Delete messages of queues that no group has consumed, and wait for no delayed ones.",
+)
 @_HOW
 def move(name: str, source: str, target: str, with_unread: bool, dry_run: bool, **times: float) -> None:
     """Let another broker take the messages of the topic NAME, without a failed send or a lost message.

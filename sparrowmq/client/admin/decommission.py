@@ -19,7 +19,7 @@ from sparrowmq.client.admin.operations.topic_operations import topic_table
 from sparrowmq.client.admin.rolling_restart import received_in
 from sparrowmq.client.admin.scaling import LOOK_S, Waits, waiting_in
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import NotEmpty
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Perm
 
@@ -85,7 +85,7 @@ class Decommission:
         return Content(lags, unclaimed, waiting_in(figures), tuple(await self._refusals(topics)))
 
     async def run(self) -> None:
-        """Drain the broker, and wait until nothing in it is needed. Raises: ConfigError, the time is over."""
+        """Drain the broker, and wait until nothing in it is needed. Raises: NotEmpty, the time is over."""
         self._tell(f"[1/2] {self._broker}: drain")
         began = self._clock.monotonic()
         await single_brokers.drain(self._servers, self._broker)
@@ -101,7 +101,7 @@ class Decommission:
             if not left and now - since >= self._waits.settle_s:
                 return
             if now - began >= self._waits.limit_s:
-                raise ConfigError(
+                raise NotEmpty(
                     f"broker {self._broker} cannot be stopped yet: {left or 'messages still come'}. It stays drained; "
                     f"run this again later, or `sparrowmq broker undrain {self._broker}` to keep it"
                 )

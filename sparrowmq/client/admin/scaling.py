@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -34,13 +35,15 @@ from sparrowmq.client.admin.operations.topic_operations import (
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.single_brokers import address_of
 from sparrowmq.client.cluster.routes import REFRESH_S
-from sparrowmq.errors import ConfigError, NetworkError, NoRoute, StillUnread
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute, NotEmpty, StillUnread
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.bodies import TopicConfig
 
 SETTLE_S = REFRESH_S + 1
 LOOK_S = 0.5
+_AGAIN: Final = "run this again to go on waiting"
+_OR_DELETE: Final = f"{_AGAIN}; --yes deletes those without a group"
 
 Tell = Callable[[str], object]
 
@@ -111,10 +114,11 @@ class Scaling:
         """Let one broker have a topic in the place of another one.
 
         Args:
-            with_unread: delete messages that no group has consumed, or that wait for their time, with the topic.
+            with_unread: delete messages of queues that no group has consumed with the topic, and do not wait for
+                messages that wait for their time.
         Raises:
             ConfigError: the topic is ordered, or a broker is not there.
-            StillUnread: the time was over; the same call continues.
+            StillUnread, NotEmpty: the time was over; the same call continues.
         """
         places = await self.check_move(topic, source, target)
         config = (await topic_table(self._servers, places[source])).get(topic)
@@ -128,7 +132,9 @@ class Scaling:
             await put_topic(
                 self._servers, places[source], msgspec.structs.replace(config, perm=config.perm & ~Perm.WRITE)
             )
-        here = await self._until_consumed(topic, {source: places[source]}, 0, with_unread=with_unread)
+        here = await self._until_consumed(
+            topic, {source: places[source]}, 0, remedy=_OR_DELETE, with_unread=with_unread
+        )
         await self._until_nothing_waits(source, here, with_unread)
         self._tell(f"[3] {source}: deleting topic {topic}")
         await topics.remove(self._servers, topic, here, None)
@@ -147,7 +153,7 @@ class Scaling:
         return {name: await address_of(self._servers, name) for name in (source, target)}
 
     async def _until_nothing_waits(self, name: str, here: Mapping[str, str], is_forced: bool = False) -> None:
-        """Wait until a broker has no message that is delivered later. Raises: ConfigError, the time is over."""
+        """Wait until a broker has no message that is delivered later. Raises: NotEmpty, the time is over."""
         while not is_forced:
             here = await self._present(here)
             waiting = waiting_in(await broker_figures(self._servers, here[name]))
@@ -155,7 +161,7 @@ class Scaling:
                 return
             what = ", ".join(f"{count:,} {kind}" for kind, count in waiting.items())
             if self._clock.monotonic() >= self._end:
-                raise ConfigError(
+                raise NotEmpty(
                     f"broker {name} still has {what}, which may come back to the topic; run this again later"
                 )
             await self._pause(f"{name}: waiting for {what}")
@@ -183,7 +189,13 @@ class Scaling:
         await put_topic(self._servers, target, opened)
 
     async def _until_consumed(
-        self, topic: str, masters: Mapping[str, str], first_queue: int, *, with_unread: bool = False
+        self,
+        topic: str,
+        masters: Mapping[str, str],
+        first_queue: int,
+        *,
+        remedy: str = _AGAIN,
+        with_unread: bool = False,
     ) -> Mapping[str, str]:
         """Wait until queues from a number on are quiet, and consumed by all groups. Returns the masters then.
 
@@ -209,11 +221,11 @@ class Scaling:
                 ends, since = now_ends, self._clock.monotonic()
             quiet_s = self._clock.monotonic() - since
             if with_unread:
-                left = {}
+                left.pop("", None)
             if not left and quiet_s >= self._waits.settle_s:
                 return masters
             if is_over:
-                raise StillUnread(self._servers.network.plain_name(topic), first_queue, left)
+                raise StillUnread(self._servers.network.plain_name(topic), first_queue, left, remedy)
             if left:
                 await self._pause(f"{sum(left.values()):,} messages are to be consumed")
             else:

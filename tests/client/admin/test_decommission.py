@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.client.admin.decommission import Decommission
 from sparrowmq.client.admin.scaling import Waits
 from sparrowmq.client.client import connect
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import NotEmpty
 from sparrowmq.loop.clock import SystemClock
 from tests.client.admin.test_scaling import consume, fill, make_at_one
 
@@ -30,7 +30,7 @@ async def test_a_broker_is_empty_when_each_group_has_consumed_all_of_it(two, adm
     found = await leaving().look()
     assert found.lags["billing"] == 4 and found.left == "group billing lacks 4 messages"
     assert found.risks == found.refusals == ()
-    with pytest.raises(ConfigError, match=r"cannot be stopped yet: group billing lacks 4 messages.*undrain"):
+    with pytest.raises(NotEmpty, match=r"cannot be stopped yet: group billing lacks 4 messages.*undrain"):
         await leaving(0.0).run()
     emptied = asyncio.create_task(leaving().run())
     await asyncio.sleep(3)
@@ -56,5 +56,5 @@ async def test_messages_that_come_later_are_waited_for(two, admin, leaving):
         for _ in range(2):
             await mq.send("orders", b"later", delay="4000s")
     assert (await leaving().look()).waiting == {"timers": 1}
-    with pytest.raises(ConfigError, match="1 timers wait"):
+    with pytest.raises(NotEmpty, match="1 timers wait"):
         await leaving(0.0).run()

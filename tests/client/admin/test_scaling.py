@@ -9,7 +9,8 @@ from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.scaling import Scaling, Waits, waiting_in
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, StillUnread
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, NotEmpty, StillUnread
+from sparrowmq.exit_status import exit_status
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 
@@ -167,9 +168,31 @@ async def test_a_topic_stays_where_messages_wait_for_their_time(two, admin, scal
     await make_at_one(admin, "broker-0")
     async with connect(two.namesrv) as mq:
         await mq.send("orders", b"later", delay="4000s")
-    with pytest.raises(ConfigError, match="broker broker-0 still has 1 timers"):
+    with pytest.raises(NotEmpty, match="broker broker-0 still has 1 timers") as waits:
         await scaling(Waits(0.1, 1.0)).move("orders", "broker-0", "broker-1")
+    assert exit_status(waits.value) == 1
     assert set(await shares(admin)) == {"broker-0", "broker-1"}
+
+
+@pytest.mark.guards('Scaling._until_consumed: left.pop("", None) -> left.clear()')
+async def test_messages_that_a_group_lacks_are_never_given_up(two, admin, scaling):
+    await make_at_one(admin, "broker-0")
+    await fill(two, 4)
+    await consume(two, 4)
+    await fill(two, 4)
+    with pytest.raises(
+        StillUnread, match=r"\(billing 4\); run this again.*--yes deletes those without a group"
+    ):
+        await scaling(SOON).move("orders", "broker-0", "broker-1", with_unread=True)
+    await consume(two, 4)
+
+
+async def test_queues_that_still_get_messages_are_named_as_such(two, admin, scaling):
+    await admin.create_topic("orders", queues=2)
+    with pytest.raises(
+        StillUnread, match="these still got some a moment ago; run this again to go on waiting"
+    ):
+        await scaling(Waits(60, 0)).scale("orders", 1, None)
 
 
 async def test_ordered_topics_and_wrong_names_are_refused(admin, scaling):
