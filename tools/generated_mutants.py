@@ -3,6 +3,7 @@
     python -m tools.generated_mutants                     list 200, of the seed 1
     python -m tools.generated_mutants --seed 7 --count 40 --area care
     python -m tools.generated_mutants --area care --run   run each of them; the exit status is 1 if one survives
+    python -m tools.generated_mutants --list FILE --run   run those of an earlier list, in the order of the list
 
 The areas get equal shares. In each of them the functions are drawn by the seed, without repeats as long as there are
 others, and in a function one of its possible changes:
@@ -13,10 +14,14 @@ others, and in a function one of its possible changes:
     border    a comparison takes its border in, or leaves it out
     inverse   a function returns the contrary
 
+A change of the code changes what a seed draws. A saved list keeps its mutants: they are found by function and text, at
+whatever line. Mutants that the code no longer has are left out.
+
 A mutant runs in a copy of the tree, from source. Before the first one, a call of `tools/probe.py` stands at every place
-that a mutant changes, and one run of the tests shows which of them come there. A mutant then runs only with these
-tests, the quickest first, and at last in some runs of the simulation, if it comes there too. A mutant is found when a
-test fails twice, or the simulation fails, and not when they take too long. The seconds are those of the processor.
+that a mutant changes, and one run of the tests shows which of them come there. build/reached.json keeps the result for
+later runs of the same commit. A mutant then runs only with these tests, the quickest first, and at last in some runs of
+the simulation, if it comes there too. A mutant is found when a test fails twice, or the simulation fails, and not when
+they take too long. The seconds are those of the processor.
 
 A survivor is a promise that no test keeps, or a change that changes nothing: then write a test with a `guards` mark,
 or say why the line may go. "No test runs it" is the first of these at once.
@@ -26,8 +31,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,6 +48,7 @@ from tools.breaks import Edit, apply
 from tools.mutants import ROOT, cases, copy_tree, run_python, run_tests, times
 from tools.probe import REACHED
 
+SAVED: Final = "build/reached.json"
 COUNT: Final = 200
 LIMIT_S: Final = 600
 LIMIT_OF_ALL_S: Final = 3600
@@ -106,6 +114,25 @@ def generate(root: Path, area: str, count: int, chance: random.Random) -> list[M
     return mutants
 
 
+def listed(root: Path, lines: Sequence[str]) -> list[Mutant]:
+    """Return the mutants of an earlier list that the code still has; of two with the same text the nearest one."""
+    by_text: dict[str, list[Mutant]] = {}
+    for path in dict.fromkeys(path for area in AREAS for path in _modules(root, area)):
+        for each in (mutant for found in _functions(root, path) for mutant in found):
+            by_text.setdefault(_without_number(str(each))[0], []).append(each)
+    known = [_without_number(line) for line in lines]
+    return [_nearest(by_text[text], number) for text, number in known if text in by_text]
+
+
+def _nearest(mutants: Sequence[Mutant], line: int) -> Mutant:
+    return min(mutants, key=lambda each: abs(each.line - line))
+
+
+def _without_number(line: str) -> tuple[str, int]:
+    path, number, rest = line.split(":", 2)
+    return f"{path}:{rest}", int(number)
+
+
 def _modules(root: Path, area: str) -> Iterator[Path]:
     for pattern in AREAS[area]:
         yield from (path for path in sorted((root / "sparrowmq").glob(pattern)) if path.stem != "__init__")
@@ -168,6 +195,17 @@ def _can_go(node: ast.stmt) -> bool:
     return isinstance(node, ast.Raise)
 
 
+def reached(copy: Path, mutants: Sequence[Mutant], saved: Path, commit: str) -> list[list[str]]:
+    """Return `reaching` of the mutants, from a file if an earlier run of the commit saved that of all of them."""
+    known = json.loads(saved.read_text(encoding="utf-8")) if saved.exists() else {}
+    names = [str(each) for each in mutants]
+    if known.get("commit") != commit or not known["tests"].keys() >= set(names):
+        known = {"commit": commit, "tests": dict(zip(names, reaching(copy, mutants), strict=True))}
+        saved.parent.mkdir(exist_ok=True)
+        saved.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return [known["tests"][name] for name in names]
+
+
 def reaching(copy: Path, mutants: Sequence[Mutant], tests: Sequence[str] = TESTS) -> list[list[str]]:
     """Return the tests that come to the place of each mutant, the quickest first, and the simulation at the end."""
     by_path: dict[str, dict[Place, list[int]]] = {}
@@ -223,6 +261,7 @@ def found_by(copy: Path, mutant: Mutant, tests: Sequence[str]) -> str:
         for few in filter(None, (quick[:FEW], quick[FEW:])):
             report.unlink(missing_ok=True)
             arguments = ["-x", "--reruns", "1", f"--junitxml={report}", "-m", _SELECTED, *few]
+            arguments += ["-n", "2"] if len(few) > FEW else []
             if run_tests(copy, arguments, max(ends_s - time.monotonic(), 1), 0):
                 return next((case.test for case in cases(report) if case.trouble in _FAILED), "its end")
         if SIMULATION in tests and run_python(copy, _SIMULATION, LIMIT_S / 2, 0):
@@ -237,25 +276,34 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--area", choices=AREAS)
+    parser.add_argument("--list", type=Path, metavar="FILE", help="take the mutants of an earlier list")
     parser.add_argument("--run", action="store_true", help="run them with the tests that reach them")
     given = parser.parse_args(arguments)
     chance, areas = random.Random(given.seed), [given.area] if given.area else list(AREAS)
-    mutants = [each for area in areas for each in generate(ROOT, area, given.count // len(areas), chance)]
+    if given.list:
+        mutants = listed(ROOT, given.list.read_text(encoding="utf-8").splitlines())
+    else:
+        mutants = [each for area in areas for each in generate(ROOT, area, given.count // len(areas), chance)]
     if not given.run:
         print(*mutants, sep="\n")
         return 0
     survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copy = copy_tree(Path(scratch) / "0")
-        for number, (mutant, tests) in enumerate(zip(mutants, reaching(copy, mutants), strict=True), 1):
+        tests_of = reached(copy, mutants, ROOT / SAVED, _commit())
+        for number, (mutant, tests) in enumerate(zip(mutants, tests_of, strict=True), 1):
             began_s = _processor_s()
             by = found_by(copy, mutant, tests)
             survivors += not by
             word = f"found by {by}" if by else f"{len(tests)} tests pass" if tests else "no test runs it"
             took_s = _processor_s() - began_s
             print(f"{number:4}/{len(mutants)} {took_s:6.1f} s  {mutant}: {word}", flush=True)
-    print(f"seed {given.seed}: {len(mutants) - survivors} of {len(mutants)} found")
+    print(f"{given.list or f'seed {given.seed}'}: {len(mutants) - survivors} of {len(mutants)} found")
     return 1 if survivors else 0
+
+
+def _commit() -> str:
+    return subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
 
 
 def _processor_s() -> float:

@@ -9,8 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tools import generated_mutants
 from tools.breaks import apply
-from tools.generated_mutants import AREAS, SIMULATION, Mutant, found_by, generate, main, reaching
+from tools.generated_mutants import (
+    AREAS,
+    SIMULATION,
+    Mutant,
+    found_by,
+    generate,
+    listed,
+    main,
+    reached,
+    reaching,
+)
 
 ROOT = Path(__file__).parents[2]
 SOURCE = """
@@ -80,6 +91,37 @@ def test_each_rule_makes_its_changes_and_each_can_be_parsed(root: Path) -> None:
     assert sorted(str(each).split(": ", 1)[1] for each in mutants) == CHANGES
     for each in mutants:
         ast.parse(apply(SOURCE, each.edits))
+
+
+def test_a_list_names_mutants_by_text_at_whatever_line(root: Path) -> None:
+    mutants = generate(root, "shelf", 99, random.Random(1))
+    lines = [*map(str, mutants), "sparrowmq/shelf.py:9: put: drop self.gone()"]
+    twice = SOURCE.replace("        self.count()", "        self.count()\n" * 2)
+    (root / "sparrowmq/shelf.py").write_text(f"\n{twice}")
+    now = listed(root, lines)
+    assert [str(each).split(": ", 1)[1] for each in now] == [str(each).split(": ", 1)[1] for each in mutants]
+    moved = {
+        str(each).split(": ", 1)[1]: each.line - before.line
+        for each, before in zip(now, mutants, strict=True)
+    }
+    assert moved["put: drop self.last = thing"] == 1 == moved["put: drop self.count()"]
+
+
+def test_what_reaches_a_mutant_is_saved_for_later_runs_of_the_commit(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutants = generate(root, "shelf", 99, random.Random(1))
+    runs: list[int] = []
+
+    def reach(copy: Path, mutants: list[Mutant]) -> list[list[str]]:
+        runs.append(len(mutants))
+        return [[str(each)] for each in mutants]
+
+    monkeypatch.setattr(generated_mutants, "reaching", reach)
+    saved = tmp_path / "build/reached.json"
+    for some, commit in ((mutants[1:], "one"), (mutants[3:], "one"), (mutants, "one"), (mutants, "two")):
+        assert reached(root, some, saved, commit) == [[str(each)] for each in some]
+    assert runs == [8, 9, 9]
 
 
 @pytest.mark.slow
