@@ -196,13 +196,52 @@ async def test_a_file_that_is_ahead_of_its_log_counts_at_a_single_broker_only(
     master.write()
     await master.save()
     master.store.close()
-    for file in before.iterdir():  # the log loses its tail
+    lose_tail(settings, before)
+    assert kept(settings, trusts_files).width("made") == (5 if trusts_files else 3)
+
+
+def lose_tail(settings: BrokerSettings, before: Path) -> None:
+    """Bring back the log of an earlier moment, as a power cut does."""
+    for file in before.iterdir():
         shutil.copy(file, settings.store_path / "commitlog" / file.name)
     for folder in ("consumequeue", "ends"):
         shutil.rmtree(settings.store_path / folder, ignore_errors=True)
     (settings.store_path / "checkpoint").unlink()
     (settings.store_path / "abort").touch()
-    assert kept(settings, trusts_files).width("made") == (5 if trusts_files else 3)
+
+
+@pytest.mark.guards("Follower.__init__: drop table.mark = self._mark")
+async def test_the_file_of_a_slave_that_is_ahead_of_its_log_does_not_count(
+    settings: BrokerSettings, tmp_path: Path
+) -> None:
+    master = await Master(settings).lead()
+    master.state.topics.put(TopicConfig("made", 3, 3))
+    master.write()
+    before = shutil.copytree(settings.store_path / "commitlog", tmp_path / "commitlog")
+    master.state.topics.put(TopicConfig("made", 5, 5))
+    master.write()
+    master.store.close()
+    slave = Master(settings)
+    slave.state.follow(slave.store, SystemClock())
+    slave.state.topics.file.touch()
+    await slave.save("topics")
+    slave.store.close()
+    lose_tail(settings, before)
+    assert kept(settings, trusts_files=False).width("made") == 3
+
+
+@pytest.mark.guards("Journal.close: swap self.note_offsets() with self._store.dispatch()")
+async def test_the_last_offsets_are_in_the_log_when_the_journal_is_closed(
+    settings: BrokerSettings, tmp_path: Path
+) -> None:
+    master = await Master(settings).lead()
+    master.write()
+    master.state.offsets.commit("g", "made", 0, 5)
+    await master.journal.close()
+    shutil.copytree(settings.store_path, tmp_path / "killed")
+    master.store.close()
+    found = kept(settings_at(tmp_path / "killed"))
+    assert found.is_from_log and found.offsets == {"g": {"made": {0: 5}}}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"offsetTable":{},"checksum":"00000000"}'])
