@@ -309,9 +309,11 @@ async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_unti
             await members.stop_all()
 
 
-async def test_what_is_not_ours_in_etcd_is_told_and_waited_out(
+@pytest.mark.guards("Member._note: not problem and not self._told")
+async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "sparrowmq.broker.election")
     key = f"/sparrowmq/DefaultCluster/{members.name}/state"
     await members.ask.change({}, {key: b"nonsense"})
     member = await members.start(1)
@@ -321,6 +323,10 @@ async def test_what_is_not_ours_in_etcd_is_told_and_waited_out(
     assert not member.leads
     await members.ask.change({}, {}, deletes=[key])
     assert await members.leader() == 1
+    async with asyncio.timeout(20):
+        while "etcd answers again" not in caplog.text:
+            await asyncio.sleep(0.02)
+    assert caplog.text.count("cannot be seen now") == 1
 
 
 async def test_settings_read_anew_count_now_and_in_the_next_role(members: Members) -> None:
