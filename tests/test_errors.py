@@ -1,6 +1,7 @@
-"""Every error is in the tree that its module draws, and tells what to do."""
+"""Every error is in the tree that its page draws, and tells what to do."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,20 +17,19 @@ from sparrowmq.errors import (
     StoreLocked,
 )
 
+PAGE = (Path(__file__).parents[1] / "docs/use/errors.md").read_text()
 CLASSES = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SparrowError)
 ]
 
 
 def drawn_tree() -> dict[str, str]:
-    """Each class in the module's drawing and the class above it."""
-    above: dict[int, str] = {}
+    """Each class in the drawing of docs/use/errors.md, and the class above it."""
+    above = {0: "SparrowError"}
     parents: dict[str, str] = {}
-    for line in (errors.__doc__ or "").splitlines():
-        match = re.match(r"( *[│├└─ ]*)([A-Z]\w+)(?:  |$)", line)
-        if match and match[2].startswith("Sparrow"):
-            above[4] = match[2]
-        elif match and "─" in match[1]:
+    for line in PAGE[PAGE.index("\nSparrowError  ") :].splitlines():
+        match = re.match(r"([│├└─ ]*─ )([A-Z]\w+)(?:  |$)", line)
+        if match:
             depth = len(match[1])
             parents[match[2]] = above[max(known for known in above if known < depth)]
             above[depth] = match[2]
