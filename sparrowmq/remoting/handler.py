@@ -1,16 +1,16 @@
-"""What a handler is: a method bound to the requests that it serves, and what it may return.
+"""Handlers: methods that are bound to the requests that they serve, and what such a method may return.
 
     @handles(PullMessage)
     def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Result: ...
 
-It returns
+Its result is
     a reply header    success
     None              success without fields
     Answer            anything else: another code, a remark, a body
     After             the reply, once its message is safe: no task is made for any number of waiting requests
     Later             the reply, once the handler calls its `answer`: no task either
     a coroutine       which returns one of the others; the only form that costs a task
-It raises RemoteError to refuse a request. The dispatcher makes replies of all these (remoting/request_dispatch.py).
+It raises RemoteError to refuse a request. The dispatcher makes replies of all of them (remoting/request_dispatch.py).
 """
 
 from __future__ import annotations
