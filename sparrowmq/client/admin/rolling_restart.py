@@ -192,13 +192,13 @@ class RollingRestart:
 
     async def _until_well(self, there: Sequence[BrokerNow], plan: Plan, target: BrokerNow) -> None:
         """Wait until every broker is there and well, apart from the problems of the plan. Raises: NotBack."""
-        known = {_without_numbers(problem) for problem in plan.problems}
+        known = {_lasting(problem) for problem in plan.problems}
 
         async def problem() -> str:
             now = await self.look()
             found = away_of(there, now)
             found += [f"{each}: {text}" for each in now for text in each.problems]
-            found = [text for text in found if _without_numbers(text) not in known]
+            found = [text for text in found if _lasting(text) not in known]
             found += [text for text in out_of_sync(now) if text not in plan.problems]
             return "; ".join(found)
 
@@ -265,9 +265,14 @@ def _in_sync(figures: Mapping[str, str]) -> frozenset[int]:
     return frozenset(map(int, filter(None, figures.get("inSyncMembers", "").split(","))))
 
 
-def _without_numbers(problem: str) -> str:
-    """Return what stays the same while a problem lasts."""
-    return re.sub(r"[\d.,]+", "N", problem)
+def _lasting(problem: str) -> str:
+    """Return what stays the same while a problem lasts: the broker and its condition, or a text without numbers.
+
+    The text of a condition may change. That of open transactions says at first that no producer is online, and then
+    that none ends them.
+    """
+    condition = re.fullmatch(r"(.*?\)): .* \((\w+)\)", problem, re.DOTALL)
+    return re.sub(r"[\d.,]+", "N", f"{condition[1]}: {condition[2]}" if condition else problem)
 
 
 def now_of(

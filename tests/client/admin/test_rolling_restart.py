@@ -124,6 +124,25 @@ async def test_no_member_restarts_before_all_members_are_in_sync(admin, monkeypa
     ]
 
 
+@pytest.mark.guards("rolling_restart._lasting: false condition")
+async def test_a_condition_of_before_may_say_something_else_afterwards(admin, monkeypatch):
+    """`--yes` restarts brokers with a condition. With another text for the same one it waited in vain."""
+    broker = BrokerNow("b", 0, "h:1", 1, problems=("2 open, no producer is online (transactions_open)", "slow"))
+    looks = [
+        [replace(broker, problems=("no room (disk_full)", "slow"))],
+        [replace(broker, problems=("2 open, no producer ends them (transactions_open)", "slow"))],
+    ]
+    told: list[str] = []
+    run = RollingRestart(admin.servers, SystemClock(), None, Patience(back_s=60), told.append)
+
+    async def look():
+        return looks.pop(0)
+
+    monkeypatch.setattr(run, "look", look)
+    await run._until_well([broker], plan_of([broker], {}, since_ms=0), broker)
+    assert looks == [] and told == ["b (master, h:1): b (master, h:1): no room (disk_full)"]
+
+
 async def test_an_interrupted_restart_goes_on_where_it_was(admin, rolling):
     await admin.create_topic("orders")
     await admin.drain("broker-0")
