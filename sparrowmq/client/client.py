@@ -493,7 +493,7 @@ class Client:
             return  # Everything that would be closed is the parent's.
         try:
             if kind is None:
-                await self._network.clock.wait_for(self.flush(), FLUSH_S)
+                await self._network.clock.wait_for(self._finish(), FLUSH_S)
                 if self._tracing is not None:
                     await self._tracing.drain()
             await self._leave()
@@ -504,6 +504,11 @@ class Client:
             for outbox in (*self._outboxes, *self._trace_outbox):
                 outbox.close()
             await self._network.__aexit__(kind, error, trace)
+
+    async def _finish(self) -> None:
+        """Wait for the answers to all sends, and let consumers commit that are not left yet."""
+        await self.flush()
+        await self._network.membership.client_leaves()
 
     async def _leave(self) -> None:
         """Unregister our producers, so that brokers ask other clients about transactions."""

@@ -42,6 +42,9 @@ class Member(Protocol):
     async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved its group to other offsets."""
 
+    async def _client_leaves(self) -> None:
+        """Commit what is handled, because its client is left before the consumer."""
+
     def _client_left(self) -> None:
         """Its client was left before the consumer."""
 
@@ -94,6 +97,11 @@ class Membership:
     def remove_consumer(self, member: Member) -> None:
         if self.consumers.get(member.full_group) is member:
             del self.consumers[member.full_group]
+
+    async def client_leaves(self) -> None:
+        """Let the consumers that are not left yet commit."""
+        for member in list(self.consumers.values()):
+            await member._client_leaves()
 
     def client_left(self) -> None:
         """End the consumers, because the client was left."""

@@ -418,6 +418,9 @@ class Consumer:
         log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
         await self._assignment.restart(offsets)
 
+    async def _client_leaves(self) -> None:
+        await self.commit()
+
     def _client_left(self) -> None:
         """End, because the client was left: no more messages can come."""
         for task in self._tasks:

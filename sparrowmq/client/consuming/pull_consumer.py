@@ -432,6 +432,9 @@ class PullConsumer:
         ours = mine if self._subscriptions else offsets.keys()
         await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in ours})
 
+    async def _client_leaves(self) -> None:
+        await self._commit_handled(self._readings.queues)
+
     def _client_left(self) -> None:
         """End, because the client was left: a waiting `poll` raises."""
         for task in self._tasks:

@@ -392,6 +392,9 @@ class SimpleConsumer:
     async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Do nothing: the broker has moved the group."""
 
+    async def _client_leaves(self) -> None:
+        await self._pops.acked()
+
     def _client_left(self) -> None:
         """End, because the client was left."""
         self._is_cut_off = True

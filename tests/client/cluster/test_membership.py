@@ -21,6 +21,8 @@ class Silent:
     def _running(self) -> ConsumerRunning:
         return ConsumerRunning()
 
+    async def _client_leaves(self) -> None: ...
+
     def _client_left(self) -> None: ...
 
     def _positions_in(self, topic):
