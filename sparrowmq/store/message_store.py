@@ -551,6 +551,7 @@ class MessageStore:
             known,
             mending,
             synced=0 if clean or after_java else synced_mark.load(self._vfs, layout.abort),
+            checks_all=self.settings.checks_all,
         )
         self.queues.files.mend = mending.mend_file
         if cut_at is not None:

@@ -101,6 +101,7 @@ class Recovery:
     ends: Known
     mending: Mending
     synced: int = 0  # by the mark of the last sync, the log had been on disk up to here
+    checks_all: bool = False  # from the log's begin on
 
     def recover(self) -> Recovered:
         """Make log, queues and index agree, on disk.
@@ -163,6 +164,8 @@ class Recovery:
     def _scan_from(self) -> int:
         """The offset at which to begin: a record, a blank or the log's end is there."""
         files, positions = self.log.row.files, self.checkpoint.positions
+        if self.checks_all:
+            return self.log.begin
         if positions is not None:
             return max(positions.scan_from, self.log.begin)
         for file in reversed(files):

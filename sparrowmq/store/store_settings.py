@@ -59,6 +59,8 @@ class StoreSettings:
     corrupt_policy: CorruptPolicy = CorruptPolicy.FAIL
     awaits_copy: bool = False
     """Whether other brokers have a copy of the log, which may repair it: damage becomes no gap in a queue before."""
+    checks_all: bool = False
+    """Whether a start checks the whole log, as a repair does."""
     open_queue_files: int = 4096
     """Most files of queues open at once."""
     checkpoint_interval_ms: int = 5000

@@ -1,17 +1,15 @@
 """Repair a damaged store as far as possible: as `corruptPolicy=quarantine` does at a start, but for the whole log.
 
-A start checks the log's last megabytes. A repair first sets the checkpoint back to the log's begin. So recovery reads
-the whole log, fences off damage, keeps the bytes in `set-aside`, and makes queues and index match again. Before that,
-damaged records are replaced by those of a copy of the log, if the caller has one (replacing.py).
+A start checks the log's last megabytes, or after Java its last files. The recovery of a repair reads the whole log. It
+fences off damage, keeps the bytes in `set-aside`, and makes queues and index match again. Before that, damaged records
+are replaced by those of a copy of the log, if the caller has one (replacing.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sparrowmq.store import checkpoint
 from sparrowmq.store.locks import StoreLock
-from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.replacing import Copy, Replaced, replace_damaged
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
@@ -30,13 +28,15 @@ def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Repla
         LogsDiffer: the other log is no copy of this one; nothing is fenced off.
         NetworkError, RemoteError: the copy cannot be read; nothing is fenced off.
     """
-    lock = StoreLock(vfs, settings.layout)
-    try:
-        replaced = replace_damaged(settings, vfs, copy) if copy is not None else Replaced()
-        _look_at_all(settings, vfs)
-    finally:
-        lock.close()
-    MessageStore.open(replace(settings, corrupt_policy=CorruptPolicy.QUARANTINE), vfs=vfs).close()
+    replaced = Replaced()
+    if copy is not None:
+        lock = StoreLock(vfs, settings.layout)
+        try:
+            replaced = replace_damaged(settings, vfs, copy)
+        finally:
+            lock.close()
+    settings = replace(settings, corrupt_policy=CorruptPolicy.QUARANTINE, checks_all=True)
+    MessageStore.open(settings, vfs=vfs).close()
     return replaced
 
 
@@ -51,14 +51,3 @@ def replace_closed(settings: StoreSettings, vfs: Vfs, copy: Copy, begin: int) ->
         return replace_damaged(settings, vfs, copy, begin, is_partial=True)
     finally:
         lock.close()
-
-
-def _look_at_all(settings: StoreSettings, vfs: Vfs) -> None:
-    """Let the next start check the log from its begin."""
-    path = settings.layout.checkpoint
-    found = checkpoint.load(vfs, path)
-    if found.positions is not None:
-        log = CommitLog(vfs, settings.layout.commit_log, settings.commit_log_file_size, writable=False)
-        positions = replace(found.positions, scan_from=log.begin)
-        log.close()
-        checkpoint.save(vfs, path, replace(found, positions=positions))

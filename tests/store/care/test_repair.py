@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ from sparrowmq.errors import StoreLocked
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.repair import repair
+from sparrowmq.store.layout import LOCK_OF_JAVA
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, bodies, put
 
 DISK = Disk()
 
 
-@pytest.mark.guards("repair._look_at_all: scan_from = found.positions.flushed")
+@pytest.mark.guards("repair.repair: drop checks_all")
 @pytest.mark.parametrize("damaged", [[0], [7], [3, 4, 11], [39], [38, 39]])
 def test_damage_far_behind_the_checkpoint_is_fenced_off_and_kept(stores: Stores, damaged: list[int]):
     store = stores.open(commit_log_file_size=1 << 20)
@@ -38,6 +40,27 @@ def test_damage_far_behind_the_checkpoint_is_fenced_off_and_kept(stores: Stores,
     assert put(store)[1] == 40  # no offset is given twice
     kept = b"".join(path.read_bytes() for path in Path(settings.layout.set_aside).iterdir())
     assert all(bytes(content[places[number][0] :][:100]) in kept for number in damaged)
+
+
+@pytest.mark.guards("Recovery._scan_from: false self.checks_all")
+def test_damage_in_an_early_file_is_fenced_off_though_java_closed_the_store(stores: Stores):
+    store = stores.open(commit_log_file_size=64 << 10)
+    places = [put(store, b"x" * 4096, key=f"k{number}") for number in range(40)]
+    store.close()
+    settings = store.settings
+    layout = settings.layout
+    Path(layout.lock).write_bytes(LOCK_OF_JAVA)
+    shutil.rmtree(layout.ends)
+    with Path(layout.checkpoint).open("r+b") as file:
+        file.seek(64)
+        file.write(bytes(64))  # Java writes its own fields only
+    with Path(layout.commit_log, f"{0:020d}").open("r+b") as file:
+        file.seek(places[3][0] + 200)
+        file.write(b"y")
+    assert list(verify(settings)) != []
+    repair(settings, DISK)
+    assert list(verify(settings)) == []
+    assert len(bodies(stores.open(commit_log_file_size=64 << 10))) == 39
 
 
 def test_a_sound_store_stays_as_it_is(stores: Stores):
