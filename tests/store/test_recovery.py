@@ -386,6 +386,7 @@ def test_quarantine_fences_off_the_end_of_one_file_and_the_beginning_of_the_next
     assert bodies(store) == texts[:1] + texts[3:]
 
 
+@pytest.mark.guards("Recovery._distrust: drop self.vfs.sync_folder(self.layout.root)")
 def test_a_power_cut_in_the_middle_of_a_quarantine_does_no_harm(stores: Stores):
     store = stores.open(consume_queue_file_entries=4)
     offsets = fill(store)
@@ -395,7 +396,10 @@ def test_a_power_cut_in_the_middle_of_a_quarantine_does_no_harm(stores: Stores):
     root = Path(settings.path)
     folders = {str(path) for path in (root, *root.parents, *root.rglob("*")) if path.is_dir()}
     vfs = RecordVfs(DiskState(folders, snapshot(root)))
-    MessageStore.open(settings, vfs=vfs)
+    path = str(log_file(MessageStore.open(settings, vfs=vfs)))
+    is_marked = [each[0] == "create" and each[2] == settings.layout.abort for each in vfs.effects]
+    is_fenced = [each[:2] == ("write", vfs.names[path]) for each in vfs.effects]
+    assert ("sync_folder", str(root)) in vfs.effects[is_marked.index(True) : is_fenced.index(True)]
     seen = set()
     for cut, state in cuts(vfs.start, vfs.effects, 4, random.Random(7)):
         if state.key() in seen:

@@ -292,7 +292,10 @@ def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):
 # Forgetting
 
 
-@pytest.mark.parametrize(("next_entry", "end_offset", "kept"), [(100, 400, 4), (3, 10**9, 2), (1, 10**9, 0)])
+@pytest.mark.guards("IndexFile.cut: border self.next > 1 #1")
+@pytest.mark.parametrize(
+    ("next_entry", "end_offset", "kept"), [(100, 400, 4), (3, 10**9, 2), (1, 10**9, 0), (100, 0, 0)]
+)
 def test_an_index_goes_back_to_what_a_checkpoint_saw(
     tmp_path: Path, next_entry: int, end_offset: int, kept: int
 ):
