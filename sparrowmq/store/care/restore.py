@@ -165,10 +165,7 @@ class _Restoring:
 
     def _is_repaired(self) -> str | None:
         """Fence damaged records off; return a problem that is left, if any."""
-        vfs, layout = self._vfs, self._settings.layout
-        if not vfs.exists(layout.abort):
-            vfs.close(vfs.create(layout.abort, 0, allocate=False))
-        repair(self._settings, vfs)
+        repair(self._settings, self._vfs)
         return next(verify(self._settings, self._vfs, self._watch), None)
 
     def _tell_ends(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import snapshot
+from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.copy_check import config_problems, copy_problems, is_copy
 from sparrowmq.store.vfs import Disk
@@ -27,6 +28,19 @@ def test_a_copy_is_whole_until_a_file_changes(stores: Stores, tmp_path: Path) ->
     assert any(
         f"{tmp_path / 'copy' / 'checkpoint'} is damaged" in each for each in copy_problems(settings, DISK)
     )
+
+
+@pytest.mark.guards("copy_problems: not agree(settings, vfs, watch)")
+def test_the_log_of_a_copy_without_manifest_is_checked(stores: Stores, tmp_path: Path) -> None:
+    filled(stores)
+    backup(stores.settings, tmp_path / "copy", DISK)
+    (tmp_path / "copy" / manifest.NAME).unlink()
+    settings = replace(stores.settings, path=tmp_path / "copy")
+    assert list(copy_problems(settings, DISK)) == []
+    with (tmp_path / "copy" / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(100)
+        file.write(b"????")
+    assert any("the log is damaged from offset 0" in each for each in copy_problems(settings, DISK))
 
 
 @pytest.mark.guards("config_problems: drop yield from found")
