@@ -2,6 +2,8 @@
 
 import stat
 
+import pytest
+
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
@@ -50,6 +52,26 @@ async def test_each_change_is_in_the_log_at_once(tmp_path):
     assert not (tmp_path / "config" / "users.json").exists()
     users = loaded(settings)
     assert users.table == {"alice": ALICE} and users.policies == {"alice": POLICIES}
+
+
+@pytest.mark.guards(
+    "Users.delete: swap self._changed() with self.on_delete(name)",
+    "KeptState.load: not counts[3] and users.version != _NO_VERSION",
+)
+async def test_the_log_has_the_version_of_a_change_and_only_a_broker_with_users_makes_their_file(tmp_path):
+    settings = settings_at(tmp_path)
+    await led(settings, lambda state: state.topics.ensure_own("first"))
+    assert not loaded(settings).file.dirty
+    versions = []
+
+    def change(state):
+        state.users.put(ALICE)
+        state.users.delete("alice")
+        versions.append(state.users.version)
+
+    await led(settings, change)
+    users = loaded(settings)
+    assert [users.version] == versions and users.file.dirty
 
 
 async def test_a_snapshot_has_the_users(tmp_path):
