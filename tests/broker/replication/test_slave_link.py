@@ -118,6 +118,13 @@ async def test_a_peer_that_was_gone_before_it_was_accepted_is_closed(master: Mas
     assert transport.aborted and master.links.pop().acked is None
 
 
+@pytest.mark.guards("SlaveLink.connection_lost: not self._waiter is not None")
+async def test_a_connection_that_ends_before_its_first_report_is_forgotten(master: Master) -> None:
+    async with slave_at(master.address):
+        await until(lambda: master.links != [])
+    await until(lambda: master.ended == master.links)
+
+
 async def test_a_slave_gets_the_log_from_where_it_says_and_what_comes_then(
     master: Master, slave: ScriptedSlave
 ) -> None:

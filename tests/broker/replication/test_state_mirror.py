@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.replication import state_mirror as mirror
+from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
     GetAllConsumerOffset,
@@ -23,15 +29,18 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.assignment_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     ConsumerOffsets,
+    DataVersion,
     DelayOffsets,
     GroupConfig,
     GroupConfigTable,
+    TopicConfig,
     TopicConfigTable,
     TopicRoute,
 )
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, SetRequestMode
+from sparrowmq.store.message_store import MessageStore
 from tests.broker.conftest import until
 from tests.broker.replication.pairs import Pair, pair
 
@@ -200,6 +209,46 @@ async def test_with_a_master_whose_log_differs_nothing_is_taken(
         modes = await (await both.session("slave")).call(GetAllRequestModes())
         assert RequestModeTable.decode(modes.body).message_request_mode_map == {}
         assert await both.bodies("slave") == [b"ours"]
+
+
+ANSWERS_OF_JAVA: Final[dict[type, bytes]] = {
+    GetAllTopicConfig: TopicConfigTable(DataVersion(7), {"made": TopicConfig("made", 3, 2)}).encode(),
+    GetAllSubscriptionGroup: GroupConfigTable(DataVersion(7), {"g": GroupConfig("g")}).encode(),
+    GetAllConsumerOffset: ConsumerOffsets({"made@g": {0: 5}}).encode(),
+    GetAllDelayOffset: b"",
+}
+
+
+class MasterOfJava:
+    """A pool whose only broker keeps no journal, and does not know the newest request."""
+
+    async def session(self, address: str) -> MasterOfJava:
+        return self
+
+    async def call(self, request: object, timeout_s: float) -> SimpleNamespace:
+        if type(request) not in ANSWERS_OF_JAVA:
+            raise RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "")
+        return SimpleNamespace(body=ANSWERS_OF_JAVA[type(request)])
+
+
+@pytest.mark.guards("Mirror._has_journal: border self._follower.count > self._count")
+async def test_a_master_without_a_journal_is_asked_for_everything(tmp_path: Path) -> None:
+    settings = BrokerSettings(
+        name="broker-a", store_path=tmp_path, commit_log_file_bytes=1 << 20, index=False
+    )
+    with MessageStore.open(settings.store(1)) as store:
+        state = KeptState.load(store, settings, SystemClock(), trusts_files=False)
+        state.follow(store, SystemClock())
+        pool, unused = cast(Any, MasterOfJava()), cast(Any, None)
+        copying = mirror.Mirror(store, state, unused, pool, SystemClock(), lambda: True)
+        copying.use("master:10911")
+        task = asyncio.create_task(copying.run())
+        try:
+            await until(lambda: state.offsets.query("g", "made", 0) == 5)
+        finally:
+            task.cancel()
+        assert state.topics.table["made"].read_queue_nums == 3
+        assert state.groups.table["g"] == GroupConfig("g")
 
 
 async def test_name_servers_show_a_slave_beside_its_master(tmp_path: Path) -> None:
