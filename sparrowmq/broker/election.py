@@ -341,7 +341,6 @@ class Member:
         await lease.end()
         self._candidacy.failed(str(error))
         self._found, self._followed = Found(), None
-        await self._become_lone_slave()
 
     async def _renew(self, lease: Lease, version: int) -> None:
         """Renew the lease as long as etcd has the leader of this version."""

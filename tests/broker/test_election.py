@@ -329,6 +329,21 @@ async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     assert caplog.text.count("cannot be seen now") == 1
 
 
+@pytest.mark.guards("Member._look: not self._candidacy.is_proved")
+async def test_doubt_about_a_store_ends_once_its_log_is_proved_and_not_before(members: Members) -> None:
+    await members.two_in_sync()
+    await members.power_cut(1, 2)
+    folder = members.settings(2).config_path
+    OwnEpoch.load(folder).note_doubt("it lost power")
+    await members.start(2)
+    await members.shows(2, "it lost power, and no other member in sync runs")
+    await members.start(1)
+    await members.in_sync(1, 2)
+    async with asyncio.timeout(20):
+        while OwnEpoch.load(folder).doubt:
+            await asyncio.sleep(0.02)
+
+
 async def test_settings_read_anew_count_now_and_in_the_next_role(members: Members) -> None:
     member = await members.start(1)
     assert await members.leader() == 1
