@@ -287,6 +287,7 @@ async def test_a_master_alone_in_sync_acknowledges_nothing_as_replicated_and_say
         assert "no other member is in sync" in str(found.lacks(100))
 
 
+@pytest.mark.guards("InSync._agree: drop self._refuse_alone()")
 async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_more() -> None:
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -296,7 +297,7 @@ async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_mor
         await settle()
         found.left(2)
         with pytest.raises(NoSlaveNear, match="no other member is in sync"):
-            await waits
+            await asyncio.wait_for(waits, 10)
 
 
 @asynccontextmanager

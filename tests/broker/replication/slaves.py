@@ -48,6 +48,10 @@ class ScriptedSlave:
             self.log += content
         return self.log
 
+    async def heard(self) -> bytes:
+        """The next bytes; none if the master has ended the connection. Raises: TimeoutError."""
+        return await asyncio.wait_for(self.reader.read(100), 10)
+
     async def is_let_go(self) -> bool:
         """Whether the master ends the connection, whatever it says before."""
         return await ended(self.reader)
