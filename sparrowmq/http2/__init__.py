@@ -6,5 +6,5 @@
              header              streams      messages
 
 `connection` and the modules below it do no I/O: bytes go in, calls of a `Receiver` and bytes come out. `hpack` has
-the table of header blocks. The answers' blocks are few and are written here.
+Huffman's code of header blocks. The answers' blocks are few and are written here.
 """

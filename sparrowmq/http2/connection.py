@@ -35,6 +35,7 @@ from sparrowmq.http2.frames import (
     StreamFault,
 )
 from sparrowmq.http2.header_blocks import HeaderReader
+from sparrowmq.http2.header_table import TABLE_BYTES
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.output import Output
 from sparrowmq.http2.request_headers import (
@@ -356,7 +357,7 @@ class Connection:
         elif name == frames.ENABLE_PUSH:
             if value > 1:
                 raise ConnectionFault(PROTOCOL_ERROR, f"ENABLE_PUSH is {value}")
-        elif name == frames.HEADER_TABLE_SIZE:
+        elif name == frames.HEADER_TABLE_SIZE and value < TABLE_BYTES:
             output.shrink_table()
 
     def _take_ping(self, flags: int, stream_id: int, payload: bytes) -> None:

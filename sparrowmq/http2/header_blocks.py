@@ -6,8 +6,8 @@
     0000....  0001....  name, value        a literal that enters no table
 
 A name is a string or the index of a header that has it. A string may be in Huffman's code, which is slow to decode in
-Python, and clients repeat most of their names: the last ones are remembered. `hpack` has the table and the code; its
-own decoder copies the rest of a block for each header.
+Python, and clients repeat most of their names: the last ones are remembered. `hpack` has the code; its own decoder
+copies the rest of a block for each header.
 
 A list may have HARD_LIST_BYTES, so a small block cannot become a large list. After that the table that both sides share
 is lost, and the connection with it. A list between the limit of the settings and this one is refused by an answer.
@@ -20,14 +20,12 @@ from typing import Final
 
 from hpack.exceptions import HPACKError
 from hpack.huffman_table import decode_huffman
-from hpack.table import HeaderTable
 
 from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
+from sparrowmq.http2.header_table import ENTRY_BYTES, TABLE_BYTES, HeaderTable
 
 HARD_LIST_BYTES: Final = 64 * 1024
-ENTRY_BYTES: Final = 32  # that each header counts besides its name and value (RFC 7541, section 4.1)
 
-_TABLE_BYTES: Final = 4096  # of the settings that we do not change
 _LONGEST_INTEGER: Final = 5  # bytes behind the first
 _REMEMBERED: Final = 1024  # strings
 _LONGEST_REMEMBERED: Final = 64
@@ -59,15 +57,15 @@ class HeaderReader:
             first = block[at]
             if first & 0x80:
                 index, at = _integer(block, at, 0x7F)
-                pair = table.get_by_index(index)
+                pair = table.header(index)
             elif first & 0x40:
                 pair, at = self._literal(block, at, 0x3F)
-                table.add(*pair)
+                table.enter(pair)
             elif first & 0x20:
                 size, at = _integer(block, at, 0x1F)
-                if pairs or size > _TABLE_BYTES:
+                if pairs or size > TABLE_BYTES:
                     raise _broken("the size of the table changes behind headers, or is too large")
-                table.maxsize = size
+                table.resize(size)
                 continue
             else:
                 pair, at = self._literal(block, at, 0x0F)
@@ -83,7 +81,7 @@ class HeaderReader:
         """Return a header, and where it ends."""
         index, at = _integer(block, at, mask)
         if index:
-            name = self._table.get_by_index(index)[0]
+            name = self._table.header(index)[0]
         else:
             name, at = _string(block, at)
         value, at = _string(block, at)

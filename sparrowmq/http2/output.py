@@ -26,7 +26,7 @@ from sparrowmq.http2.frames import (
     header_frames,
     reset_frame,
 )
-from sparrowmq.http2.response_headers import NO_TABLE
+from sparrowmq.http2.response_headers import NO_TABLE, ClientTable
 from sparrowmq.http2.streams import Stream
 
 READY_BYTES: Final = 512 * 1024  # of bodies in one write; more waits in the streams until that has left
@@ -62,6 +62,7 @@ class Output:
         self._drained = drained
         self._waiting: dict[int, Stream] = {}
         self._block_prefix = b""
+        self._table = ClientTable()
 
     @property
     def is_waiting(self) -> bool:
@@ -71,6 +72,7 @@ class Output:
     def shrink_table(self) -> None:
         """The peer wants a smaller table of headers than usual. We use none, and the next block says so."""
         self._block_prefix = NO_TABLE
+        self._table.is_used = False
 
     def headers(self, stream: Stream, block: bytes) -> None:
         if stream.state != states.CLOSED:
@@ -206,6 +208,7 @@ class Output:
         self._closed(stream, True)
 
     def _block(self, stream_id: int, block: bytes, is_end: bool) -> None:
+        block = self._table.shortened(block)
         if self._block_prefix:
             block, self._block_prefix = self._block_prefix + block, b""
         self.pieces.append(header_frames(stream_id, block, is_end, self.largest_frame))

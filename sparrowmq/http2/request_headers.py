@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from sparrowmq.http2.header_blocks import ENTRY_BYTES
+from sparrowmq.http2.header_table import ENTRY_BYTES
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE: Final = re.compile(rb"[\0\r\n]")

@@ -1,7 +1,10 @@
-"""The header blocks of answers. Each header is a literal that enters no table, so no state is shared with the peer.
+"""The header blocks of answers.
 
-10001000                        :status 200, an entry of the static table
-0000 0000  length name  length value   any other header (RFC 7541, section 6.2.2)
+    10001000                               :status 200, a fixed header of the table
+    00000000  length name  length value    any other header, which enters no table (RFC 7541, section 6.2.2)
+
+The headers of a call that goes well are the same for each call. The first such call of a connection enters them into
+the client's table, and later calls send their numbers: 4 bytes instead of 83, which clients also read faster.
 """
 
 from __future__ import annotations
@@ -39,8 +42,51 @@ def status(code: int) -> bytes:
 
 
 _CONTENT_TYPE: Final = header(b"content-type", b"application/grpc")
-GRPC_HEADERS: Final = status(200) + _CONTENT_TYPE + header(b"grpc-accept-encoding", b"identity,gzip")
+_ENCODINGS: Final = header(b"grpc-accept-encoding", b"identity,gzip")
+GRPC_HEADERS: Final = status(200) + _CONTENT_TYPE + _ENCODINGS
 OK_TRAILERS: Final = header(b"grpc-status", b"0")
+
+_ENTERS: Final = b"\x40"  # instead of the first byte of a header: it enters the table
+_FIRST_HEADERS: Final = status(200) + _ENTERS + _CONTENT_TYPE[1:] + _ENTERS + _ENCODINGS[1:]
+_FIRST_TRAILERS: Final = _ENTERS + OK_TRAILERS[1:]
+_NEWEST: Final = 0x80 | 62  # the number of the header that entered last, as a block has it
+
+
+class ClientTable:
+    """The table of a client, with the three headers that our answers enter.
+
+    Attributes:
+        is_used: no, if the client wants a smaller table than usual.
+    """
+
+    __slots__ = ("_headers", "_trailers", "is_used")
+
+    def __init__(self) -> None:
+        self.is_used = True
+        self._headers = b""  # their numbers, once they have entered
+        self._trailers = b""
+
+    def shortened(self, block: bytes) -> bytes:
+        """Return a block as this client reads it. The blocks must leave in the order of these calls."""
+        if not self.is_used:
+            return block
+        if block == GRPC_HEADERS:
+            return self._headers or self._enter_headers()
+        if block == OK_TRAILERS:
+            return self._trailers or self._enter_trailers()
+        return block
+
+    def _enter_headers(self) -> bytes:
+        self._headers = _STATUS_200 + bytes((_NEWEST + 1, _NEWEST))
+        if self._trailers:
+            self._trailers = bytes((_NEWEST + 2,))
+        return _FIRST_HEADERS
+
+    def _enter_trailers(self) -> bytes:
+        self._trailers = bytes((_NEWEST,))
+        if self._headers:
+            self._headers = _STATUS_200 + bytes((_NEWEST + 2, _NEWEST + 1))
+        return _FIRST_TRAILERS
 
 
 def trailers(code: int, message: str) -> bytes:

@@ -255,6 +255,17 @@ def test_calls_above_the_limit_are_refused_and_the_others_go_on():
     assert ("request", 7, "/test.Test/Echo", False) in served.receive(headers(7)).events
 
 
+@pytest.mark.guards(
+    "Connection._set: value < TABLE_BYTES -> False", "Connection._set: value < TABLE_BYTES -> True"
+)
+@pytest.mark.parametrize(("table_bytes", "size"), [(4095, 68), (4096, 3), (65_536, 3)])
+def test_only_a_peer_with_a_smaller_table_gets_whole_headers(table_bytes, size):
+    served = Served().receive(frames.settings_frame({frames.HEADER_TABLE_SIZE: table_bytes}))
+    for stream_id in (1, 3):
+        served.receive(headers(stream_id, flags=WHOLE)).answer(stream_id)
+    assert [len(payload) for kind, *_, payload in served.sent() if kind == "headers"][2] == size
+
+
 def test_a_refused_header_block_still_counts_for_the_table():
     encoder = hpack.Encoder()
     first = encoder.encode(CALL)

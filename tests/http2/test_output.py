@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hpack
 import pytest
 
 from sparrowmq.http2 import frames
 from sparrowmq.http2 import stream_states as states
 from sparrowmq.http2.frames import ConnectionFault, StreamFault
 from sparrowmq.http2.output import READY_BYTES, Output
+from sparrowmq.http2.response_headers import GRPC_HEADERS, OK_TRAILERS
 from sparrowmq.http2.streams import Stream
 from tests.http2.peer_frames import split
 
@@ -178,6 +180,23 @@ def test_a_smaller_first_window_may_make_windows_negative():
     sender.output.widen(stream, 1)
     sender.output.flush()
     assert data_sizes(sender.sent()) == [(1, 1)]
+
+
+def test_headers_that_wait_are_numbered_in_the_order_of_their_blocks():
+    sender, decoder = Sender(), hpack.Decoder()
+    first, second = sender.stream(1), sender.stream(3)
+    for stream in (first, second):
+        sender.output.headers(stream, GRPC_HEADERS)
+    sender.output.message(first, bytes(frames.FIRST_WINDOW + 1))
+    sender.output.end(first, OK_TRAILERS)
+    sender.output.end(second, OK_TRAILERS)
+    sender.output.widen(None, 1)
+    sender.output.widen(first, 1)
+    sender.output.flush()
+    blocks = [payload for kind, *_, payload in sender.sent() if kind == "headers"]
+    values = [str(dict(decoder.decode(block)).popitem()[1]) for block in blocks]
+    assert values == ["identity,gzip"] * 2 + ["0"] * 2
+    assert list(map(len, blocks))[1::2] == [3, 1]
 
 
 def test_a_smaller_table_is_acknowledged_in_the_next_block_only():

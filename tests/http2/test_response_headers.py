@@ -44,7 +44,27 @@ def test_what_is_no_call_gets_a_status_of_http():
     assert read(response_headers.plain(415)) == [(":status", "415"), ("content-type", "text/plain")]
 
 
-def test_answers_never_enter_a_table():
+@pytest.mark.parametrize("order", ["ht", "th", "hhtt", "tthh", "hthetht"])
+def test_a_client_reads_the_same_headers_when_they_are_numbers(order):
+    blocks = {
+        "h": response_headers.GRPC_HEADERS,
+        "t": response_headers.OK_TRAILERS,
+        "e": response_headers.trailers_only(5, "no"),
+    }
+    table, decoder = response_headers.ClientTable(), hpack.Decoder()
+    sent = [table.shortened(blocks[name]) for name in order * 2]
+    assert [decoder.decode(block) for block in sent] == [read(blocks[name]) for name in order * 2]
+    sizes = {(name, len(block)) for block, name in zip(sent[len(order) :], order, strict=True)}
+    assert sizes - {("e", len(blocks["e"]))} == {("h", 3), ("t", 1)}
+
+
+def test_a_client_without_a_table_gets_whole_headers():
+    table = response_headers.ClientTable()
+    table.is_used = False
+    assert table.shortened(response_headers.GRPC_HEADERS) == response_headers.GRPC_HEADERS
+
+
+def test_other_headers_never_enter_a_table():
     decoder = hpack.Decoder()
     decoder.max_allowed_table_size = 0
     block = response_headers.NO_TABLE + response_headers.trailers_only(13, "why")
