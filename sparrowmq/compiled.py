@@ -81,6 +81,8 @@ MODULES: Final = (
     "sparrowmq.http2.connection",
     "sparrowmq.http2.grpc_wire",
     "sparrowmq.http2.calls",
+    "sparrowmq.http2.deadlines",
+    "sparrowmq.http2.exchange",
     "sparrowmq.http2.plain_answer",
     "sparrowmq.http2.session",
     "sparrowmq.grpc.caller",

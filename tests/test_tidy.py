@@ -55,7 +55,7 @@ READ_DIGITS = {
     "sparrowmq/grpc/transaction_id.py",
 }
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
-# answer, the user's callbacks, the chores. A gRPC call is dispatched too.
+# answer, the user's callbacks, the chores. A gRPC call is dispatched too, in three modules.
 CATCH_ALL = {
     "sparrowmq/remoting/handler.py",
     "sparrowmq/remoting/request_dispatch.py",
@@ -69,6 +69,8 @@ CATCH_ALL = {
     "sparrowmq/client/sending/send_hooks.py",
     "sparrowmq/broker/chores.py",
     "sparrowmq/http2/exchange.py",
+    "sparrowmq/http2/exchange_tasks.py",
+    "sparrowmq/http2/stream_exchange.py",
 }
 MAY_WRITE = {"sparrowmq/store/vfs.py"}
 WRITING_CALL = re.compile(

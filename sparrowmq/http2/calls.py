@@ -1,6 +1,7 @@
 """A gRPC server's methods, as their authors see them.
 
     def method(call, request: bytes) -> bytes                   a call with one request and one answer; answered at once
+    def method(call, request: bytes) -> Pending                 ... answered later, without a task
     async def method(call, request: bytes) -> bytes             ... that may wait
     Streaming(method), with
     async def method(call, requests, send) -> None              any number of requests and answers
@@ -110,7 +111,30 @@ class Call:
         return None if self._deadline is None else max(0.0, self._deadline - self._now())
 
 
-Unary: TypeAlias = Callable[[Call, bytes], bytes | Awaitable[bytes]]
+class Pending:
+    """An answer that comes later, and for which no task waits: its method calls `answer` or `fail` once.
+
+    If the client gives up before, the answer is dropped.
+
+    Attributes:
+        told: called with the answer or the error, once the method has returned; set by the server.
+    """
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        self.told: Callable[[bytes | None, Exception | None], object] | None = None
+
+    def answer(self, message: bytes) -> None:
+        if self.told is not None:
+            self.told(message, None)
+
+    def fail(self, error: Exception) -> None:
+        if self.told is not None:
+            self.told(None, error)
+
+
+Unary: TypeAlias = Callable[[Call, bytes], bytes | Pending | Awaitable[bytes]]
 Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 StreamHandler: TypeAlias = Callable[[Call, AsyncIterator[bytes], Send], Awaitable[None]]
 

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from sparrowmq.http2.calls import Method
+from sparrowmq.http2.deadlines import Deadlines
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import GrpcSession, Hall
@@ -90,6 +91,7 @@ class GrpcServer:
             LogLimit(self._clock),
             asyncio.Lock(),
             TurnShare(),
+            Deadlines(self._clock),
         )
 
     async def __aenter__(self) -> GrpcServer:

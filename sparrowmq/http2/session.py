@@ -17,11 +17,13 @@ from typing import Final, Protocol
 from sparrowmq.http2 import frames, response_headers
 from sparrowmq.http2.calls import Call, Caller, GrpcError, Method, Status
 from sparrowmq.http2.connection import Connection
-from sparrowmq.http2.exchange import Spawn, Surroundings, exchange_of
+from sparrowmq.http2.deadlines import Deadlines
+from sparrowmq.http2.exchange import Spawn, Surroundings
 from sparrowmq.http2.grpc_wire import ENCODINGS, MessageReader, timeout_s
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.plain_answer import PlainAnswer
 from sparrowmq.http2.request_headers import RequestHeaders
+from sparrowmq.http2.stream_exchange import exchange_of
 from sparrowmq.http2.streams import Stream
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -47,7 +49,7 @@ class Hall:
         begun: called with a session when its socket is connected.
         holds: called with a session and the change of the bytes that it occupies.
         lines: the log lines that peers cause.
-        inflating: see `Surroundings`.
+        inflating, deadlines: see `Surroundings`.
         share: the work of one turn for all of them.
     """
 
@@ -61,6 +63,7 @@ class Hall:
     lines: LogLimit
     inflating: asyncio.Lock
     share: TurnShare
+    deadlines: Deadlines
 
 
 class Answering(Protocol):
@@ -103,7 +106,9 @@ class GrpcSession:
         self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.until)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
-        self._around = Surroundings(self.connection, hall.clock, hall.spawn, self._flush_soon, hall.inflating)
+        self._around = Surroundings(
+            self.connection, hall.clock, hall.spawn, self._flush_soon, hall.inflating, hall.deadlines
+        )
         self._is_receiving = False
         self._flush_due = False
         self._is_paused = False

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from sparrowmq.http2.calls import GrpcError, Status, Streaming
+from sparrowmq.http2.calls import GrpcError, Pending, Status, Streaming
 from sparrowmq.http2.server import GrpcServer
 
 
@@ -20,6 +20,7 @@ class Methods:
         self.calls = []
         self.cancelled = asyncio.Event()
         self.begun = asyncio.Event()
+        self.held = Pending()
 
     def echo(self, call, request):
         self.calls.append(call)
@@ -29,6 +30,20 @@ class Methods:
         self.calls.append(call)
         await asyncio.sleep(0)
         return request
+
+    def pending_echo(self, call, request):
+        pending = Pending()
+        asyncio.get_running_loop().call_soon(pending.answer, request)
+        return pending
+
+    def pending_refuse(self, call, request):
+        pending = Pending()
+        asyncio.get_running_loop().call_soon(pending.fail, GrpcError(Status.ABORTED, "pending"))
+        return pending
+
+    def held_echo(self, call, request):
+        self.held = Pending()
+        return self.held
 
     def refuse(self, call, request):
         raise GrpcError(Status.NOT_FOUND, "no é here: 100%")
@@ -78,6 +93,9 @@ class Methods:
         return {
             "/test.Test/Echo": self.echo,
             "/test.Test/SlowEcho": self.slow_echo,
+            "/test.Test/PendingEcho": self.pending_echo,
+            "/test.Test/PendingRefuse": self.pending_refuse,
+            "/test.Test/HeldEcho": self.held_echo,
             "/test.Test/Refuse": self.refuse,
             "/test.Test/RefuseLater": self.refuse_later,
             "/test.Test/Broken": self.broken,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from contextlib import asynccontextmanager
 
 import hpack
@@ -54,6 +55,15 @@ def data(stream_id, payload, flags=0):
 
 def message(stream_id, body, flags=frames.END_STREAM):
     return data(stream_id, b"\0" + len(body).to_bytes(4, "big") + body, flags)
+
+
+GZIP = ("grpc-encoding", "gzip")
+
+
+def compressed(stream_id, size, flags=frames.END_STREAM):
+    """A message of zeros."""
+    raw = gzip.compress(bytes(size))
+    return data(stream_id, b"\1" + len(raw).to_bytes(4, "big") + raw, flags)
 
 
 def call(stream_id, body=b"", pairs=CALL):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
 
 import grpc
 import pytest
 
 from sparrowmq.http2 import frames
-from tests.http2.peer_frames import call, connected, data, headers, path
+from tests.http2.peer_frames import call, connected, path
 
 
 async def status_of(call):
@@ -19,7 +18,7 @@ async def status_of(call):
     return caught.value.code(), caught.value.details()
 
 
-@pytest.mark.parametrize("method", ["Echo", "SlowEcho"])
+@pytest.mark.parametrize("method", ["Echo", "SlowEcho", "PendingEcho"])
 @pytest.mark.parametrize("size", [0, 1, 16_384, 70_000, 3_000_000])
 async def test_a_unary_call_returns_the_answer(channel, method, size):
     body = bytes(range(256)) * (size // 256 + 1)
@@ -54,6 +53,10 @@ async def test_an_error_of_a_method_reaches_the_client(channel):
         grpc.StatusCode.ABORTED,
         "later",
     )
+    assert await status_of(channel.unary_unary("/test.Test/PendingRefuse")(b"")) == (
+        grpc.StatusCode.ABORTED,
+        "pending",
+    )
 
 
 async def test_an_exception_of_a_method_becomes_internal_and_other_calls_go_on(channel, caplog):
@@ -76,6 +79,15 @@ async def test_a_call_whose_time_is_over_ends_and_its_method_is_cancelled(channe
     await asyncio.wait_for(methods.cancelled.wait(), 30)
 
 
+async def test_an_answer_to_a_call_that_has_ended_is_dropped(server, methods):
+    async with connected(server.port) as peer:
+        peer.send(call(1, b"late", path("/test.Test/HeldEcho")), frames.reset_frame(1, frames.CANCEL))
+        assert await peer.is_served()
+        methods.held.answer(b"late")
+        peer.send(call(5, b"x"))
+        assert (await peer.answer(5))[0] == b"\0\0\0\0\1x"
+
+
 @pytest.mark.parametrize("method", ["Hang", "Listen"])
 async def test_a_cancelled_call_cancels_its_method(channel, methods, method):
     kind = channel.unary_unary if method == "Hang" else channel.stream_stream
@@ -87,101 +99,6 @@ async def test_a_cancelled_call_cancels_its_method(channel, methods, method):
     await asyncio.wait_for(methods.begun.wait(), 30)
     call.cancel()
     await asyncio.wait_for(methods.cancelled.wait(), 30)
-
-
-async def test_a_stream_of_answers_arrives_in_order(channel):
-    answers = [answer async for answer in channel.unary_stream("/test.Test/Count")(b"200 5000")]
-    assert answers == [b"%d" % at + bytes(5000) for at in range(200)]
-
-
-async def test_a_stream_without_answers_ends_well(channel):
-    assert [answer async for answer in channel.unary_stream("/test.Test/Count")(b"0 0")] == []
-
-
-async def test_a_talk_goes_back_and_forth(channel, server):
-    call = channel.stream_stream("/test.Test/Talk")()
-    for size in [1, 100_000, 0, 2_000_000, 3]:
-        await call.write(bytes(size))
-        assert await call.read() == b"%d" % size
-        assert all(session.connection.held_bytes < 10_000 for session in server.sessions)
-    await call.done_writing()
-    assert await call.read() is grpc.aio.EOF
-    assert await call.code() is grpc.StatusCode.OK
-
-
-async def test_a_stream_of_many_requests_passes_the_window(channel):
-    async def requests():
-        for _ in range(2000):
-            yield bytes(1000)
-
-    answers = [answer async for answer in channel.stream_stream("/test.Test/Talk")(requests())]
-    assert answers == [b"1000"] * 2000
-
-
-async def test_a_refused_stream_has_its_status(channel):
-    call = channel.stream_stream("/test.Test/RefuseStream")()
-    assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert await call.details() == "not you"
-
-
-async def test_a_compressed_request_is_understood(server):
-    options = [("grpc.default_compression_algorithm", 2)]
-    async with grpc.aio.insecure_channel(
-        f"127.0.0.1:{server.port}", compression=grpc.Compression.Gzip, options=options
-    ) as channel:
-        assert await channel.unary_unary("/test.Test/Echo")(b"a" * 100_000) == b"a" * 100_000
-        talk = channel.stream_stream("/test.Test/Talk")()
-        for size in (100_000, 7):
-            await talk.write(bytes(size))
-            assert await talk.read() == b"%d" % size
-
-
-GZIP = ("grpc-encoding", "gzip")
-
-
-def compressed(stream_id, size, flags=frames.END_STREAM):
-    """A message of zeros."""
-    raw = gzip.compress(bytes(size))
-    return data(stream_id, b"\1" + len(raw).to_bytes(4, "big") + raw, flags)
-
-
-@pytest.mark.guards(
-    "Exchange._decompressed: await asyncio.to_thread(self._reader.decompressed, message)"
-    " -> self._reader.decompressed(message)"
-)
-async def test_the_loop_goes_on_while_a_message_is_decompressed(server, methods):
-    async with connected(server.port) as peer:
-        peer.send(headers(1, path("/test.Test/Echo", GZIP)), compressed(1, 15_000_000))
-        turns = 0
-        while not methods.calls:
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns > 50
-
-
-@pytest.mark.guards("Exchange._decompressed: drop keep")
-async def test_a_decompressed_message_counts_while_its_call_is_open(server, methods):
-    async with connected(server.port) as peer:
-        peer.send(headers(1, path("/test.Test/Hang", GZIP)), compressed(1, 100_000))
-        await asyncio.wait_for(methods.begun.wait(), 60)
-        [session] = server.sessions
-        assert 100_000 < session.connection.held_bytes < 110_000
-
-
-@pytest.mark.guards("StreamExchange._requests: drop keep")
-async def test_a_decompressed_message_of_a_stream_counts_until_the_method_wants_the_next(server):
-    async with connected(server.port) as peer:
-        peer.send(headers(1, path("/test.Test/Talk", GZIP)), compressed(1, 100_000, 0))
-        assert (await peer.until("data"))[3][5:] == b"100000"
-        [session] = server.sessions
-        assert session.connection.held_bytes < 10_000
-
-
-async def test_a_call_that_cannot_be_decompressed_gets_a_status(server):
-    async with connected(server.port) as peer:
-        for stream_id, name in [(1, "/test.Test/Echo"), (3, "/test.Test/Talk")]:
-            peer.send(headers(stream_id, path(name, GZIP)), data(stream_id, b"\1\0\0\0\3abc", 1))
-            assert (await peer.answer(stream_id))[1]["grpc-status"] == "13"
 
 
 async def test_a_message_above_the_limit_is_refused(channel):

@@ -84,7 +84,7 @@ async def test_a_request_that_never_becomes_whole_ends(quick, method):
         assert await peer.is_served()
 
 
-@pytest.mark.guards("Exchange.is_unfinished: has_begun = self._reader.held_bytes > 0")
+@pytest.mark.guards("Exchange.is_unfinished: has_begun = self.reader.held_bytes > 0")
 async def test_a_stream_that_gets_no_first_message_ends(quick):
     async with connected(quick) as peer:
         peer.send(headers(1, path("/test.Test/Talk")))

@@ -1,0 +1,52 @@
+"""Calls with streams of requests or answers, as Google's client makes them."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from tests.http2.peer_frames import GZIP, compressed, connected, headers, path
+
+
+async def test_a_stream_of_answers_arrives_in_order(channel):
+    answers = [answer async for answer in channel.unary_stream("/test.Test/Count")(b"200 5000")]
+    assert answers == [b"%d" % at + bytes(5000) for at in range(200)]
+
+
+async def test_a_stream_without_answers_ends_well(channel):
+    assert [answer async for answer in channel.unary_stream("/test.Test/Count")(b"0 0")] == []
+
+
+async def test_a_talk_goes_back_and_forth(channel, server):
+    call = channel.stream_stream("/test.Test/Talk")()
+    for size in [1, 100_000, 0, 2_000_000, 3]:
+        await call.write(bytes(size))
+        assert await call.read() == b"%d" % size
+        assert all(session.connection.held_bytes < 10_000 for session in server.sessions)
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_stream_of_many_requests_passes_the_window(channel):
+    async def requests():
+        for _ in range(2000):
+            yield bytes(1000)
+
+    answers = [answer async for answer in channel.stream_stream("/test.Test/Talk")(requests())]
+    assert answers == [b"1000"] * 2000
+
+
+async def test_a_refused_stream_has_its_status(channel):
+    call = channel.stream_stream("/test.Test/RefuseStream")()
+    assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert await call.details() == "not you"
+
+
+@pytest.mark.guards("StreamExchange._requests: drop keep")
+async def test_a_decompressed_message_of_a_stream_counts_until_the_method_wants_the_next(server):
+    async with connected(server.port) as peer:
+        peer.send(headers(1, path("/test.Test/Talk", GZIP)), compressed(1, 100_000, 0))
+        assert (await peer.until("data"))[3][5:] == b"100000"
+        [session] = server.sessions
+        assert session.connection.held_bytes < 10_000
