@@ -87,6 +87,8 @@ MODULES: Final = (
     "sparrowmq.http2.session",
     "sparrowmq.grpc.caller",
     "sparrowmq.grpc.message_in",
+    "sparrowmq.grpc.wire_bytes",
+    "sparrowmq.grpc.near_calls",
     "sparrowmq.client.message_ids",
     "sparrowmq.client.sending.window",
     "sparrowmq.client.sending.gathering",

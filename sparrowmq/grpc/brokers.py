@@ -9,7 +9,7 @@ A call of a client becomes requests of the remoting protocol, whose answers say 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -64,6 +64,33 @@ class Cluster(Protocol):
         """A client has ended, or was silent for too long. Its id is that of its account (`caller.client_of`)."""
 
 
+class NearBroker(Protocol):
+    """The one broker of a LOCAL port: it is in this process, so its settings need no request.
+
+    Attributes:
+        name: of the broker.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """The settings of a topic. Raises: NoRoute."""
+
+    def writable_queues(self, config: TopicConfig) -> int:
+        """The number of queues of a topic that take messages."""
+
+    def ask_soon(
+        self,
+        request: Request[Any],
+        body: bytes,
+        answered: Callable[[Response[Any] | None, Exception | None], object],
+        *,
+        accept: Collection[int] = (),
+    ) -> None:
+        """Send a request, and call `answered(answer, error)` later, one of them None."""
+
+
 class Brokers(Protocol):
     """The brokers, for one client.
 
@@ -71,7 +98,11 @@ class Brokers(Protocol):
         account: the access key that signed the client's calls, or the name in its certificate. Without one, "" or the
             client's address.
         is_known: whether the client has signed a call, or a request of it was allowed.
+        near: the only broker, if it is in this process.
     """
+
+    @property
+    def near(self) -> NearBroker | None: ...
 
     @property
     def account(self) -> str: ...

@@ -47,13 +47,15 @@ _DIGESTS: Final[Mapping[int, Callable[[bytes], Collection[str]]]] = {
 def type_of(found: Any) -> MessageType:
     """The type of a message, by what it has. Raises: RemoteError, it has what two types have."""
     system = found.system_properties
-    signs = {
-        MessageType.TRANSACTION: system.message_type == MessageType.TRANSACTION,
-        MessageType.DELAY: system.HasField("delivery_timestamp"),
-        MessageType.FIFO: bool(system.message_group),
-        MessageType.PRIORITY: system.HasField("priority"),
-    }
-    types = [kind for kind, is_there in signs.items() if is_there]
+    types: list[MessageType] = []
+    if system.message_type == MessageType.TRANSACTION:
+        types.append(MessageType.TRANSACTION)
+    if system.HasField("delivery_timestamp"):
+        types.append(MessageType.DELAY)
+    if system.message_group:
+        types.append(MessageType.FIFO)
+    if system.HasField("priority"):
+        types.append(MessageType.PRIORITY)
     if len(types) > 1:
         raise refused(
             Status.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,

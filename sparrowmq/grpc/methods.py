@@ -20,6 +20,7 @@ from sparrowmq.grpc.brokers import Cluster
 from sparrowmq.grpc.caller import Caller, caller_of, topic_of
 from sparrowmq.grpc.commands import Commands
 from sparrowmq.grpc.grpc_clients import Clients, Send
+from sparrowmq.grpc.near_calls import NearCalls
 from sparrowmq.grpc.queues import accepted_types, endpoints_of, queue_messages
 from sparrowmq.grpc.receiving import Receiving
 from sparrowmq.grpc.renewals import Renewals
@@ -28,12 +29,13 @@ from sparrowmq.grpc.statuses import Status, status, status_of
 from sparrowmq.grpc.telemetry import Telemetry
 from sparrowmq.grpc.wire_types import SERVICE, message, read
 from sparrowmq.http2 import calls as http2
-from sparrowmq.http2.calls import Call, GrpcError, Streaming
+from sparrowmq.http2.calls import Call, GrpcError, Pending, Streaming
 from sparrowmq.http2.calls import Status as GrpcStatus
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 
 Method = Callable[[Caller, Any], Awaitable[Any]]
+NearMethod = Callable[[Caller, Any], Pending | None]
 
 EXPIRE_S: Final = 10.0
 _GRPC: Final[dict[int, GrpcStatus]] = {
@@ -60,6 +62,7 @@ class Methods:
         self.renewals = Renewals(clock)
         turns = itertools.count(random.randrange(1 << 16))
         self._sending = Sending(self.clients, clock, lambda: next(turns))
+        self._near = NearCalls(self.clients, self.renewals, clock, lambda: next(turns))
         self._acks = Acknowledging(self.renewals, clock)
         self._receiving = Receiving(self.clients, self.renewals, self._acks, clock)
         self._telemetry = Telemetry(cluster, self.clients, Commands(self.clients, clock), tasks.spawn)
@@ -80,7 +83,8 @@ class Methods:
             "ChangeInvisibleDuration": self._acks.change_invisible,
             "RecallMessage": self._sending.recall,
         }
-        unary = {name: self._answering(name, method) for name, method in methods.items()}
+        near: dict[str, NearMethod] = {"SendMessage": self._near.send, "AckMessage": self._near.ack}
+        unary = {name: self._answering(name, method, near.get(name)) for name, method in methods.items()}
         streams = {"ReceiveMessage": Streaming(self._receive), "Telemetry": Streaming(self._stream)}
         return {f"/{SERVICE}/{name}": method for name, method in (unary | streams).items()}
 
@@ -129,16 +133,27 @@ class Methods:
             await self._clock.sleep(EXPIRE_S)
             self.clients.expire()
 
-    def _answering(self, name: str, method: Method) -> http2.Unary:
-        """The method with bytes on both sides, whose errors are statuses."""
+    def _answering(self, name: str, method: Method, near: NearMethod | None) -> http2.Unary:
+        """The method with bytes on both sides, whose errors are statuses. `near` goes first, and needs no task."""
         asked, answered = message(f"{name}Request"), message(f"{name}Response")
 
-        async def run(call: Call, raw: bytes) -> bytes:
+        def refusal(error: SparrowError) -> bytes:
+            code, text = status_of(error)
+            return bytes(answered(status=status(code, text)).SerializeToString())
+
+        async def later(caller: Caller, request: Any) -> bytes:
             try:
-                answer = await method(caller_of(call, self._cluster), read(asked, raw))
+                answer = await method(caller, request)
             except SparrowError as error:
-                code, text = status_of(error)
-                answer = answered(status=status(code, text))
+                return refusal(error)
             return bytes(answer.SerializeToString())
+
+        def run(call: Call, raw: bytes) -> bytes | Pending | Awaitable[bytes]:
+            try:
+                caller, request = caller_of(call, self._cluster), read(asked, raw)
+                pending = near(caller, request) if near is not None else None
+            except SparrowError as error:
+                return refusal(error)
+            return later(caller, request) if pending is None else pending
 
         return run

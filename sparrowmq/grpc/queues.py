@@ -108,7 +108,12 @@ def _rows_of_masters(route: TopicRoute) -> list[QueueRoute]:
 
 def queue_of_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
     """The queue of a message group: the same one at each port, also Apache's."""
-    return queues[_consistent_hash(string_hash(group), len(queues))]
+    return queues[place_of_group(group, len(queues))]
+
+
+def place_of_group(group: str, queues: int) -> int:
+    """The place of a message group's queue among so many."""
+    return _consistent_hash(string_hash(group), queues)
 
 
 _MULTIPLIER: Final = 2862933555777941757

@@ -77,6 +77,10 @@ class Renewals:
         text = str(handle)
         self._held[group, text] = _Held(client, topic, text, handle.visible_ms, self._clock.now_ms())
 
+    def holds(self, group: str, text: str) -> bool:
+        """Whether the message with this first handle is renewed, or was until lately."""
+        return (group, text) in self._held
+
     @asynccontextmanager
     async def latest(self, group: str, text: str) -> AsyncIterator[str]:
         """The latest handle of the message with this first handle, for a request that settles it.

@@ -26,6 +26,8 @@ from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import headers
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.remoting.request_in_flight import Response
 
 # The message is stored, but not as safely as the broker's settings demand.
 STORED: Final = (
@@ -51,13 +53,9 @@ class Sending:
     async def send(self, caller: Caller, request: Any) -> Any:
         """SendMessage."""
         sent = request.messages
-        if not sent:
-            raise refused(Status.MESSAGE_CORRUPTED, "the call has no message")
-        topic = topic_of(sent[0].topic)
-        if any(topic_of(each.topic) != topic for each in sent):
-            raise refused(Status.MESSAGE_CORRUPTED, "the messages have several topics; send them one by one")
+        topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
-        await _check_types(caller.brokers, topic, types)
+        check_types(topic, await caller.brokers.topic(topic), types)
         bodies = [body_of(each) for each in sent]
         queue = await self._queue(caller.brokers, topic, sent[0].system_properties.message_group)
         now_ms = self._clock.now_ms()
@@ -114,12 +112,28 @@ class Sending:
     async def _queue(self, brokers: Brokers, topic: str, group: str) -> MessageQueue:
         queues = writable_queues(topic, await brokers.route(topic))
         if not queues:
-            raise refused(Status.FORBIDDEN, f"topic {topic} has no queue that takes messages")
+            raise no_queue(topic)
         return queue_of_group(group, queues) if group else queues[self._turn() % len(queues)]
 
 
-async def _check_types(brokers: Brokers, topic: str, types: Sequence[MessageType]) -> None:
-    accepted = accepted_types(await brokers.topic(topic))
+def topic_of_all(sent: Any) -> str:
+    """The topic of the messages of one call. Raises: RemoteError, there is no message, or more than one topic."""
+    if not sent:
+        raise refused(Status.MESSAGE_CORRUPTED, "the call has no message")
+    topic = topic_of(sent[0].topic)
+    if len(sent) > 1 and any(topic_of(each.topic) != topic for each in sent):
+        raise refused(Status.MESSAGE_CORRUPTED, "the messages have several topics; send them one by one")
+    return topic
+
+
+def no_queue(topic: str) -> RemoteError:
+    """The error for a send to a topic that only consumers may use."""
+    return refused(Status.FORBIDDEN, f"topic {topic} has no queue that takes messages")
+
+
+def check_types(topic: str, config: TopicConfig, types: Sequence[MessageType]) -> None:
+    """Raises: RemoteError, the topic does not take messages of one of these types."""
+    accepted = accepted_types(config)
     wrong = next((kind for kind in types if kind not in accepted), None)
     if wrong is not None:
         raise refused(
@@ -131,11 +145,18 @@ async def _check_types(brokers: Brokers, topic: str, types: Sequence[MessageType
 
 async def _store(brokers: Brokers, ask: headers.SendMessageV2, body: bytes) -> Any:
     """Send one message, and return its `SendResultEntry`."""
-    entry = message("SendResultEntry")()
-    broker_name = ask.broker_name or ""
     try:
-        answer = await brokers.ask(broker_name, ask, body, accept=STORED)
+        answer = await brokers.ask(ask.broker_name or "", ask, body, accept=STORED)
     except SparrowError as error:
+        return entry_of(ask, None, error)
+    return entry_of(ask, answer, None)
+
+
+def entry_of(ask: headers.SendMessageV2, answer: Response[Any] | None, error: SparrowError | None) -> Any:
+    """The `SendResultEntry` for what a broker answered to a send: an answer or an error."""
+    entry = message("SendResultEntry")()
+    if answer is None:
+        assert error is not None, "there is an answer or an error"
         entry.status.code, entry.status.message = status_of(error)
         return entry
     reply = answer.header
@@ -148,5 +169,7 @@ async def _store(brokers: Brokers, ask: headers.SendMessageV2, body: bytes) -> A
     if ask.sys_flag & SysFlag.PREPARED:
         log_offset = parse_offset_id(reply.msg_id).physical_offset
         unique_id = Properties(ask.properties or "").unique_key or ""
-        entry.transaction_id = str(TransactionId(broker_name, reply.queue_offset, log_offset, unique_id))
+        entry.transaction_id = str(
+            TransactionId(ask.broker_name or "", reply.queue_offset, log_offset, unique_id)
+        )
     return entry

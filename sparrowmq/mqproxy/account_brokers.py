@@ -170,6 +170,7 @@ class AccountBrokers:
     """The brokers for one client of a user. (Implements `grpc.brokers.Brokers`.)"""
 
     is_known = True  # by a signature
+    near = None
 
     def __init__(
         self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str

@@ -346,6 +346,7 @@ class ClientBrokers:
 
     account = ""
     is_known = True  # as without access control
+    near = None
 
     def __init__(self, cluster: ClusterBrokers, lookups: Lookups, client_id: str) -> None:
         self._cluster = cluster

@@ -176,9 +176,11 @@ def check_namespace(namespace: str) -> str:
 
 def with_namespace(namespace: str, name: str) -> str:
     """The full name of a topic or group in a namespace. System names have no namespace."""
+    if not namespace:
+        return name
     prefix = next((prefix for prefix in (RETRY, DLQ) if name.startswith(prefix)), "")
     plain = name.removeprefix(prefix)
-    if not namespace or is_system_topic(plain) or is_system_group(plain) or plain.startswith(namespace + "%"):
+    if is_system_topic(plain) or is_system_group(plain) or plain.startswith(namespace + "%"):
         return name
     return f"{prefix}{namespace}%{plain}"
 

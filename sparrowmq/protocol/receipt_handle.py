@@ -20,6 +20,7 @@ Source: ExtraInfoUtil, KeyBuilder and MQClientAPIImpl.processPopResponse, Java 5
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -35,6 +36,11 @@ _ALL_WORDS: Final = 9
 _DIGITS: Final = 19  # of the largest number
 _LARGEST: Final = (1 << 63) - 1  # of Java's long
 _COUNTS_OF_ONE: Final = "qo"
+# A handle with all words. Its numbers have 18 digits at most, so they need no check against the largest one.
+_USUAL: Final = re.compile(
+    r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([012]) ([^ ]+) "
+    r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})"
+)
 
 
 class Kind(IntEnum):
@@ -59,6 +65,9 @@ class Kind(IntEnum):
         return f"{RETRY}{group}{'_' if self is Kind.RETRY_V1 else '+'}{topic}"
 
 
+_KINDS: Final = {str(int(kind)): kind for kind in Kind}
+
+
 class ReceiptHandle(NamedTuple):
     """The words of a handle. `ABSENT` is a commit log offset that a broker left out."""
 
@@ -73,12 +82,11 @@ class ReceiptHandle(NamedTuple):
     commit_log_offset: int = ABSENT
 
     def __str__(self) -> str:
-        numbers = (self.start_offset, self.pop_time_ms, self.invisible_ms, self.revive_queue, int(self.kind))
-        place = (self.broker_name, self.queue_id, self.queue_offset)
-        words: list[object] = [*numbers, *place]
-        if self.commit_log_offset != ABSENT:
-            words.append(self.commit_log_offset)
-        return " ".join(map(str, words))
+        times = (
+            f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue} {self.kind:d}"
+        )
+        text = f"{times} {self.broker_name} {self.queue_id} {self.queue_offset}"
+        return text if self.commit_log_offset == ABSENT else f"{text} {self.commit_log_offset}"
 
     @property
     def visible_ms(self) -> int:
@@ -101,6 +109,11 @@ class ReceiptHandle(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> ReceiptHandle:
         """Parse a handle. Raises: ConfigError, the text is none."""
+        usual = _USUAL.fullmatch(text)
+        if usual is not None:
+            start, popped, invisible, revive, kind, name, queue, offset, log_offset = usual.groups()
+            numbers = int(start), int(popped), int(invisible), int(revive)
+            return cls(*numbers, _KINDS[kind], name, int(queue), int(offset), int(log_offset))
         words = text.split(" ")
         if not _WORDS <= len(words) <= _ALL_WORDS or not all(words):
             raise ConfigError("receipt handle is invalid; give the handle of a message that was received")
@@ -193,6 +206,8 @@ def handle_in_record(text: str, pop_time_ms: int, *, is_listed: bool) -> Receipt
         is_listed: the answer names the record's queue. Then only a record of a retry topic has its handle in it, and
             the handle has the time of this pop, which no producer knows.
     """
+    if not text:
+        return None
     try:
         handle = ReceiptHandle.parse(text)
     except ConfigError:

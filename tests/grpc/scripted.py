@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from sparrowmq.errors import NoRoute, RemoteError
-from sparrowmq.grpc.brokers import OnCheck
+from sparrowmq.grpc.brokers import NearBroker, OnCheck
 from sparrowmq.grpc.caller import CLIENT_ID, caller_of
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.http2.calls import Call
@@ -66,6 +66,7 @@ class ScriptedBrokers:
 
     account = ""
     is_known = False
+    near: NearBroker | None = None
 
     def __init__(self, topic_type=None, **group):
         self.on_check: OnCheck = lambda *_: None

@@ -23,6 +23,7 @@ from sparrowmq.grpc.grpc_clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.bodies import (
     MASTER,
@@ -168,7 +169,7 @@ class LocalBrokers:
 
 
 class LocalLink:
-    """The broker for one client. (Implements `grpc.brokers.Brokers`.)
+    """The broker for one client. (Implements `grpc.brokers.Brokers` and `NearBroker`.)
 
     Attributes:
         client_id: with its account.
@@ -229,8 +230,35 @@ class LocalLink:
             log.warning("the heartbeat of gRPC client %s is refused: %s", shown(self.client_id), problem)
         self._refusal = problem
 
+    @property
+    def near(self) -> LocalLink:
+        return self
+
+    @property
+    def name(self) -> str:
+        return self._home.name
+
+    def topic_config(self, name: str) -> TopicConfig:
+        config = self._home.topics.get(name)
+        if config is None or is_system_topic(name):
+            raise NoRoute(name, None)
+        return config
+
+    def writable_queues(self, config: TopicConfig) -> int:
+        return config.write_queue_nums if config.perm & self._home.topics.permission & Perm.WRITE else 0
+
+    def ask_soon(
+        self,
+        request: Request[Any],
+        body: bytes,
+        answered: Callable[[Response[Any] | None, Exception | None], object],
+        *,
+        accept: Collection[int] = (),
+    ) -> None:
+        self._session.ask(request, body, answered, timeout_s=ASK_S, accept=accept)
+
     async def route(self, topic: str) -> TopicRoute:
-        config = await self.topic(topic)
+        config = self.topic_config(topic)
         home = self._home
         host, port = home.address
         perm = config.perm & home.topics.permission
@@ -238,10 +266,7 @@ class LocalLink:
         return TopicRoute([BrokerRoute(home.cluster, home.name, {MASTER: f"{host}:{port}"})], [row])
 
     async def topic(self, name: str) -> TopicConfig:
-        config = self._home.topics.get(name)
-        if config is None or is_system_topic(name):
-            raise NoRoute(name, None)
-        return config
+        return self.topic_config(name)
 
     async def group(self, name: str) -> GroupConfig | None:
         return self._home.groups.get(name)

@@ -1,0 +1,163 @@
+"""SendMessage and AckMessage at a broker's own port: the two calls that each message needs, without a task.
+
+    call ── checks ── request to the broker in this process ── its answer ── answer of the call
+
+Nothing must be asked for before, so these are plain functions, and compiled. Calls at mqproxy, and acknowledgements
+that are refused or must wait for a renewal, are coroutines, which say the same (sending.py, acknowledging.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.message_in import body_of, send_request, type_of
+from sparrowmq.grpc.queues import place_of_group
+from sparrowmq.grpc.renewals import Renewals
+from sparrowmq.grpc.sending import STORED, check_types, entry_of, no_queue, topic_of_all
+from sparrowmq.grpc.statuses import status, status_of, status_of_all
+from sparrowmq.grpc.wire_bytes import field, varint
+from sparrowmq.grpc.wire_types import MessageType, message
+from sparrowmq.http2.calls import Pending
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
+from sparrowmq.protocol.requests.headers import SendMessageV2
+from sparrowmq.protocol.requests.pop_headers import AckMessage
+
+_OK: Final = bytes(status().SerializeToString())
+_OK_FIELD: Final = field(1, _OK)
+_PREPARED: Final = int(SysFlag.PREPARED)
+
+
+class NearCalls:
+    """The calls of clients whose broker is in this process. Each returns None for a call of another kind.
+
+    Args:
+        turn: counts the sends, for the choice of a queue.
+    """
+
+    def __init__(self, clients: Clients, renewals: Renewals, clock: Clock, turn: Callable[[], int]) -> None:
+        self._clients = clients
+        self._renewals = renewals
+        self._clock = clock
+        self._turn = turn
+
+    def send(self, caller: Caller, request: Any) -> Pending | None:
+        """SendMessage. Raises: SparrowError."""
+        near = caller.brokers.near
+        if near is None:
+            return None
+        sent = request.messages
+        topic = topic_of_all(sent)
+        types = [type_of(each) for each in sent]
+        config = near.topic_config(topic)
+        check_types(topic, config, types)
+        bodies = [body_of(each) for each in sent]
+        queues = near.writable_queues(config)
+        if not queues:
+            raise no_queue(topic)
+        group = sent[0].system_properties.message_group
+        queue_id = place_of_group(group, queues) if group else self._turn() % queues
+        now_ms, place = self._clock.now_ms(), (near.name, queue_id)
+        requests = [send_request(each, topic, place, now_ms) for each in sent]
+        if MessageType.TRANSACTION in types:
+            self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
+        sends = _Sends([_id_of(each) for each in sent])
+        for number, ask in enumerate(requests):
+            near.ask_soon(ask, bodies[number], partial(sends.told, number, ask), accept=STORED)
+        return sends.pending
+
+    def ack(self, caller: Caller, request: Any) -> Pending | None:
+        """AckMessage with one entry, whose handle may be valid. Raises: SparrowError."""
+        near, entries = caller.brokers.near, request.entries
+        if near is None or len(entries) != 1:
+            return None
+        topic, group = topic_of(request.topic), consumer_group_of(request.group)
+        text = entries[0].receipt_handle
+        try:
+            handle = ReceiptHandle.parse(text)
+        except ConfigError:
+            return None
+        is_late = handle.visible_ms < self._clock.now_ms()
+        if is_late or handle.broker_name != near.name or self._renewals.holds(group, text):
+            return None
+        pending = Pending()
+        told = partial(_acked, pending, entries[0].message_id, text)
+        near.ask_soon(AckMessage.of(group, topic, handle, text), b"", told)
+        return pending
+
+
+def _id_of(found: Any) -> str:
+    """The id that the client gave a message."""
+    return str(found.system_properties.message_id)
+
+
+class _Sends:
+    """The sends of one call. The call is answered when all of them are.
+
+    Args:
+        ids: of the messages.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.pending = Pending()
+        self._ids = ids
+        self._entries: list[Any] = [None] * len(ids)
+        self._left = len(ids)
+
+    def told(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
+        """Take the answer to one send."""
+        try:
+            self._take(number, ask, answer, error)
+        except (SparrowError, ValueError) as failure:  # of an answer that has another form
+            self.pending.fail(failure)
+
+    def _take(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
+        if error is None and len(self._ids) == 1 and _is_plain(ask, answer):
+            self.pending.answer(sent_answer(self._ids[0], answer.header.queue_offset))
+            return
+        if error is not None and not isinstance(error, SparrowError):
+            self.pending.fail(error)
+            return
+        entry = entry_of(ask, answer, error)
+        entry.message_id = self._ids[number]
+        self._entries[number] = entry
+        self._left -= 1
+        if not self._left:
+            made = message("SendMessageResponse")(entries=self._entries, status=status_of_all(self._entries))
+            self.pending.answer(made.SerializeToString())
+
+
+def _is_plain(ask: SendMessageV2, answer: Any) -> bool:
+    """Whether an answer says no more than where the message is."""
+    return not answer.code and not answer.header.recall_handle and not ask.sys_flag & _PREPARED
+
+
+def _acked(pending: Pending, message_id: str, text: str, _: Any, error: Exception | None) -> None:
+    if error is None:
+        pending.answer(acked_answer(message_id, text))
+    elif isinstance(error, SparrowError):
+        entry = message("AckMessageResultEntry")(message_id=message_id, receipt_handle=text)
+        entry.status.code, entry.status.message = status_of(error)
+        pending.answer(
+            message("AckMessageResponse")(entries=[entry], status=entry.status).SerializeToString()
+        )
+    else:
+        pending.fail(error)
+
+
+def sent_answer(message_id: str, queue_offset: int) -> bytes:
+    """The bytes of a `SendMessageResponse` for one stored message."""
+    offset = b"\x20" + varint(queue_offset) if queue_offset else b""
+    return _OK_FIELD + field(2, _OK_FIELD + field(2, message_id.encode()) + offset)
+
+
+def acked_answer(message_id: str, text: str) -> bytes:
+    """The bytes of an `AckMessageResponse` for one acknowledged message."""
+    own_id = field(1, message_id.encode()) if message_id else b""
+    return _OK_FIELD + field(2, own_id + field(2, text.encode()) + field(3, _OK))
