@@ -31,7 +31,7 @@ MOST_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB a
 _MOST_VERSION: Final = 255
 SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
 
-Send = Callable[[bytes], Awaitable[None]]
+Send = Callable[..., Awaitable[None]]  # of any number of answers, in bytes
 
 
 @dataclass(slots=True, eq=False)

@@ -23,10 +23,11 @@ from sparrowmq.grpc.queues import ALL_TYPES, queue_message
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
 from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of, set_ms
 from sparrowmq.grpc.statuses import Status, refused, status
-from sparrowmq.grpc.wire_types import FilterType, Permission, message
+from sparrowmq.grpc.wire_bytes import field
+from sparrowmq.grpc.wire_types import MESSAGE_FIELD, FilterType, Permission, message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import Perm, StoredMessage
+from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE, FROM_NEWEST, PopMessage
@@ -34,6 +35,7 @@ from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 
 log = logging.getLogger(__name__)
 
+_TOGETHER_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
 _MARGIN_S: Final = 0.5  # of the caller's time, for the way back
 _EMPTY: Final = (
     ResponseCode.NO_MESSAGE,
@@ -95,9 +97,11 @@ class Receiving:
         """Send the messages, and renew them for `client` if it is given. Raises: RemoteError, there is none."""
         kind = message("ReceiveMessageResponse")
         is_begun = False
+        ready: list[bytes] = []
+        ready_bytes = 0
         async for popped, made in wanted:
             if not is_begun:
-                await send(kind(status=status()).SerializeToString())
+                ready.append(kind(status=status()).SerializeToString())
                 is_begun = True
             system = made.system_properties
             system.receipt_handle = str(popped.handle)
@@ -105,12 +109,16 @@ class Receiving:
             set_ms(system.invisible_duration, popped.handle.invisible_ms)
             if client is not None:
                 self._renewals.add(client, asked.pop.topic, asked.pop.consumer_group, popped.handle)
-            await send(kind(message=made).SerializeToString())
+            ready.append(field(MESSAGE_FIELD, made.SerializeToString()))
+            ready_bytes += len(ready[-1])
+            if ready_bytes > _TOGETHER_BYTES:
+                await send(*ready)
+                ready, ready_bytes = [], 0
         if not is_begun:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         end = kind()
         set_ms(end.delivery_timestamp, self._clock.now_ms())
-        await send(end.SerializeToString())
+        await send(*ready, end.SerializeToString())
 
     async def _wanted(
         self, brokers: Brokers, asked: Asked, popped: Iterable[Popped], most_attempts: int
@@ -126,9 +134,11 @@ class Receiving:
             if name in stuck:
                 continue
             try:
-                if not await self._is_wanted(brokers, asked, each, most_attempts):
+                if each.attempt > most_attempts or not asked.filter.wants(each.stored.tags):
+                    await self._leave_out(brokers, asked, each, most_attempts)
                     continue
-                made = await _shown(each.stored, asked.pop.topic)
+                is_simple = not is_unpacked(each.stored)
+                made = message_of(each.stored, asked.pop.topic) if is_simple else await _shown(each, asked)
             except SparrowError as error:
                 log.warning("%s stays in group %s: %s", each.stored, asked.pop.consumer_group, error)
                 if asked.pop.order:
@@ -136,19 +146,14 @@ class Receiving:
                 continue
             yield each, made
 
-    async def _is_wanted(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> bool:
-        """Whether the client gets a message. One with another tag is acknowledged, and one that failed too often is
-        dead. Raises: SparrowError."""
-        text = str(popped.handle)
+    async def _leave_out(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> None:
+        """Settle a message that the client does not get. One that failed too often is dead, and one with another tag
+        is acknowledged. Raises: SparrowError."""
+        place = asked.pop.topic, asked.pop.consumer_group, str(popped.handle)
         if popped.attempt > most_attempts:
-            await self._acks.give_up(
-                brokers, asked.pop.topic, asked.pop.consumer_group, text, popped.stored.message_id
-            )
-            return False
-        if not asked.filter.wants(popped.stored.tags):
-            await self._acks.drop(brokers, asked.pop.topic, asked.pop.consumer_group, text)
-            return False
-        return True
+            await self._acks.give_up(brokers, *place, popped.stored.message_id)
+        else:
+            await self._acks.drop(brokers, *place)
 
     def _asked(self, caller: Caller, client: Client, request: Any) -> Asked:
         """The pop for a call. Raises: RemoteError."""
@@ -180,14 +185,12 @@ class Receiving:
         return int(max(0.0, min(wish_s, LONG_POLL_S)) * 1000)
 
 
-async def _shown(stored: StoredMessage, topic: str) -> Any:
-    """The message for a client. Raises: SparrowError, its body cannot be unpacked.
+async def _shown(popped: Popped, asked: Asked) -> Any:
+    """The message for a client, whose body is unpacked here. Raises: SparrowError, it cannot be unpacked.
 
     A thread unpacks bodies: 145 bytes of Zstandard may become 4 MiB, which take 25 ms.
     """
-    if is_unpacked(stored):
-        return await asyncio.to_thread(message_of, stored, topic)
-    return message_of(stored, topic)
+    return await asyncio.to_thread(message_of, popped.stored, asked.pop.topic)
 
 
 def _batch_of(request: Any) -> int:

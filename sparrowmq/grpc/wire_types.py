@@ -158,6 +158,7 @@ class Resolution(IntEnum):
     ROLLBACK = 2
 
 
+MESSAGE_FIELD: Final = 2  # of `ReceiveMessageResponse`
 MD5: Final = 2  # the type of the digests that we make
 SERVER_CHECK: Final = 2  # the source of an end of a transaction that answers a check
 

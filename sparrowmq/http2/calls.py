@@ -135,7 +135,7 @@ class Pending:
 
 
 Unary: TypeAlias = Callable[[Call, bytes], bytes | Pending | Awaitable[bytes]]
-Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+Send: TypeAlias = Callable[..., Awaitable[None]]  # of any number of answers, in bytes
 StreamHandler: TypeAlias = Callable[[Call, AsyncIterator[bytes], Send], Awaitable[None]]
 
 

@@ -68,11 +68,11 @@ class StreamExchange(Exchange):
                 self._more = asyncio.get_running_loop().create_future()
                 await self._more
 
-    async def _send(self, message: bytes) -> None:
-        """Send an answer, and wait while many bytes of earlier ones are unsent."""
+    async def _send(self, *messages: bytes) -> None:
+        """Send answers, in as few frames as they need, and wait while many bytes of earlier ones are unsent."""
         stream = self.stream
         self._send_headers()
-        self.around.connection.output.message(stream, framed(message))
+        self.around.connection.output.message(stream, b"".join([framed(message) for message in messages]))
         self.around.flush()
         while stream.pending_bytes > UNSENT_BYTES:
             self._room = asyncio.get_running_loop().create_future()

@@ -1,6 +1,7 @@
 """The calls of consumers that want messages."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -49,10 +50,10 @@ class Consumers:
         request.message_queue.broker.name = "broker-a"
         if not fields.get("invisible_duration") and not fields.get("auto_renew"):
             set_ms(request.invisible_duration, 15_000)
-        got = []
+        got: list[Any] = []
 
-        async def send(raw):
-            got.append(message("ReceiveMessageResponse").FromString(raw))
+        async def send(*several):
+            got.extend(message("ReceiveMessageResponse").FromString(raw) for raw in several)
 
         await self.receiving.receive(caller(self.brokers, time_left_s=time_left_s), request, send)
         return got
@@ -148,7 +149,8 @@ async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
 
 
 @pytest.mark.guards(
-    "receiving._shown: asyncio.to_thread(message_of, stored, topic) -> asyncio.sleep(0, message_of(stored, topic))"
+    "receiving._shown: asyncio.to_thread(message_of, popped.stored, asked.pop.topic)"
+    " -> asyncio.sleep(0, message_of(popped.stored, asked.pop.topic))"
 )
 async def test_bodies_are_unpacked_while_the_loop_goes_on(monkeypatch):
     threads = []

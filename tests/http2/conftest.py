@@ -71,6 +71,11 @@ class Methods:
             for at in range(count):
                 await send(b"%d" % at + bytes(size))
 
+    async def together(self, call, requests, send):
+        """Answers one request by so many messages in one send."""
+        async for request in requests:
+            await send(*[b"x"] * int(request))
+
     async def talk(self, call, requests, send):
         """Answers each message by its length."""
         async for request in requests:
@@ -102,6 +107,7 @@ class Methods:
             "/test.Test/Hang": self.hang,
             "/test.Test/Count": Streaming(self.count),
             "/test.Test/Talk": Streaming(self.talk),
+            "/test.Test/Together": Streaming(self.together),
             "/test.Test/Listen": Streaming(self.listen_forever),
             "/test.Test/RefuseStream": Streaming(self.refuse_stream),
         }

@@ -5,7 +5,14 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from tests.http2.peer_frames import GZIP, compressed, connected, headers, path
+from tests.http2.peer_frames import GZIP, call, compressed, connected, headers, path
+
+
+async def test_answers_of_one_send_share_a_frame(server):
+    async with connected(server.port) as peer:
+        peer.send(call(1, b"3", path("/test.Test/Together")))
+        assert (await peer.until("data"))[3] == b"\0\0\0\0\1x" * 3
+        assert await peer.answer(1) == (b"", {"grpc-status": "0"})
 
 
 async def test_a_stream_of_answers_arrives_in_order(channel):
