@@ -22,7 +22,7 @@ from tests.client.stress.checker import Findings, Violation
 from tests.client.stress.inbox import FILE, Effects
 from tests.client.stress.ledger import DONE, Incident, Ledger, Pen, Reader
 from tests.client.stress.member import Call
-from tests.client.stress.memory import MOST_MB_AN_HOUR, SHORTEST_S, Memory, resident_mb
+from tests.client.stress.memory import MOST_MB_AN_HOUR, SHORTEST_S, Memory, weigh
 from tests.client.stress.nodes import REPOSITORY, Node, Nodes
 from tests.client.stress.plan import (
     BROKERS,
@@ -101,6 +101,7 @@ class Rig:
         self._tell = tell
         self._reader = Reader(self._books)
         self._pen = Pen(self._books / "rig.jsonl")
+        self._samples = (self._books / "memory.csv").open("w", buffering=1)
         self._nodes = Nodes(folder, BROKERS, NAME_SERVERS)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._members: dict[str, list[str]] = {group: [] for group in GROUPS}
@@ -348,8 +349,9 @@ class Rig:
         nodes = {node.name: node.pid for node in (*self._nodes.brokers.values(), *self._nodes.name_servers)}
         clients = {who: self._processes[who].pid for who in (PRODUCER, TRANSACTOR) if who in self._processes}
         for name, pid in (nodes | clients).items():
-            if pid is not None and (size_mb := resident_mb(pid)):
-                self.memory.sample(name, time.monotonic(), size_mb)
+            if pid is not None and (sample := weigh(pid)):
+                self.memory.add(name, sample)
+                self._samples.write(f"{name},{sample.at_s:.0f},{sample.age_s:.0f},{sample.size_mb:.1f}\n")
 
 
 def sentences(rig: Rig, found: Findings) -> list[str]:
