@@ -351,6 +351,7 @@ class Member:
             return kept is not None and kept.version == version
 
         await lease.renew(leads)
+        self._changed.set()
 
     async def _commit(self, version: int, wanted: GroupState) -> GroupState | None:
         """Write the members in sync to etcd.
