@@ -47,7 +47,6 @@ from sparrowmq.client.popping.pops import PAUSE_S, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import (
-    AccessDenied,
     ClientClosed,
     ConfigError,
     NetworkError,
@@ -199,7 +198,7 @@ class SimpleConsumer:
         if isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
             await self._network.brokers.announce()
         elif isinstance(error, RemoteError) and error.code not in PASSING:
-            if isinstance(error, AccessDenied) or await self._is_there(place):
+            if error.code != ResponseCode.TOPIC_NOT_EXIST or await self._is_there(place):
                 raise error
         elif not isinstance(error, (NetworkError, RemoteError)):
             raise error
@@ -208,7 +207,10 @@ class SimpleConsumer:
         self._failing.add(place)
 
     async def _is_there(self, place: Place) -> bool:
-        """Whether the broker still has the topic: it may have moved. Raises: NoRoute, no broker has it."""
+        """Whether the broker still has the topic: it may have moved. Raises: NoRoute, no broker has it.
+
+        A name server may be behind with a new master, so other refusals do not ask for a route.
+        """
         try:
             route = await self._network.routes.fetch(place.topic)
         except NetworkError:
