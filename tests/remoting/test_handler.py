@@ -49,7 +49,7 @@ def test_a_later_reply_may_be_an_error() -> None:
     assert told == [(None, error)]
 
 
-def test_a_later_reply_without_a_connection_has_nobody_to_tell() -> None:
+def test_a_later_reply_without_a_connection_is_dropped() -> None:
     later = Later()
     later.answer(Answer(), None)
     assert not later.is_full

@@ -188,16 +188,22 @@ async def test_an_edit_by_hand_counts_if_its_checksum_is_taken_off(settings: Bro
 async def test_a_file_that_is_ahead_of_its_log_counts_at_a_single_broker_only(
     settings: BrokerSettings, tmp_path: Path, trusts_files: bool
 ) -> None:
+    master, before = await changed_once_more(settings, tmp_path)
+    await master.save()
+    master.store.close()
+    lose_tail(settings, before)
+    assert kept(settings, trusts_files).width("made") == (5 if trusts_files else 3)
+
+
+async def changed_once_more(settings: BrokerSettings, tmp_path: Path) -> tuple[Master, Path]:
+    """Return a master whose topic has got 3 queues and then 5, and a copy of its log with 3."""
     master = await Master(settings).lead()
     master.state.topics.put(TopicConfig("made", 3, 3))
     master.write()
     before = shutil.copytree(settings.store_path / "commitlog", tmp_path / "commitlog")
     master.state.topics.put(TopicConfig("made", 5, 5))
     master.write()
-    await master.save()
-    master.store.close()
-    lose_tail(settings, before)
-    assert kept(settings, trusts_files).width("made") == (5 if trusts_files else 3)
+    return master, before
 
 
 def lose_tail(settings: BrokerSettings, before: Path) -> None:
@@ -214,12 +220,7 @@ def lose_tail(settings: BrokerSettings, before: Path) -> None:
 async def test_the_file_of_a_slave_that_is_ahead_of_its_log_does_not_count(
     settings: BrokerSettings, tmp_path: Path
 ) -> None:
-    master = await Master(settings).lead()
-    master.state.topics.put(TopicConfig("made", 3, 3))
-    master.write()
-    before = shutil.copytree(settings.store_path / "commitlog", tmp_path / "commitlog")
-    master.state.topics.put(TopicConfig("made", 5, 5))
-    master.write()
+    master, before = await changed_once_more(settings, tmp_path)
     master.store.close()
     slave = Master(settings)
     slave.state.follow(slave.store, SystemClock())

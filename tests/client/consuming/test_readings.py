@@ -97,7 +97,7 @@ async def test_a_refusal_that_passes_is_waited_out(peer, readings, caplog, code)
 @pytest.mark.guards("Readings._refused: false reading.is_shared")
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_shared_queue_that_its_topic_has_lost_is_no_error(peer, readings, caplog, is_deleted):
-    """`topic scale` and `topic move` take queues away, and the reader is told of it by the route."""
+    """`topic scale` and `topic move` take queues away, and the reader sees it in the route."""
     lost = MessageQueue("t", "broker-a", 7)
     readings.add(lost, ALL, is_shared=True).move(0)
     if is_deleted:
