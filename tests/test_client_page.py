@@ -12,8 +12,12 @@ from types import CodeType
 import pytest
 
 import sparrowmq
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, PullSettings, SimpleSettings
-from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.consuming.consumer_settings import (
+    ConsumerSettings,
+    FlowLimits,
+    PullSettings,
+    SimpleSettings,
+)
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with, variables

@@ -45,7 +45,7 @@ async def test_each_message_says_in_which_namespace_it_was_sent(shop, mq):
     assert "INSTANCE_ID" not in message.properties
 
 
-@pytest.mark.guards("ReceivedMessage.__init__: self.queue = queue")
+@pytest.mark.guards("DeliveredMessage.__init__: self.queue = queue")
 async def test_a_consumer_has_its_own_names_everywhere(shop):
     told = []
     await shop.send("orders", b"1")

@@ -297,7 +297,7 @@ class Assignment:
         deadline = clock.monotonic() + HANDLING_ENDS_S
         ready: list[ProcessQueue] = []
         for state in states:
-            finished = state.settled() if self.locks is None else state.idle()
+            finished = _settled(state) if self.locks is None else state.idle()
             try:
                 await clock.wait_for(finished, max(deadline - clock.monotonic(), 0.0))
             except TimeoutError:
@@ -353,6 +353,12 @@ class Assignment:
     def _moved(self, state: ProcessQueue, offset: int) -> None:
         if self.state_of(state.queue) is state:
             self._restart(state.queue, offset)
+
+
+async def _settled(state: ProcessQueue) -> None:
+    """Wait until every message that was handed out is settled; for a queue that is being given up."""
+    while not state.is_settled:
+        await state.changed()
 
 
 def _offsets_of(states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:

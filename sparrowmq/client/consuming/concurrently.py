@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 from threading import get_ident
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
+from sparrowmq.client.consuming.delivered import DONE, Outcome
 from sparrowmq.client.consuming.inbox import Inbox
-from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage, Settling
+from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
+from sparrowmq.client.consuming.received import ReceivedMessage, received
 from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.loop.background import Spawn
@@ -97,9 +97,8 @@ class Concurrently:
             await asyncio.wait(self._returning)
 
     def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        settle, queue, namespace = self._settling(owned), owned.queue, self._namespace
         owned.add(pulled)
-        self._inbox.extend([ReceivedMessage(each, queue, settle, owned, namespace) for each in pulled])
+        self._inbox.extend(received(pulled, owned.queue, self._settling(owned), owned, self._namespace))
 
     def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         settle = self._settling(owned)
@@ -107,57 +106,44 @@ class Concurrently:
             message._settle = settle
         self._inbox.extend(messages)
 
-    def _settling(self, owned: ProcessQueue) -> Settling:
-        home, pace = self._home, owned.pace
+    def _settling(self, owned: ProcessQueue) -> QueueSettling:
+        return QueueSettling(owned, self._home, self._settle)
 
-        def settle(message: ReceivedMessage, outcome: Outcome) -> None:
-            if outcome is DONE and owned.is_owned and get_ident() == home.thread:  # nearly always
-                pace.done += 1
-                owned.settle(message)
-            else:
-                self._settle(owned, message, outcome)
-
-        settling = cast(Settling, settle)
-        settling.ack_together = partial(self._ack_together, owned)
-        return settling
-
-    def _ack_together(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        if owned.is_owned:
-            if get_ident() != self._home.thread:
-                self._check_home(owned, messages)
+    def _settle(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage], outcome: Outcome) -> None:
+        if not owned.is_owned:
+            return  # They are not committed, so the new owner gets them.
+        if get_ident() != self._home.thread:
+            self._check_home(owned, messages)
+        if outcome is DONE:
             owned.pace.done += len(messages)
             owned.settle_all(messages)
+        else:
+            for message in messages:
+                self._failed(owned, message, outcome)
 
-    def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
-        if not owned.is_owned:
-            return  # It is not committed, so its new owner gets it.
-        if get_ident() != self._home.thread:
-            self._check_home(owned, (message,))
-        if outcome is DONE:
-            owned.pace.done += 1
-            owned.settle(message)
-        elif outcome is Outcome.CANCELLED and self._inbox.is_closed:
+    def _failed(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
+        if outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return  # The consumer is being left, and does not commit it.
-        elif self._retries is None:
-            owned.pace.failed += 1
+        owned.pace.failed += 1
+        if self._retries is None:
             log.warning("dropping %r, which failed: broadcast messages are not retried", message)
             owned.settle(message)
-        else:
-            owned.pace.failed += 1
-            try:
-                task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
-            except ClientClosed:
-                if outcome is Outcome.CANCELLED:
-                    return  # The consumer is ending, because another task of it has failed.
-                raise
-            self._returning.add(task)
-            task.add_done_callback(self._returning.discard)
+            return
+        try:
+            task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
+        except ClientClosed:
+            if outcome is Outcome.CANCELLED:
+                return  # The consumer is ending, because another task of it has failed.
+            raise
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
     def _check_home(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Refuse another thread or loop. The messages can still be settled where they belong."""
         if running_loop() is not self._home.loop:
+            settling = self._settling(owned)
             for message in messages:
-                message._deliver_to(partial(self._settle, owned))
+                message._deliver_to(settling)
             raise self._home.refusal()
 
     async def _give_back(
@@ -178,7 +164,7 @@ class Concurrently:
 
     def _deliver_again(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
         if owned.is_owned:
-            message._deliver_to(partial(self._settle, owned))
+            message._deliver_to(self._settling(owned))
             owned.pending.append(message)
             if not owned.is_leaving:
                 self.renewed(owned)

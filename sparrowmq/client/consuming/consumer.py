@@ -136,13 +136,13 @@ class Consumer:
         """The next message; several tasks may iterate, each message goes to one. Cancelling takes none."""
         if get_ident() != self._home.thread:
             self._home.check()
+        following = self._next_here()
+        if following is not None:  # nearly always
+            return following
         while self._rest:
             message = self._rest.popleft()
             if message.is_current:
                 return message
-        following = self._next_here()
-        if following is not None:
-            return following
         portion = self._take_here(1) or await self.take()
         if not portion:
             raise StopAsyncIteration

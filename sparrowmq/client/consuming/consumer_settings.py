@@ -17,7 +17,6 @@ from sparrowmq.client.arguments import (
     check_text,
     check_time,
 )
-from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
@@ -46,6 +45,26 @@ _WHERE: Final = {
     "new": "CONSUME_FROM_LAST_OFFSET",
     "earliest": "CONSUME_FROM_FIRST_OFFSET",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """The limits of unsettled messages of one queue. When one is reached, the queue is not pulled.
+
+    Attributes:
+        span: between the first unsettled message and the next to pull; limits the messages that come again after a
+            crash.
+    Raises:
+        ConfigError: one is not a whole number above 0.
+    """
+
+    messages: int = 1000
+    size_bytes: int = 100 * 1024 * 1024
+    span: int = 2000
+
+    def __post_init__(self) -> None:
+        for name in ("messages", "size_bytes", "span"):
+            check_count(name, getattr(self, name))
 
 
 class Tuning(TypedDict, total=False):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
+from sparrowmq.client.consuming.delivered import Outcome
 from sparrowmq.client.consuming.handler_thread import in_thread
-from sparrowmq.client.consuming.received import ConsumeHooks, Handling, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage
 from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.consuming.workers import finished
 from sparrowmq.loop.clock import Clock

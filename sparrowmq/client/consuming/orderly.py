@@ -18,10 +18,11 @@ from functools import partial
 from threading import get_ident
 from typing import Final
 
+from sparrowmq.client.consuming.delivered import DONE, Outcome
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
-from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import ReceivedMessage, received
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import Home
 from sparrowmq.errors import SparrowError
@@ -133,8 +134,7 @@ class Orderly:
 
     def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
         owned.add(pulled)
-        for each in pulled:
-            owned.pending.append(ReceivedMessage(each, owned.queue, None, owned, self._namespace))
+        owned.pending.extend(received(pulled, owned.queue, None, owned, self._namespace))
         self._offer(owned)
 
     def renewed(self, owned: ProcessQueue) -> None:

@@ -11,38 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum, auto
+from threading import get_ident
+from typing import Any
 
-from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
+from sparrowmq.client.consuming.delivered import DONE, DeliveredMessage, Outcome, Settling
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.client.home import Home
+from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
-
-
-@dataclass(frozen=True, slots=True)
-class FlowLimits:
-    """The limits of unsettled messages of one queue. When one is reached, the queue is not pulled.
-
-    Attributes:
-        span: between the first unsettled message and the next to pull; limits the messages that come again after a
-            crash.
-    Raises:
-        ConfigError: one is not a whole number above 0.
-    """
-
-    messages: int = 1000
-    size_bytes: int = 100 * 1024 * 1024
-    span: int = 2000
-
-    def __post_init__(self) -> None:
-        for name in ("messages", "size_bytes", "span"):
-            check_count(name, getattr(self, name))
 
 
 class State(Enum):
@@ -53,6 +37,7 @@ class State(Enum):
     DROPPED = auto()  # another member's, or reset: messages that are being handled are delivered again
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProcessQueue:
     """The state of one owned queue.
 
@@ -109,6 +94,7 @@ class ProcessQueue:
         self._room = asyncio.Event()
         self._is_awaited = False  # whether `_room` has waiters, perhaps cancelled ones
         self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def is_leaving(self) -> bool:
@@ -138,13 +124,13 @@ class ProcessQueue:
         self._unsettled.update(zip([each.queue_offset for each in pulled], sizes, strict=True))
         self.unsettled_bytes += sum(sizes)
 
-    def settle(self, message: ReceivedMessage) -> None:
+    def settle(self, message: DeliveredMessage) -> None:
         """Remove a message that was acknowledged or given back."""
         self.unsettled_bytes -= self._unsettled.pop(message.offset, 0)
         if self._is_awaited and (self.has_room or self.is_leaving):
             self._wake()
 
-    def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
+    def settle_all(self, messages: Sequence[DeliveredMessage]) -> None:
         pop = self._unsettled.pop
         self.unsettled_bytes -= sum([pop(message.offset, 0) for message in messages])
         if self._is_awaited and (self.has_room or self.is_leaving):
@@ -181,20 +167,16 @@ class ProcessQueue:
             last_pull_timestamp=self.last_pull_ms,
         )
 
-    async def room(self) -> None:
-        """Wait until it may be pulled further. May be cancelled."""
-        while not self.has_room:
-            await self._change()
+    @property
+    def is_settled(self) -> bool:
+        """Whether every message that was handed out is settled."""
+        return len(self._unsettled) <= len(self.pending)
 
-    async def settled(self) -> None:
-        """Wait until every message that was handed out is settled; for a queue that is being given up."""
-        while len(self._unsettled) > len(self.pending):
-            await self._change()
-
-    async def _change(self) -> None:
+    def changed(self) -> Coroutine[Any, Any, bool]:
+        """Wait until a message is settled; unless the queue is leaving, until there is room too. May be cancelled."""
         self._is_awaited = True
         self._room.clear()
-        await self._room.wait()
+        return self._room.wait()
 
     def hand_out(self, portion: list[ReceivedMessage]) -> None:
         """Note messages that are being handled."""
@@ -207,7 +189,46 @@ class ProcessQueue:
         if not self.handed_out:
             self._idle.set()
 
-    async def idle(self) -> None:
+    def idle(self) -> Coroutine[Any, Any, bool]:
         """Wait until no message of an orderly queue is being handled."""
-        if self.handed_out:
-            await self._idle.wait()
+        return self._idle.wait()
+
+
+class QueueSettling(Settling):
+    """Settles messages of a queue that are delivered concurrently.
+
+    Args:
+        home: the client's; acknowledging there takes the short way.
+        otherwise: does the rest, for messages of the queue that have one outcome.
+    """
+
+    __slots__ = ("_home", "_otherwise", "_owned")
+
+    def __init__(
+        self,
+        owned: ProcessQueue,
+        home: Home,
+        otherwise: Callable[[ProcessQueue, Sequence[Any], Outcome], None],
+    ) -> None:
+        self._owned = owned
+        self._home = home
+        self._otherwise = otherwise
+
+    def __call__(self, message: DeliveredMessage, outcome: Outcome) -> None:
+        self._otherwise(self._owned, (message,), outcome)
+
+    def ack(self, message: DeliveredMessage) -> None:
+        owned = self._owned
+        if owned.is_owned and get_ident() == self._home.thread:
+            owned.pace.done += 1
+            owned.settle(message)
+        else:
+            self._otherwise(owned, (message,), DONE)
+
+    def ack_together(self, messages: Sequence[DeliveredMessage]) -> None:
+        owned = self._owned
+        if owned.is_owned and get_ident() == self._home.thread:
+            owned.pace.done += len(messages)
+            owned.settle_all(messages)
+        else:
+            self._otherwise(owned, messages, DONE)

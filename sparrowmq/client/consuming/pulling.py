@@ -163,7 +163,7 @@ class Asker:
     async def _wait_for_room(self) -> None:
         """Wait for room, and warn a program that forgets to acknowledge."""
         try:
-            await self._clock.wait_for(self._owned.room(), STALLED_S)
+            await self._clock.wait_for(_room(self._owned), STALLED_S)
         except TimeoutError:
             log.warning(
                 "%s waits: %d messages (%d bytes) are delivered and not settled; use `async with msg.process()`, "
@@ -172,7 +172,7 @@ class Asker:
                 self._owned.unsettled,
                 self._owned.unsettled_bytes,
             )
-            await self._owned.room()
+            await _room(self._owned)
 
     async def _recover(self, error: SparrowError) -> None:
         """Repair what the client can repair, and wait a moment."""
@@ -211,6 +211,12 @@ class Asker:
             f"{subscription.expression!r} ({shown(error.remark)}); correct it, filter by tag=, or let the broker do it "
             "(Apache's does SQL92 with enablePropertyFilter=true)"
         ) from error
+
+
+async def _room(owned: ProcessQueue) -> None:
+    """Wait until a queue may be pulled further. May be cancelled."""
+    while not owned.has_room:
+        await owned.changed()
 
 
 class Puller(Asker):

@@ -23,7 +23,7 @@ from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.consumer_settings import PullSettings
 from sparrowmq.client.consuming.first_offset import first_offset
 from sparrowmq.client.consuming.offset_store import OffsetStore
-from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
+from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage, received
 from sparrowmq.errors import (
     AccessDenied,
     ConfigError,
@@ -250,9 +250,7 @@ class Readings:
         if answer.code == ResponseCode.SUCCESS:
             queue, namespace = reading.queue, self._network.namespace
             pulled = pulling.messages_in(answer.body, queue, reading.subscription)
-            reading.fetched.extend(
-                ReceivedMessage(each, queue, None, self._owner, namespace) for each in pulled
-            )
+            reading.fetched.extend(received(pulled, queue, None, self._owner, namespace))
         if not reading.fetched:
             reading.position = reading.next_offset
 

@@ -18,101 +18,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, Final, Protocol
-
-import msgspec
+from typing import Final
 
 from sparrowmq.client.arguments import check_seconds, check_text
 from sparrowmq.client.cluster.answers import Answers
-from sparrowmq.client.cluster.namespace import plain_queue
+from sparrowmq.client.consuming.delivered import (
+    DeliveredMessage,
+    Outcome,
+    Owner,
+    Settle,
+    Settling,
+    Wish,
+    made,
+)
 from sparrowmq.client.consuming.retry import Retry, is_reject, refusal, text_of
 from sparrowmq.client.home import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
-from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.delays import Delay, wait_of
-from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag, bytes_of
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, bytes_of
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.names import RETRY, without_namespace
 
 log = logging.getLogger(__name__)
 
 _SETTLE: Final = attrgetter("_settle")
 _ENDINGS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
-_COMPRESSED: Final = int(SysFlag.COMPRESSED)
-
-
-class Outcome(Enum):
-    """The outcome of a delivered message."""
-
-    DONE = "done"
-    RETRY = "retried"
-    # It goes to the dead-letter queue.
-    REJECTED = "rejected"
-    # Its handler was stopped: as RETRY, unless the consumer is being left.
-    CANCELLED = "cancelled"
-
-
-DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
-
-Settle = Callable[["ReceivedMessage", Outcome], object]
-
-
-class Settling(Protocol):
-    """A `Settle` of several messages of one queue.
-
-    Attributes:
-        ack_together: acknowledges some of them in one step.
-    """
-
-    ack_together: Callable[[Sequence[ReceivedMessage]], None]
-
-    def __call__(self, message: ReceivedMessage, outcome: Outcome, /) -> object: ...
-
-
-class Owner(Protocol):
-    """The queue of a message, as the message uses it: a `ProcessQueue`."""
-
-    @property
-    def is_owned(self) -> bool: ...
-
-    @property
-    def answers(self) -> Answers | None:
-        """Sends answers to requests."""
-
-    @property
-    def hooks(self) -> Sequence[ConsumeHooks]:
-        """See the message when it is handled by `process`."""
-
-    @property
-    def retry(self) -> Retry | None:
-        """The retries of the message if `process` fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The wishes of a handler for its message.
-
-    Attributes:
-        delay_level: of the next delivery; 0 leaves it to `delay_s`, or to the broker, which waits longer each time.
-        delay_s: the wait before the next delivery, exactly.
-        suspend_s: the pause of its queue in an ordered consumer.
-        reason: the reason of a rejection.
-        extended_s: added to the time limit of its handler.
-    """
-
-    delay_level: int = 0
-    delay_s: float | None = None
-    suspend_s: float | None = None
-    reason: str = ""
-    extended_s: float = 0.0
-
-
-NO_WISH: Final = Wish()
 
 
 class ConsumeHooks:
@@ -135,7 +68,7 @@ class HandedOut:
     retry: Retry | None = None
 
 
-class ReceivedMessage:
+class ReceivedMessage(DeliveredMessage):
     """A message that was delivered to this program.
 
     Attributes:
@@ -145,111 +78,7 @@ class ReceivedMessage:
         reconsume_times: the number of failed deliveries before this one.
     """
 
-    __slots__ = (
-        "_body",
-        "_namespace",
-        "_owner",
-        "_settle",
-        "_source",
-        "_wish",
-        "offset",
-        "queue",
-        "reconsume_times",
-    )
-
-    def __init__(
-        self,
-        stored: StoredMessage | PulledMessage,
-        queue: MessageQueue,
-        settle: Settle | None = None,
-        owner: Owner | None = None,
-        namespace: str = "",
-    ) -> None:
-        self._source = stored
-        self.offset = stored.queue_offset
-        self.queue = plain_queue(namespace, queue) if namespace else queue
-        self.reconsume_times = stored.reconsume_times
-        self._wish = NO_WISH
-        self._settle = settle
-        self._owner = owner
-        self._namespace = namespace
-        self._body: bytes | None = None if stored.sys_flag & _COMPRESSED else stored.body
-
-    # Content --------------------------------------------------------------------------------------------------------
-
-    @property
-    def stored(self) -> StoredMessage:
-        """Everything that the broker keeps of it."""
-        source = self._source
-        return source if isinstance(source, StoredMessage) else source.stored
-
-    @property
-    def store_size(self) -> int:
-        """The bytes that it has in the broker's log."""
-        return self._source.store_size
-
-    @property
-    def topic(self) -> str:
-        """The topic it was sent to, also after retries, without the client's namespace."""
-        return without_namespace(self._namespace, self.full_topic) if self._namespace else self.full_topic
-
-    @property
-    def full_topic(self) -> str:
-        """The topic as brokers know it."""
-        topic = self._source.topic
-        return self.properties.get(Property.RETRY_TOPIC, topic) if topic.startswith(RETRY) else topic
-
-    @property
-    def body(self) -> bytes:
-        """The body as it was sent. Raises: RemoteProtocolError, the compressed body is damaged or far too large."""
-        if self._body is None:
-            self._body = compression.decompress(self._source.body, self._source.sys_flag)
-        return self._body
-
-    @property
-    def tag(self) -> str | None:
-        return self._source.tags
-
-    @property
-    def keys(self) -> list[str]:
-        return self.stored.keys
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The sender's own properties and RocketMQ's."""
-        return self.stored.properties
-
-    @property
-    def msg_id(self) -> str:
-        """The id in the sender's result. It stays the same through retries."""
-        return self.stored.message_id
-
-    @property
-    def offset_msg_id(self) -> str:
-        """The id of the place where it is stored."""
-        return self.stored.offset_id
-
-    @property
-    def born_timestamp_ms(self) -> int:
-        return self.stored.born_timestamp_ms
-
-    @property
-    def store_timestamp_ms(self) -> int:
-        return self.stored.store_timestamp_ms
-
-    def text(self) -> str:
-        """The body as UTF-8 text. Raises: InvalidMessage, it is not UTF-8."""
-        try:
-            return self.body.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidMessage(f"the body of message {self.msg_id} is not UTF-8: {error}") from error
-
-    def json(self) -> Any:
-        """The body as JSON. Raises: InvalidMessage, it is not JSON."""
-        try:
-            return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidMessage(f"the body of message {self.msg_id} is not JSON: {error}") from error
+    __slots__ = ()
 
     def __reduce__(self) -> tuple[Callable[..., ReceivedMessage], tuple[object, ...]]:
         """Pickle its content, for another process. The copy cannot be settled or answered, and says so."""
@@ -259,12 +88,6 @@ class ReceivedMessage:
         return f"<message {self.msg_id} of {self.topic} at {self.queue} offset {self.offset}>"
 
     # Settling -------------------------------------------------------------------------------------------------------
-
-    def ack(self) -> None:
-        """Acknowledge it: the group goes on behind it. Settling a message twice has no effect."""
-        settle, self._settle = self._settle, None
-        if settle is not None:
-            settle(self, DONE)
 
     def retry(
         self,
@@ -367,19 +190,6 @@ class ReceivedMessage:
         """Return whether its queue is still this consumer's. If not, the queue's new owner gets the message."""
         return self._owner is None or self._owner.is_owned
 
-    def _is_from(self, owner: Owner) -> bool:
-        return self._owner is owner
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Return whether it was neither acknowledged nor given back."""
-        return self._settle is not None
-
-    def _deliver_to(self, settle: Settle) -> None:
-        """Deliver it (again), to be settled; called by consumers."""
-        self._settle = settle
-        self._wish = NO_WISH
-
     def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let any thread settle it; `loop` is the consumer's."""
         settle = self._settle
@@ -397,6 +207,17 @@ class ReceivedMessage:
                 loop.call_soon_threadsafe(settle, message, outcome)
 
         self._settle = tell
+
+
+def received(
+    pulled: Sequence[StoredMessage | PulledMessage],
+    queue: MessageQueue,
+    settle: Settle | None,
+    owner: Owner,
+    namespace: str,
+) -> list[ReceivedMessage]:
+    """Return the messages of a pull's answer."""
+    return made(ReceivedMessage, pulled, queue, settle, owner, namespace)
 
 
 def _copy(
@@ -515,14 +336,13 @@ def ack_all(messages: Sequence[ReceivedMessage]) -> None:
 
 
 def _ack_alike(settle: Settle | None, messages: Sequence[ReceivedMessage]) -> None:
-    ack_together = getattr(settle, "ack_together", None)
-    for message in messages:
-        if ack_together is not None:
+    if isinstance(settle, Settling):
+        for message in messages:
             message._settle = None
-        else:
+        settle.ack_together(messages)
+    else:
+        for message in messages:
             message.ack()
-    if ack_together is not None:
-        ack_together(messages)
 
 
 def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.namespace import plain_queue
-from sparrowmq.client.consuming.received import Owner
+from sparrowmq.client.consuming.delivered import Owner
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Property

@@ -16,9 +16,10 @@ from typing import Final
 
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
-from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
+from sparrowmq.client.consuming.delivered import DeliveredMessage
+from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.client.popping.pops import MOST_POPPED
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -52,7 +53,7 @@ class PopQueue(ProcessQueue):
         super().__init__(queue, 0, limits, answers, pace, hooks, settings.retry)
         self._ack = ack
         self._now = now
-        self._held: dict[ReceivedMessage, PoppedMessage] = {}
+        self._held: dict[DeliveredMessage, PoppedMessage] = {}
         self._longest = settings.flow.messages
         self._most = most
         self._settled = 0
@@ -89,7 +90,7 @@ class PopQueue(ProcessQueue):
         self._held_at, self._settled = now, 0
         self._most = max(self._limits.messages, min(wanted, self._most * _GROWTH, self._longest))
 
-    def settle(self, message: ReceivedMessage) -> None:
+    def settle(self, message: DeliveredMessage) -> None:
         """Remove a message, and acknowledge it, unless it was given back."""
         held = self._held.get(message)
         if held is not None and not self._is_awaited:
@@ -101,7 +102,7 @@ class PopQueue(ProcessQueue):
         else:
             self.settle_all((message,))
 
-    def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
+    def settle_all(self, messages: Sequence[DeliveredMessage]) -> None:
         """Remove messages, and acknowledge those that were not given back."""
         held = self.forget(messages)
         if len(held) < len(messages):  # the time of some was over
@@ -110,7 +111,7 @@ class PopQueue(ProcessQueue):
         if unspent:
             self._ack(unspent)
 
-    def forget(self, messages: Iterable[ReceivedMessage]) -> list[PoppedMessage]:
+    def forget(self, messages: Iterable[DeliveredMessage]) -> list[PoppedMessage]:
         """Remove messages. Returns those that were held."""
         take = self._held.pop
         taken = [held for message in messages if (held := take(message, None)) is not None]

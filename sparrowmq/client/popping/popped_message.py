@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from sparrowmq.client.consuming.received import NO_WISH, Owner, ReceivedMessage
+from sparrowmq.client.consuming.delivered import NO_WISH, Owner
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag

@@ -19,8 +19,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.delivered import Owner
 from sparrowmq.client.consuming.pulling import messages_in
-from sparrowmq.client.consuming.received import Owner
 from sparrowmq.client.popping.ack_batches import batches_of
 from sparrowmq.client.popping.pop_answer import Place, PopAnswer
 from sparrowmq.client.popping.popped_message import PoppedMessage

@@ -35,9 +35,10 @@ from sparrowmq.client.consuming.consumer_settings import (
     init_mode,
     subscription,
 )
+from sparrowmq.client.consuming.delivered import Outcome
+from sparrowmq.client.consuming.delivered import Wish as Rejection
 from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
-from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, Outcome, ReceivedMessage
-from sparrowmq.client.consuming.received import Wish as Rejection
+from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.pop_answer import Place

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
+from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
@@ -21,21 +20,43 @@ _QUEUE_ID_END: Final = QUEUE_ID_AT + 4
 _LONGEST: Final = 255  # bytes of a topic in a record of version 1
 
 
-class PulledMessage(msgspec.Struct, gc=False):
+@mypyc_attr(acyclic=True)
+class PulledMessage:
     """A sound record in its parts. Made by `decode_all`.
 
     Attributes:
         queue_offset, store_size, sys_flag, reconsume_times, body: as in `StoredMessage`.
     """
 
-    queue_offset: int
-    store_size: int
-    sys_flag: int
-    reconsume_times: int
-    body: bytes
-    _head: bytes
-    _tail: bytes
-    _stored: StoredMessage | None = None
+    __slots__ = (
+        "_head",
+        "_stored",
+        "_tail",
+        "body",
+        "queue_offset",
+        "reconsume_times",
+        "store_size",
+        "sys_flag",
+    )
+
+    def __init__(
+        self,
+        queue_offset: int,
+        store_size: int,
+        sys_flag: int,
+        reconsume_times: int,
+        body: bytes,
+        head: bytes,
+        tail: bytes,
+    ) -> None:
+        self.queue_offset = queue_offset
+        self.store_size = store_size
+        self.sys_flag = sys_flag
+        self.reconsume_times = reconsume_times
+        self.body = body
+        self._head = head
+        self._tail = tail
+        self._stored: StoredMessage | None = None
 
     @property
     def stored(self) -> StoredMessage:

@@ -32,7 +32,6 @@ from sparrowmq.protocol.messages.record_layout import (
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
-_MESSAGE: Final = PulledMessage  # compiled code reads a Final at once
 _TOPIC_FIELD_V1: Final = 1
 
 
@@ -70,7 +69,7 @@ def decode_all(records: bytes, found: list[PulledMessage], damaged: list[Corrupt
             damaged.append(body_damage(read_i64_be(records, at + PHYSICAL_OFFSET_AT)))
         else:
             found.append(
-                _MESSAGE(
+                PulledMessage(
                     read_i64_be(records, at + QUEUE_OFFSET_AT),
                     size,
                     read_i32_be(records, at + SYS_FLAG_AT),

@@ -5,10 +5,9 @@ import pytest
 
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.consume_rate import Paces
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits, subscription
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.background import Background

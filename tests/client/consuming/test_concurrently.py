@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import ack_all
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.background import Background
@@ -113,6 +114,7 @@ async def test_a_broadcast_group_drops_what_failed(background, caplog):
     assert world.owned.commit_offset == 1 and "broadcast messages are not retried" in caplog.text
 
 
+@pytest.mark.guards("QueueSettling.ack: true is_owned", "Concurrently._settle: false not owned.is_owned")
 async def test_a_queue_of_somebody_else_is_left_alone(world, retries):
     world.pull(2)
     done, failed = await world.delivery.take(2)
@@ -181,9 +183,7 @@ async def test_what_failed_before_the_end_is_waited_for(world, retries):
     assert retries.given_back == [0, 1] and world.owned.commit_offset == 2
 
 
-@pytest.mark.guards(
-    "received._ack_alike: drop ack_together(messages)", "Concurrently._ack_together: true is_owned"
-)
+@pytest.mark.guards("received._ack_alike: drop ack_together", "QueueSettling.ack_together: true is_owned")
 async def test_messages_of_several_pulls_are_acknowledged_together(world):
     world.pull(3)
     world.pull(2)

@@ -58,7 +58,7 @@ def test_each_topic_has_its_own_and_one_that_was_never_seen_has_none():
     assert paces.statuses(["a"])["a"].consume_rt == 500
 
 
-@pytest.mark.guards("Concurrently._settling: drop done", "Workers._time: drop full_topic")
+@pytest.mark.guards("QueueSettling.ack: drop done", "Workers._time: drop full_topic")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_an_operator_is_told_how_fast_each_topic_is_consumed(mq, ordered):
     await numbers(mq, "t", 20)

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from sparrowmq.client.client import connect
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ClientClosed, ConfigError, SendFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv

@@ -5,12 +5,12 @@ import pytest
 from sparrowmq.client.consuming.consumer_settings import (
     FOR_EVER,
     ConsumerSettings,
+    FlowLimits,
     PullSettings,
     consume_from_where,
     subscription,
     subscriptions,
 )
-from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName
 from sparrowmq.protocol.allocation import averagely, strategy_of
 from sparrowmq.protocol.subscription import SQL92

@@ -3,9 +3,10 @@ import asyncio
 import msgspec
 import pytest
 
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.orderly import Orderly
-from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.errors import BrokerUnreachable
@@ -213,7 +214,7 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     assert world.aside.copies == [(0, 0)] and world.owned[0].commit_offset == 1
 
 
-@pytest.mark.guards("ReceivedMessage._deliver_to: drop self._wish = NO_WISH")
+@pytest.mark.guards("DeliveredMessage._deliver_to: drop self._wish = NO_WISH")
 @pytest.mark.parametrize(
     ("suspend_s", "wish", "waits_s"),
     [

@@ -3,7 +3,8 @@ import asyncio
 import msgspec
 import pytest
 
-from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue, State
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
+from sparrowmq.client.consuming.process_queue import ProcessQueue, State
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored
@@ -60,7 +61,7 @@ def test_filtered_messages_move_what_is_committed():
 async def test_a_full_queue_waits_until_something_is_settled(limits):
     owned, messages = filled(3, limits)
     assert not owned.has_room
-    waiting = asyncio.ensure_future(owned.room())
+    waiting = asyncio.ensure_future(owned.changed())
     await asyncio.sleep(0)
     assert not waiting.done()
     owned.settle(messages[0])
@@ -99,10 +100,11 @@ async def test_a_queue_that_is_given_up_tells_when_what_was_taken_is_settled():
     owned, messages = filled(3, FlowLimits(span=1))
     owned.leave()
     owned.pending.append(messages[2])
-    waiting = asyncio.ensure_future(owned.settled())
-    owned.settle(messages[1])
+    waiting = asyncio.ensure_future(owned.changed())
     await asyncio.sleep(0)
-    assert not waiting.done()
-    owned.settle(messages[0])
+    owned.settle(messages[1])
     await asyncio.wait_for(waiting, 1)
+    assert not owned.is_settled
+    owned.settle(messages[0])
+    assert owned.is_settled
     assert owned.commit_offset == 2

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from sparrowmq.client.consuming import pulling
-from sparrowmq.client.consuming.consumer_settings import subscription
-from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.consumer_settings import FlowLimits, subscription
+from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller, messages_in, request
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError

@@ -1,14 +1,14 @@
 import asyncio
 import logging
-import zlib
 from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage, Wish, ack_all
+from sparrowmq.client.consuming.delivered import Outcome, Wish
+from sparrowmq.client.consuming.received import Handling, ReceivedMessage, ack_all
 from sparrowmq.client.consuming.retry import Reject, Retry
-from sparrowmq.errors import ConfigError, InvalidMessage, RemoteProtocolError
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
+from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 
 QUEUE = MessageQueue("t", "a", 1)
 
@@ -39,39 +39,6 @@ def told() -> Told:
 @pytest.fixture
 def message(told) -> ReceivedMessage:
     return ReceivedMessage(stored(), QUEUE, told)
-
-
-def test_it_says_what_was_sent():
-    message = ReceivedMessage(stored(TAGS="paid", KEYS="k1 k2", UNIQ_KEY="ID", own="1"), QUEUE)
-    assert (message.topic, message.tag, message.keys, message.msg_id) == ("t", "paid", ["k1", "k2"], "ID")
-    assert (message.text(), message.json()) == ('{"a":1}', {"a": 1})
-    assert message.properties["own"] == "1" and message.offset == 5
-    assert (message.born_timestamp_ms, message.store_timestamp_ms) == (1, 2)
-    assert message.offset_msg_id == "0A00000200002A9F00000000000003E8"
-    assert "ID" in repr(message)
-
-
-def test_a_retried_message_has_its_own_topic():
-    message = ReceivedMessage(stored(topic="%RETRY%g", RETRY_TOPIC="t"), QUEUE)
-    assert message.topic == "t"
-
-
-def test_a_compressed_body_is_inflated_when_it_is_looked_at():
-    message = ReceivedMessage(stored(zlib.compress(b"x" * 1000), sys_flag=SysFlag.COMPRESSED), QUEUE)
-    assert message.body == b"x" * 1000 and message.body is message.body
-    broken = ReceivedMessage(stored(b"no zlib", sys_flag=SysFlag.COMPRESSED), QUEUE)
-    with pytest.raises(RemoteProtocolError):
-        _ = broken.body
-
-
-def test_a_body_that_is_no_text_says_so():
-    with pytest.raises(InvalidMessage, match=r"body of message \w+ is not UTF-8: .*invalid start byte"):
-        ReceivedMessage(stored(b"\xff"), QUEUE).text()
-
-
-def test_a_body_that_is_no_json_says_so():
-    with pytest.raises(InvalidMessage, match="not JSON"):
-        ReceivedMessage(stored(b"{"), QUEUE).json()
 
 
 def test_its_fate_is_told_once(message, told, caplog):

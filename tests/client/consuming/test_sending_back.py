@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.received import ReceivedMessage, Wish
+from sparrowmq.client.consuming.delivered import Wish
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.errors import SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.consuming.delivered import Outcome
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.consuming.workers import SLICE_S, Workers
 from sparrowmq.loop.background import Background

@@ -3,8 +3,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
 from sparrowmq.client.popping.pop_queue import PopQueue
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -93,7 +92,7 @@ async def test_quick_handlers_find_more_messages_here_and_slow_ones_leave_them_t
 async def test_settling_makes_room_for_the_next_pop():
     world = World()
     messages = world.hold(32)
-    waiting = asyncio.create_task(world.queue.room())
+    waiting = asyncio.create_task(world.queue.changed())
     await asyncio.sleep(0)
     assert not waiting.done()
     world.queue.settle(messages[0])

@@ -1,6 +1,7 @@
 import pytest
 
-from sparrowmq.client.consuming.received import ReceivedMessage, Wish
+from sparrowmq.client.consuming.delivered import Wish
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored

@@ -7,7 +7,7 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import sparrowmq
 import sparrowmq.sync
-from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.testing import Cluster, ManualClock
 
 # They wait for messages, for the end of the consumer, or for a signal, as they should.

@@ -152,6 +152,8 @@ class Trial:
                 else:
                     subject = (blocking if call.target.is_blocking else living).of(call.target)
                 await self._try(call, subject)
+        await new.close()  # as some calls have started them
+        await asyncio.to_thread(blocking_new.close)
 
     async def _living(self, stack: AsyncExitStack) -> Subjects:
         stack.enter_context(

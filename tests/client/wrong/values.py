@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrowmq import Credentials, Hooks, Message, MessageQueue, ProducerSettings
-from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.loop.clock import SystemClock
 
 TOPIC = "orders"
