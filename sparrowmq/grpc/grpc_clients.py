@@ -49,6 +49,7 @@ class Client:
         owner: its account and the host of its address, which may have so many clients.
         seen: the time of its last sign of life.
         has_settings: is set once it has settings.
+        receiving: held by the receive that begins next.
     """
 
     client_id: str
@@ -66,6 +67,7 @@ class Client:
     owner: str = ""
     seen: float = 0.0
     has_settings: asyncio.Event = field(default_factory=asyncio.Event)
+    receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def announce(self) -> None:
         """Let the brokers know its groups."""

@@ -2,6 +2,9 @@
 
 A receive is one pop at a broker, which waits until there is a message. The answer is a stream: a status, the messages,
 and the time of their delivery.
+
+Receives of one client begin in different turns of the loop, and its acknowledgements go between. Otherwise a client
+with many receives in flight would get more messages again and again before those that it has are acknowledged.
 Source: ReceiveMessageActivity and ConsumerProcessor, Java 5.4.
 """
 
@@ -83,6 +86,7 @@ class Receiving:
     async def receive(self, caller: Caller, request: Any, send: Send) -> None:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
         client = await self._clients.with_settings(caller.client_id, caller.address)
+        await _turn_of(client)
         asked = self._asked(caller, client, request)
         config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
         timeout_s = asked.pop.poll_time / 1000 + 10
@@ -191,6 +195,12 @@ async def _shown(popped: Popped, asked: Asked) -> Any:
     A thread unpacks bodies: 145 bytes of Zstandard may become 4 MiB, which take 25 ms.
     """
     return await asyncio.to_thread(message_of, popped.stored, asked.pop.topic)
+
+
+async def _turn_of(client: Client) -> None:
+    """Wait until the client's earlier receives have begun, each in a turn of the loop."""
+    async with client.receiving:
+        await asyncio.sleep(0)
 
 
 def _batch_of(request: Any) -> int:

@@ -1,6 +1,8 @@
 """The calls of consumers that want messages."""
 
+import asyncio
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -220,6 +222,19 @@ async def test_receive_from_one_queue_gets_messages_of_all():
     consumers.find(a_record(5))
     await consumers.receive(queue_id=3)
     assert consumers.pop().queue_id == -1
+
+
+async def test_other_calls_of_a_client_go_between_its_receives():
+    consumers = Consumers()
+    consumers.find(a_record(5))
+    begun = [0]
+    async with asyncio.TaskGroup() as receives:
+        for _ in range(4):
+            receives.create_task(consumers.receive())
+        while begun[-1] < 4:
+            await asyncio.sleep(0)
+            begun.append(len(consumers.brokers.asked))
+    assert max(after - before for before, after in pairwise(begun)) == 1
 
 
 @pytest.mark.parametrize(("is_orderly", "ids"), [(False, [-1, -1]), (True, [0, 1, 2, 3, 0, 1, 2, 3])])
