@@ -32,8 +32,9 @@ def sockets() -> int:
 
 
 def threads() -> list[str]:
-    """The threads that are not those of asyncio's own pool."""
-    return sorted(each.name for each in threading.enumerate() if not each.name.startswith("asyncio_"))
+    """The threads, without those of asyncio's own pool and of the cluster's brokers, which begin when there is work."""
+    pools = ("asyncio_", "sparrowmq-store")
+    return sorted(each.name for each in threading.enumerate() if not each.name.startswith(pools))
 
 
 async def try_calls(cluster: Cluster, count: int) -> Trial:
