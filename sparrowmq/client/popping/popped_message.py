@@ -8,17 +8,15 @@ change of the invisible time --> a Receipt for this message alone
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from sparrowmq.client.consuming.delivered import NO_WISH, Owner
+from sparrowmq.client.consuming.delivered import DeliveredMessage, Owner
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
-
-_COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
 class Receipt(NamedTuple):
@@ -67,16 +65,9 @@ class PoppedMessage(ReceivedMessage):
         namespace: str = "",
     ) -> None:
         """`queue` is without the namespace already."""
-        # Those of ReceivedMessage, too: a call of its __init__ would cost as much as all of them.
-        self._source = stored
-        self.offset = stored.queue_offset
-        self.queue = queue
-        self.reconsume_times = stored.reconsume_times
-        self._wish = NO_WISH
-        self._settle = None
-        self._owner = owner
-        self._namespace = namespace
-        self._body = None if stored.sys_flag & _COMPRESSED else stored.body
+        DeliveredMessage.__init__(self, stored, queue, None, owner)  # `super()` would cost as much again
+        if namespace:
+            self._namespace = namespace
         self.receipt = receipt
         self._clock = clock
         self.changing: asyncio.Future[None] | None = None
