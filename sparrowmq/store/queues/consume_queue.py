@@ -38,6 +38,7 @@ from sparrowmq.store.vfs import Unsynced, Vfs
 log = logging.getLogger(__name__)
 
 _SCAN_CHUNK: Final = 512
+_CRC_CHUNK: Final = 1 << 16  # bytes
 _NONE: Final = Entries(b"")
 _UNKNOWN: Final = -1  # the CRC of a file whose CRC is not known
 
@@ -391,12 +392,14 @@ class ConsumeQueue:
         path = self._path(begin)
         return self._files.vfs.size(path) if self._files.vfs.exists(path) else -1
 
-    def _content(self, begin: int) -> bytes:
+    def _crc_of(self, begin: int) -> int:
+        """Return the CRC of a file's entries before the queue's end, which may have 6 MB: read in parts."""
         file = self._files.open_briefly(self._path(begin), writable=False)
-        count = min(self.end.value - begin, self.file_entries)
-        content = self._files.vfs.read(file, 0, count * ENTRY_SIZE)
+        size, crc = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE, 0
+        for at in range(0, size, _CRC_CHUNK):
+            crc = crc32(self._files.vfs.read(file, at, min(_CRC_CHUNK, size - at)), crc)
         self._files.vfs.close(file)
-        return content
+        return crc
 
     def prove(self) -> None:
         """Compare all full files with their CRCs now. Raises: BadStore, a damaged one cannot be built again."""
@@ -414,9 +417,9 @@ class ConsumeQueue:
                 raise
 
     def _crc_on_disk(self, begin: int) -> int:
-        """Return the CRC of a file's entries before the queue's end; `_UNKNOWN` if it cannot be read."""
+        """Return the CRC of a file's entries; `_UNKNOWN` if it cannot be read."""
         try:
-            return crc32(self._content(begin))
+            return self._crc_of(begin)
         except OSError as error:
             log.error("%s: %s", self._path(begin), error)
             return _UNKNOWN

@@ -11,7 +11,7 @@ from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.queues.entries import GAP_SIZE, pack
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs
 from tests.store.crash_states import RecordVfs
 from tests.store.faulty_disk import FaultyDisk
 
@@ -375,3 +375,25 @@ def test_of_two_files_that_go_the_first_is_gone_on_disk_before_the_second():
     before = len(vfs.effects)
     queue.forget_before(1300, 10_000)
     assert [effect[0] for effect in vfs.effects[before:]] == ["sync_folder", "unlink"] * 3
+
+
+class Reads(Disk):
+    """A disk that keeps the size of its largest read."""
+
+    largest = 0
+
+    def read(self, file: File, offset: int, size: int) -> bytes:
+        self.largest = max(self.largest, size)
+        return super().read(file, offset, size)
+
+
+@pytest.mark.guards("ConsumeQueue._crc_of: range(0, size, _CRC_CHUNK) -> range(0, _CRC_CHUNK, _CRC_CHUNK)")
+def test_the_content_of_a_large_file_is_read_in_parts(tmp_path):
+    queue = table(tmp_path, file_entries=10_000).obtain("Orders", 0)
+    fill(queue, 9_000)
+    disk = Reads()
+    queues = table(tmp_path, file_entries=10_000, vfs=disk)
+    queues.load(None)
+    found = queues.get("Orders", 0)
+    assert found is not None and found.known_end() == queue.known_end()
+    assert disk.largest <= 1 << 16
