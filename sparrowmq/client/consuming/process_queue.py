@@ -173,7 +173,7 @@ class ProcessQueue:
         return len(self._unsettled) <= len(self.pending)
 
     def changed(self) -> Coroutine[Any, Any, bool]:
-        """Wait until a message is settled; unless the queue is leaving, until there is room too. May be cancelled."""
+        """Wait until a message is settled and there is room; if the queue is leaving, until one is settled."""
         self._is_awaited = True
         self._room.clear()
         return self._room.wait()
