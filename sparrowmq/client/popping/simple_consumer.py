@@ -260,7 +260,7 @@ class SimpleConsumer:
                 Another call tries those again.
             ConfigError: one was not received by a simple consumer.
         """
-        many = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+        many = list(messages) if isinstance(messages, Iterable) else [messages]
         left = [(each, each._settle) for each in map(popped, many) if not each.is_spent]
         for each, _ in left:
             each._settle = None

@@ -62,6 +62,14 @@ async def test_messages_are_received_and_acknowledged_one_by_one(peer, consumer)
     assert [each["offset"] for each in fields(peer, ACK)] == ["8", "7"]
 
 
+@pytest.mark.parametrize("wrong", [None, 7, "m1", [None]])
+async def test_only_messages_are_acknowledged(consumer, wrong):
+    with pytest.raises(
+        ConfigError, match="was not received by a simple consumer; give a message of `receive`"
+    ):
+        await consumer.ack(wrong)
+
+
 async def test_nothing_there_is_an_empty_answer(peer, consumer):
     assert await consumer.receive(wait_s=0) == []
     assert len(fields(peer, POP)) == 1
