@@ -111,8 +111,9 @@ def test_what_waits_has_a_worker_that_takes_nothing_else(pytester: pytest.Pytest
 def test_one_of_those_for_what_waits_goes_on_with_the_rest(pytester: pytest.Pytester):
     waiting = min(WAITING)
     files = files_of_two_workers(pytester, waiting, {"WORKERS = 4": "WORKERS = 0"})
-    assert {"test_first.py", "test_last.py"} <= files["gw0"]
-    assert files.get("gw1", set()) <= {waiting}
+    *other, most = sorted(files.values(), key=len)  # either of them may have been ready first
+    assert most >= {"test_first.py", "test_last.py"}
+    assert all(each <= {waiting} for each in other)
 
 
 def files_of_two_workers(
