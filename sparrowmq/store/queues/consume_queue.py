@@ -38,7 +38,7 @@ from sparrowmq.store.vfs import Unsynced, Vfs
 log = logging.getLogger(__name__)
 
 _SCAN_CHUNK: Final = 512
-_CRC_CHUNK: Final = 1 << 16  # bytes
+_PART: Final = 1 << 16  # bytes
 _NONE: Final = Entries(b"")
 _UNKNOWN: Final = -1  # the CRC of a file whose CRC is not known
 
@@ -273,9 +273,12 @@ class ConsumeQueue:
         if self._last < 0:
             return 0
         file = self._files.open_briefly(self._path(self._last), writable=False)
-        content = self._files.vfs.read(file, 0, file.size).rstrip(b"\0")
+        used = 0
+        for at in range(0, file.size, _PART):
+            content = self._files.vfs.read(file, at, _PART).rstrip(b"\0")
+            used = at + len(content) if content else used
         self._files.vfs.close(file)
-        return self._last + -(-len(content) // ENTRY_SIZE)
+        return self._last + -(-used // ENTRY_SIZE)
 
     def find(self, log_offset: int) -> int:
         """Return the first queue offset whose message is at or after `log_offset` in the log."""
@@ -396,8 +399,8 @@ class ConsumeQueue:
         """Return the CRC of a file's entries before the queue's end, which may have 6 MB: read in parts."""
         file = self._files.open_briefly(self._path(begin), writable=False)
         size, crc = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE, 0
-        for at in range(0, size, _CRC_CHUNK):
-            crc = crc32(self._files.vfs.read(file, at, min(_CRC_CHUNK, size - at)), crc)
+        for at in range(0, size, _PART):
+            crc = crc32(self._files.vfs.read(file, at, min(_PART, size - at)), crc)
         self._files.vfs.close(file)
         return crc
 

@@ -387,7 +387,7 @@ class Reads(Disk):
         return super().read(file, offset, size)
 
 
-@pytest.mark.guards("ConsumeQueue._crc_of: range(0, size, _CRC_CHUNK) -> range(0, _CRC_CHUNK, _CRC_CHUNK)")
+@pytest.mark.guards("ConsumeQueue._crc_of: range(0, size, _PART) -> range(0, _PART, _PART)")
 def test_the_content_of_a_large_file_is_read_in_parts(tmp_path):
     queue = table(tmp_path, file_entries=10_000).obtain("Orders", 0)
     fill(queue, 9_000)
@@ -396,4 +396,5 @@ def test_the_content_of_a_large_file_is_read_in_parts(tmp_path):
     queues.load(None)
     found = queues.get("Orders", 0)
     assert found is not None and found.known_end() == queue.known_end()
+    assert found.used_entries() == 9_000
     assert disk.largest <= 1 << 16
