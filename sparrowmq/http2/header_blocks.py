@@ -5,9 +5,8 @@
     001.....  size                         a new size of the table; only at the beginning of a block
     0000....  0001....  name, value        a literal that enters no table
 
-A name is a string or the index of a header that has it. A string may be in Huffman's code, which is slow to decode in
-Python, and clients repeat most of their names: the last ones are remembered. `hpack` has the code; its own decoder
-copies the rest of a block for each header.
+A name is a string or the index of a header that has it. A string may be in Huffman's code, as the ids of calls are.
+`hpack` has the table of that code. Its own decoders copy the rest of a block for each header, and keep Python's loop.
 
 A list may have HARD_LIST_BYTES, so a small block cannot become a large list. After that the table that both sides share
 is lost, and the connection with it. A list between the limit of the settings and this one is refused by an answer.
@@ -15,11 +14,11 @@ is lost, and the connection with it. A list between the limit of the settings an
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
-from hpack.exceptions import HPACKError
-from hpack.huffman_table import decode_huffman
+from hpack.exceptions import InvalidTableIndex
+from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_FAIL, HUFFMAN_TABLE
+from librt.strings import BytesWriter
 
 from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 from sparrowmq.http2.header_table import ENTRY_BYTES, TABLE_BYTES, HeaderTable
@@ -27,8 +26,12 @@ from sparrowmq.http2.header_table import ENTRY_BYTES, TABLE_BYTES, HeaderTable
 HARD_LIST_BYTES: Final = 64 * 1024
 
 _LONGEST_INTEGER: Final = 5  # bytes behind the first
-_REMEMBERED: Final = 1024  # strings
-_LONGEST_REMEMBERED: Final = 64
+
+# A step for each state of Huffman's code and each half byte: the next state, its flags, and the decoded byte.
+_STEPS: Final = [state << 16 | flags << 8 | byte for state, flags, byte in HUFFMAN_TABLE]
+_FAILS: Final = HUFFMAN_FAIL << 8
+_EMITS: Final = HUFFMAN_EMIT_SYMBOL << 8
+_MAY_END: Final = HUFFMAN_COMPLETE << 8
 
 
 class HeaderReader:
@@ -44,7 +47,7 @@ class HeaderReader:
         """
         try:
             return self._pairs(block)
-        except HPACKError as error:
+        except InvalidTableIndex as error:
             raise ConnectionFault(COMPRESSION_ERROR, str(error)) from error
         except IndexError as error:
             raise _broken("it ends too soon") from error
@@ -111,14 +114,23 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     text = block[at:end]
     if len(text) < length:
         raise _broken("it ends within a string")
-    if is_coded:
-        text = _plain(text) if length <= _LONGEST_REMEMBERED else decode_huffman(text)
-    return text, end
+    return _plain(text) if is_coded else text, end
 
 
-@lru_cache(_REMEMBERED)
-def _plain(text: bytes) -> bytes:
-    return decode_huffman(text)
+def _plain(coded: bytes) -> bytes:
+    """Decode Huffman's code."""
+    steps, decoded = _STEPS, BytesWriter()
+    step = _MAY_END
+    for at in range(2 * len(coded)):
+        half = coded[at >> 1] >> (0 if at & 1 else 4) & 0xF
+        step = steps[step >> 16 << 4 | half]
+        if step & _FAILS:
+            raise _broken("a string is not in Huffman's code")
+        if step & _EMITS:
+            decoded.append(step & 0xFF)
+    if not step & _MAY_END:
+        raise _broken("it ends within a character of Huffman's code")
+    return decoded.getvalue()
 
 
 def _broken(why: str) -> ConnectionFault:
