@@ -78,7 +78,7 @@ class Commands:
         client = self._clients.known(client_id)
         command = message("TelemetryCommand")(status=status())
         command.verify_message_command.nonce = nonce = secrets.token_hex(16)
-        command.verify_message_command.message.CopyFrom(message_of(stored, stored.topic))
+        command.verify_message_command.message.MergeFromString(message_of(stored, stored.topic))
         begun = self._clock.monotonic()
         result = (await self._ask(client, nonce, command)).status
         is_done = result.code == Status.OK

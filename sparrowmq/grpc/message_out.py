@@ -7,12 +7,15 @@ Source: GrpcConverter.buildMessage, Java 5.4.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Final
 
-from sparrowmq.grpc.settings_answer import set_ms
-from sparrowmq.grpc.wire_types import MD5, Encoding, MessageType, message
+from librt.strings import BytesWriter
+
+from sparrowmq.grpc.wire_bytes import field, put, put_number, put_text, time_of, varint
+from sparrowmq.grpc.wire_types import MD5, Encoding, MessageType
 from sparrowmq.protocol.messages.compression import decompress
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message_types import MessageType as StoredType
 from sparrowmq.protocol.messages.message_types import type_of_message
 from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
@@ -26,53 +29,108 @@ _HIDDEN: Final = RESERVED | {
     Property.CHECK_IMMUNITY_TIME_IN_SECONDS,
     Property.TRACE_CONTEXT,
 }
-_ZLIB: Final = (0, SysFlag.COMPRESSION_ZLIB)
 MOST_INT32: Final = 0x7FFFFFFF
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _DUE: Final = (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
+_MD5_TYPE: Final = b"\x08" + varint(MD5)
+_TYPES: Final = {
+    kind: int(MessageType[kind.name]) for kind in StoredType if kind.name in MessageType.__members__
+}
+# Constants of this module are compiled in; those of a class that is not compiled are looked up for each message.
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_COMPRESSION: Final = int(SysFlag.COMPRESSION_MASK)
+_ZLIB: Final = int(SysFlag.COMPRESSION_ZLIB)
+_TRANSACTION_BITS: Final = int(SysFlag.TRANSACTION_MASK)
+_IDENTITY: Final = int(Encoding.IDENTITY)
+_GZIP: Final = int(Encoding.GZIP)
+_TRANSACTION: Final = int(MessageType.TRANSACTION)
+_DELAY: Final = int(MessageType.DELAY)
+_TAGS: Final[str] = Property.TAGS
+_KEYS: Final[str] = Property.KEYS
+_BORN_HOST: Final[str] = Property.BORN_HOST
+_SHARDING_KEY: Final[str] = Property.SHARDING_KEY
+_TRACE_CONTEXT: Final[str] = Property.TRACE_CONTEXT
+_TIMER_OUT_MS: Final[str] = Property.TIMER_OUT_MS
+_PRIORITY: Final[str] = Property.PRIORITY
+_DLQ_ORIGIN_TOPIC: Final[str] = Property.DLQ_ORIGIN_TOPIC
+_DLQ_ORIGIN_MESSAGE_ID: Final[str] = Property.DLQ_ORIGIN_MESSAGE_ID
 
 
-def message_of(stored: StoredMessage, topic: str) -> Any:
-    """The message `Message`.
+def message_of(
+    stored: StoredMessage, topic: str, attempt: int = 0, handle: str = "", invisible_ms: int = 0
+) -> bytes:
+    """The bytes of a `Message`.
 
     Args:
         topic: the topic that the client knows; a message that is delivered again is stored in another one.
+        attempt: the number of this delivery; 0: as the record says.
+        handle: the text that acknowledges it; "" for a message that is not popped.
     Raises:
         RemoteProtocolError, ConfigError: the body cannot be unpacked.
     """
-    found = stored.properties
-    made = message("Message")()
-    made.topic.name = topic
-    made.user_properties.update({name: value for name, value in found.items() if name not in _HIDDEN})
-    system = made.system_properties
-    system.body_encoding, made.body = _body(stored)
-    # Of CRC32 the Node client reads decimal digits, and the others hexadecimal ones. Of MD5 all read the same.
-    system.body_digest.type = MD5
-    system.body_digest.checksum = hashlib.md5(made.body, usedforsecurity=False).hexdigest().upper()
-    system.message_id = stored.message_id
-    system.message_type = _type(stored)
-    if stored.tags is not None:
-        system.tag = stored.tags
-    system.keys.extend(stored.keys)
-    set_ms(system.born_timestamp, _time(stored.born_timestamp_ms))
-    system.born_host = found.get(Property.BORN_HOST) or stored.born_host
-    set_ms(system.store_timestamp, stored.store_timestamp_ms)
-    system.store_host = stored.store_host
-    system.queue_id = stored.queue_id
-    system.queue_offset = stored.queue_offset
-    system.delivery_attempt = min(stored.reconsume_times + 1, MOST_INT32)
-    due_ms = next((number for name in _DUE if (number := whole_number(found.get(name))) is not None), None)
+    out = BytesWriter()
+    put(out, 1, field(2, topic.encode()))
+    for name, value in stored.properties.items():
+        if name not in _HIDDEN:
+            put(out, 2, field(1, name.encode()) + field(2, value.encode()))
+    is_plain = not stored.sys_flag & _COMPRESSED
+    encoding, body = (_IDENTITY, stored.body) if is_plain else _body(stored)
+    attempt = attempt or min(stored.reconsume_times + 1, MOST_INT32)
+    put(out, 3, _system(stored, encoding, _digest(body), attempt, handle, invisible_ms))
+    put(out, 4, body)
+    return out.getvalue()
+
+
+def _digest(body: bytes) -> bytes:
+    """A `Digest`. Of CRC32 the Node client reads decimal digits, and the others hexadecimal ones. Of MD5 all read the
+    same."""
+    made = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    return _MD5_TYPE + field(2, made.encode())
+
+
+def _system(
+    stored: StoredMessage, encoding: int, digest: bytes, attempt: int, handle: str, invisible_ms: int
+) -> bytes:
+    """The bytes of `SystemProperties`."""
+    found, out = stored.properties, BytesWriter()
+    tags = found.get(_TAGS)
+    if tags is not None:
+        put_text(out, 1, tags)
+    keys = found.get(_KEYS)
+    if keys is not None:
+        for key in keys.split():
+            put_text(out, 2, key)
+    put_text(out, 3, stored.message_id)
+    put(out, 4, digest)
+    put_number(out, 5, encoding)
+    put_number(out, 6, _type(stored))
+    put(out, 7, time_of(_time(stored.born_timestamp_ms)))
+    put_text(out, 8, found.get(_BORN_HOST) or stored.born_host)
+    put(out, 9, time_of(_time(stored.store_timestamp_ms)))
+    put_text(out, 10, stored.store_host)
+    due_ms = _due_ms(found)
     if due_ms is not None:
-        set_ms(system.delivery_timestamp, _time(due_ms))
-    if group := found.get(Property.SHARDING_KEY):
-        system.message_group = group
-    priority = whole_number(found.get(Property.PRIORITY))
-    if priority is not None and priority <= MOST_INT32:
-        system.priority = priority
-    if context := found.get(Property.TRACE_CONTEXT):
-        system.trace_context = context
-    _add_dead_letter(system, found)
-    return made
+        put(out, 11, time_of(_time(due_ms)))
+    put_text(out, 12, handle)
+    if stored.queue_id:
+        put_number(out, 13, stored.queue_id)
+    put_number(out, 14, stored.queue_offset)
+    if handle:
+        put(out, 15, time_of(invisible_ms))
+    put_number(out, 16, attempt)
+    put_text(out, 17, found.get(_SHARDING_KEY) or "")
+    put_text(out, 18, found.get(_TRACE_CONTEXT) or "")
+    _put_dead_letter(out, found)
+    _put_priority(out, found)
+    return out.getvalue()
+
+
+def _due_ms(found: dict[str, str]) -> int | None:
+    for name in _DUE:
+        number = whole_number(found.get(name)) if name in found else None
+        if number is not None:
+            return number
+    return None
 
 
 def _time(ms: int) -> int:
@@ -80,28 +138,37 @@ def _time(ms: int) -> int:
     return min(max(ms, 0), _YEAR_10000_MS - 1)
 
 
-def _add_dead_letter(system: Any, found: dict[str, str]) -> None:
-    topic = found.get(Property.DLQ_ORIGIN_TOPIC)
+def _put_dead_letter(out: BytesWriter, found: dict[str, str]) -> None:
+    topic = found.get(_DLQ_ORIGIN_TOPIC)
     if topic:
-        system.dead_letter_queue.topic = topic
-        system.dead_letter_queue.message_id = found.get(Property.DLQ_ORIGIN_MESSAGE_ID, "")
+        origin = BytesWriter()
+        put_text(origin, 1, topic)
+        put_text(origin, 2, found.get(_DLQ_ORIGIN_MESSAGE_ID) or "")
+        put(out, 20, origin.getvalue())
 
 
-def _body(stored: StoredMessage) -> tuple[Encoding, bytes]:
-    if is_unpacked(stored):
-        return Encoding.IDENTITY, decompress(stored.body, stored.sys_flag)
-    return Encoding.GZIP if stored.sys_flag & SysFlag.COMPRESSED else Encoding.IDENTITY, stored.body
+def _put_priority(out: BytesWriter, found: dict[str, str]) -> None:
+    text = found.get(_PRIORITY)
+    priority = whole_number(text) if text is not None else None
+    if priority is not None and priority <= MOST_INT32:
+        put_number(out, 22, priority)
+
+
+def _body(stored: StoredMessage) -> tuple[int, bytes]:
+    """The body of a message that is stored packed, and its encoding."""
+    return (
+        (_IDENTITY, decompress(stored.body, stored.sys_flag)) if is_unpacked(stored) else (_GZIP, stored.body)
+    )
 
 
 def is_unpacked(stored: StoredMessage) -> bool:
     """Whether `message_of` unpacks the body of a message, because its clients cannot."""
-    kind = stored.sys_flag & SysFlag.COMPRESSION_MASK
-    return bool(stored.sys_flag & SysFlag.COMPRESSED) and kind not in _ZLIB
+    kind = stored.sys_flag & _COMPRESSION
+    return bool(stored.sys_flag & _COMPRESSED) and kind != 0 and kind != _ZLIB
 
 
-def _type(stored: StoredMessage) -> MessageType:
-    if stored.sys_flag & SysFlag.TRANSACTION_MASK:
-        return MessageType.TRANSACTION
-    if Property.TIMER_OUT_MS in stored.properties:
-        return MessageType.DELAY
-    return MessageType[type_of_message(stored.properties).name]
+def _type(stored: StoredMessage) -> int:
+    found = stored.properties
+    if stored.sys_flag & _TRANSACTION_BITS:
+        return _TRANSACTION
+    return _DELAY if _TIMER_OUT_MS in found else _TYPES[type_of_message(found)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
@@ -24,10 +24,10 @@ from sparrowmq.grpc.message_out import is_unpacked, message_of
 from sparrowmq.grpc.popped import Popped, popped_messages
 from sparrowmq.grpc.queues import ALL_TYPES, queue_message
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
-from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of, set_ms
+from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.statuses import Status, refused, status
-from sparrowmq.grpc.wire_bytes import field
-from sparrowmq.grpc.wire_types import MESSAGE_FIELD, FilterType, Permission, message
+from sparrowmq.grpc.wire_bytes import field, time_of
+from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, FilterType, Permission, message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
@@ -38,6 +38,7 @@ from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 
 log = logging.getLogger(__name__)
 
+_BEGIN: Final = field(1, bytes(status().SerializeToString()))
 _TOGETHER_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
 _MARGIN_S: Final = 0.5  # of the caller's time, for the way back
 _EMPTY: Final = (
@@ -92,68 +93,58 @@ class Receiving:
         timeout_s = asked.pop.poll_time / 1000 + 10
         answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
-        wanted = self._wanted(caller.brokers, asked, popped, config.retry_max_times + 1)
-        await self._deliver(client if request.auto_renew else None, asked, wanted, send)
+        renewed_for = client if request.auto_renew else None
+        await self._deliver(renewed_for, caller.brokers, asked, popped, config.retry_max_times + 1, send)
 
     async def _deliver(
-        self, client: Client | None, asked: Asked, wanted: AsyncIterator[tuple[Popped, Any]], send: Send
+        self,
+        client: Client | None,
+        brokers: Brokers,
+        asked: Asked,
+        popped: Iterable[Popped],
+        most_attempts: int,
+        send: Send,
     ) -> None:
-        """Send the messages, and renew them for `client` if it is given. Raises: RemoteError, there is none."""
-        kind = message("ReceiveMessageResponse")
-        is_begun = False
-        ready: list[bytes] = []
-        ready_bytes = 0
-        async for popped, made in wanted:
-            if not is_begun:
-                ready.append(kind(status=status()).SerializeToString())
-                is_begun = True
-            system = made.system_properties
-            system.receipt_handle = str(popped.handle)
-            system.delivery_attempt = popped.attempt
-            set_ms(system.invisible_duration, popped.handle.invisible_ms)
-            if client is not None:
-                self._renewals.add(client, asked.pop.topic, asked.pop.consumer_group, popped.handle)
-            ready.append(field(MESSAGE_FIELD, made.SerializeToString()))
-            ready_bytes += len(ready[-1])
-            if ready_bytes > _TOGETHER_BYTES:
-                await send(*ready)
-                ready, ready_bytes = [], 0
-        if not is_begun:
-            raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
-        end = kind()
-        set_ms(end.delivery_timestamp, self._clock.now_ms())
-        await send(*ready, end.SerializeToString())
+        """Send the messages, and renew them for `client` if it is given. Raises: RemoteError, there is none.
 
-    async def _wanted(
-        self, brokers: Brokers, asked: Asked, popped: Iterable[Popped], most_attempts: int
-    ) -> AsyncIterator[tuple[Popped, Any]]:
-        """The messages that the client gets, one at a time, because some are unpacked here.
-
-        One that cannot be settled or unpacked stays in the group, and delays no other. But an ordered group gets no
-        message behind it of the same message group: all of them come again.
+        A message that cannot be settled or unpacked stays in the group, and delays no other. But an ordered group gets
+        no message behind it of the same message group: all of them come again. A thread unpacks bodies: 145 bytes of
+        Zstandard may become 4 MiB, which take 25 ms.
         """
+        topic, group = asked.pop.topic, asked.pop.consumer_group
         stuck: set[str] = set()
+        ready, ready_bytes, count = [_BEGIN], 0, 0
         for each in popped:
-            name = each.stored.properties.get(Property.SHARDING_KEY, "")
-            if name in stuck:
+            if stuck and _message_group(each) in stuck:
                 continue
             try:
                 if each.attempt > most_attempts or not asked.filter.wants(each.stored.tags):
                     await self._leave_out(brokers, asked, each, most_attempts)
                     continue
-                is_simple = not is_unpacked(each.stored)
-                made = message_of(each.stored, asked.pop.topic) if is_simple else await _shown(each, asked)
+                shown = each.stored, topic, each.attempt, each.handle, each.invisible_ms
+                is_sent_so = not is_unpacked(each.stored)
+                made = message_of(*shown) if is_sent_so else await asyncio.to_thread(message_of, *shown)
             except SparrowError as error:
-                log.warning("%s stays in group %s: %s", each.stored, asked.pop.consumer_group, error)
+                log.warning("%s stays in group %s: %s", each.stored, group, error)
                 if asked.pop.order:
-                    stuck.add(name)
+                    stuck.add(_message_group(each))
                 continue
-            yield each, made
+            if client is not None:
+                self._renewals.add(client, topic, group, each.handle, each.visible_ms)
+            ready.append(field(MESSAGE_FIELD, made))
+            count += 1
+            ready_bytes += len(made)
+            if ready_bytes > _TOGETHER_BYTES:
+                await send(*ready)
+                ready, ready_bytes = [], 0
+        if not count:
+            raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
+        await send(*ready, field(TIME_FIELD, time_of(self._clock.now_ms())))
 
     async def _leave_out(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> None:
         """Settle a message that the client does not get. One that failed too often is dead, and one with another tag
         is acknowledged. Raises: SparrowError."""
-        place = asked.pop.topic, asked.pop.consumer_group, str(popped.handle)
+        place = asked.pop.topic, asked.pop.consumer_group, popped.handle
         if popped.attempt > most_attempts:
             await self._acks.give_up(brokers, *place, popped.stored.message_id)
         else:
@@ -189,12 +180,8 @@ class Receiving:
         return int(max(0.0, min(wish_s, LONG_POLL_S)) * 1000)
 
 
-async def _shown(popped: Popped, asked: Asked) -> Any:
-    """The message for a client, whose body is unpacked here. Raises: SparrowError, it cannot be unpacked.
-
-    A thread unpacks bodies: 145 bytes of Zstandard may become 4 MiB, which take 25 ms.
-    """
-    return await asyncio.to_thread(message_of, popped.stored, asked.pop.topic)
+def _message_group(popped: Popped) -> str:
+    return popped.stored.properties.get(Property.SHARDING_KEY, "")
 
 
 async def _turn_of(client: Client) -> None:

@@ -72,10 +72,9 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, client: Client, topic: str, group: str, handle: ReceiptHandle) -> None:
-        """Renew a message from now on, which was delivered to the client."""
-        text = str(handle)
-        self._held[group, text] = _Held(client, topic, text, handle.visible_ms, self._clock.now_ms())
+    def add(self, client: Client, topic: str, group: str, text: str, visible_ms: int) -> None:
+        """Renew a message from now on, which was delivered to the client with this handle."""
+        self._held[group, text] = _Held(client, topic, text, visible_ms, self._clock.now_ms())
 
     def holds(self, group: str, text: str) -> bool:
         """Whether the message with this first handle is renewed, or was until lately."""

@@ -94,7 +94,7 @@ class Telemetry:
         recover.transaction_id = str(
             TransactionId(broker_name, asked.tran_state_table_offset, asked.commit_log_offset, unique_id)
         )
-        recover.message.CopyFrom(message_of(half, half.topic))
+        recover.message.MergeFromString(message_of(half, half.topic))
         self._spawn(self._tell(client, command.SerializeToString()))
 
     async def _tell(self, client: Client, command: bytes) -> None:

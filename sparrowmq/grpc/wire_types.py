@@ -159,6 +159,7 @@ class Resolution(IntEnum):
 
 
 MESSAGE_FIELD: Final = 2  # of `ReceiveMessageResponse`
+TIME_FIELD: Final = 3
 MD5: Final = 2  # the type of the digests that we make
 SERVER_CHECK: Final = 2  # the source of an end of a transaction that answers a check
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sparrowmq.errors import ConfigError
@@ -36,6 +37,9 @@ _ALL_WORDS: Final = 9
 _DIGITS: Final = 19  # of the largest number
 _LARGEST: Final = (1 << 63) - 1  # of Java's long
 _COUNTS_OF_ONE: Final = "qo"
+# The gRPC port and its broker parse each handle, one behind the other.
+_REMEMBERED: Final = 1024
+_REMEMBERED_CHARACTERS: Final = 200
 # A handle with all words. Its numbers have 18 digits at most, so they need no check against the largest one.
 _USUAL: Final = re.compile(
     r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([012]) ([^ ]+) "
@@ -83,7 +87,7 @@ class ReceiptHandle(NamedTuple):
 
     def __str__(self) -> str:
         times = (
-            f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue} {self.kind:d}"
+            f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue} {int(self.kind)}"
         )
         text = f"{times} {self.broker_name} {self.queue_id} {self.queue_offset}"
         return text if self.commit_log_offset == ABSENT else f"{text} {self.commit_log_offset}"
@@ -109,11 +113,9 @@ class ReceiptHandle(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> ReceiptHandle:
         """Parse a handle. Raises: ConfigError, the text is none."""
-        usual = _USUAL.fullmatch(text)
+        usual = _usual(text) if len(text) <= _REMEMBERED_CHARACTERS else None
         if usual is not None:
-            start, popped, invisible, revive, kind, name, queue, offset, log_offset = usual.groups()
-            numbers = int(start), int(popped), int(invisible), int(revive)
-            return cls(*numbers, _KINDS[kind], name, int(queue), int(offset), int(log_offset))
+            return usual
         words = text.split(" ")
         if not _WORDS <= len(words) <= _ALL_WORDS or not all(words):
             raise ConfigError("receipt handle is invalid; give the handle of a message that was received")
@@ -121,6 +123,17 @@ class ReceiptHandle(NamedTuple):
         queue, offset = map(_number, words[6:8])
         log_offset = _number(words[8], or_absent=True) if len(words) > _WORDS else ABSENT
         return cls(start, popped, invisible, revive, _kind(words[4]), words[5], queue, offset, log_offset)
+
+
+@lru_cache(_REMEMBERED)
+def _usual(text: str) -> ReceiptHandle | None:
+    """Parse a handle with all words; None for another one."""
+    found = _USUAL.fullmatch(text)
+    if found is None:
+        return None
+    start, popped, invisible, revive, kind, name, queue, offset, log_offset = found.groups()
+    numbers = int(start), int(popped), int(invisible), int(revive)
+    return ReceiptHandle(*numbers, _KINDS[kind], name, int(queue), int(offset), int(log_offset))
 
 
 class PoppedQueue(NamedTuple):

@@ -27,6 +27,11 @@ class Acks:
     def handle(self, age_ms=0, kind=Kind.NORMAL):
         return ReceiptHandle(1, self.clock.now_ms() - age_ms, 15_000, 3, kind, "broker-b", 2, 7, 1337)
 
+    def hold(self, handle, send):
+        """Let a message be renewed."""
+        client = Client("c", send=send, brokers=self.brokers)
+        self.renewals.add(client, "orders", "g", str(handle), handle.visible_ms)
+
     async def ack(self, *handles):
         request = message("AckMessageRequest")(topic=named("orders"), group=named("g"))
         for number, handle in enumerate(handles):
@@ -111,7 +116,7 @@ async def test_renewed_message_is_acknowledged_by_its_latest_handle():
     async def renew(brokers, topic, group, text, invisible_ms):
         return str(first._replace(queue_offset=8))
 
-    acks.renewals.add(Client("c", send=send, brokers=acks.brokers), "orders", "g", first)
+    acks.hold(first, send)
     await acks.renewals.look(renew)
     await acks.ack(first)
     assert acks.brokers.asked[0][1].offset == 8
@@ -217,7 +222,7 @@ async def test_renewed_message_is_one_dead_letter_by_either_handle():
     async def renew(brokers, topic, group, text, invisible_ms):
         return str(first._replace(start_offset=7, revive_queue=1))
 
-    acks.renewals.add(Client("c", send=send, brokers=acks.brokers), "orders", "g", first)
+    acks.hold(first, send)
     await acks.renewals.look(renew)
     for _ in range(2):
         assert (await acks.forward(first)).status.code == 20000
@@ -234,7 +239,7 @@ async def test_ack_that_failed_is_sent_again_with_the_latest_handle():
     async def renew(brokers, topic, group, text, invisible_ms):
         return str(first._replace(queue_offset=8))
 
-    acks.renewals.add(Client("c", send=send, brokers=acks.brokers), "orders", "g", first)
+    acks.hold(first, send)
     await acks.renewals.look(renew)
     acks.brokers.answers[AckMessage] = failing(2, "busy")
     assert (await acks.ack(first)).status.code != 20000

@@ -3,9 +3,9 @@
 import lz4.frame
 import pytest
 
-from sparrowmq.grpc.message_out import message_of
+from sparrowmq.grpc import message_out
 from sparrowmq.grpc.settings_answer import ms_of
-from sparrowmq.grpc.wire_types import Encoding, MessageType
+from sparrowmq.grpc.wire_types import Encoding, MessageType, message
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 
 
@@ -28,6 +28,10 @@ def stored(body=b"hello", sys_flag=0, born_ms=1_700_000_000_123, tries=3, **prop
         body=body,
         properties=properties,
     )
+
+
+def message_of(*args):
+    return message("Message").FromString(message_out.message_of(*args))
 
 
 def test_message_has_the_fields_of_the_record():
@@ -65,7 +69,7 @@ def test_own_fields_of_types_come_back():
     assert (system.message_group, system.priority, ms_of(system.delivery_timestamp)) == ("g", 2, 1000)
 
 
-@pytest.mark.guards("message_out.message_of: priority <= MOST_INT32 -> True")
+@pytest.mark.guards("message_out._put_priority: priority <= MOST_INT32 -> True")
 @pytest.mark.parametrize("number", ["²", "9" * 18, "9" * 19, "9" * 5000, "-5", "x", "2147483648"])
 def test_numbers_that_no_client_can_read_are_left_out(number):
     system = message_of(stored(_SYS_MSG_PRIORITY_=number, TIMER_OUT_MS=number), "t").system_properties

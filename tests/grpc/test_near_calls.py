@@ -187,7 +187,7 @@ def test_other_acknowledgements_are_left_to_the_coroutine():
     port = Port()
     assert port.ack() is port.ack(port.handle(), port.handle()) is port.ack("no handle") is None
     assert port.ack(port.handle(age_ms=15_001)) is port.ack(port.handle(broker="broker-b")) is None
-    port.renewals.add(Client("c1"), "orders", "g", port.handle())
+    port.renewals.add(Client("c1"), "orders", "g", str(port.handle()), port.handle().visible_ms)
     assert port.ack(port.handle()) is None
     port.brokers.near = None
     assert port.ack(port.handle(age_ms=1)) is None

@@ -135,7 +135,7 @@ async def test_ordered_group_gets_no_message_behind_one_that_cannot_be_buried(is
     assert [each.message.system_properties.message_id for each in messages] == got
 
 
-@pytest.mark.guards("Receiving._wanted: SparrowError -> ConfigError")
+@pytest.mark.guards("Receiving._deliver: SparrowError -> ConfigError")
 @pytest.mark.parametrize(("is_fifo", "got"), [(False, ["B", "C", "D"]), (True, ["B", "D"])])
 async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
     consumers = Consumers(is_fifo)
@@ -151,15 +151,14 @@ async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
 
 
 @pytest.mark.guards(
-    "receiving._shown: asyncio.to_thread(message_of, popped.stored, asked.pop.topic)"
-    " -> asyncio.sleep(0, message_of(popped.stored, asked.pop.topic))"
+    "Receiving._deliver: asyncio.to_thread(message_of, *shown) -> asyncio.sleep(0, message_of(*shown))"
 )
 async def test_bodies_are_unpacked_while_the_loop_goes_on(monkeypatch):
     threads = []
 
-    def noted(stored, topic):
+    def noted(stored, *others):
         threads.append((stored.sys_flag, threading.current_thread() is threading.main_thread()))
-        return message_of(stored, topic)
+        return message_of(stored, *others)
 
     monkeypatch.setattr(receiving, "message_of", noted)
     consumers = Consumers()

@@ -24,7 +24,7 @@ class Renewed:
         self.renewals = Renewals(self.clock)
         self.client = Client("c", send=_send, brokers=ScriptedBrokers())
         self.first = ReceiptHandle(1, self.clock.now_ms(), INVISIBLE_MS, 0, Kind.NORMAL, "broker-a", 0, 1, 5)
-        self.renewals.add(self.client, "orders", "g", self.first)
+        self.renewals.add(self.client, "orders", "g", str(self.first), self.first.visible_ms)
         self.asked = []
 
     async def renew(self, brokers, topic, group, text, invisible_ms):
@@ -141,8 +141,8 @@ async def test_latest_handle_is_forgotten_when_it_has_expired():
 async def test_renewals_go_on_when_the_broker_answers_again_and_other_brokers_do_not_wait():
     renewed = Renewed()
     other = renewed.first._replace(broker_name="broker-b")
-    renewed.renewals.add(renewed.client, "orders", "g", renewed.first._replace(queue_offset=2))
-    renewed.renewals.add(renewed.client, "orders", "g", other)
+    for handle in (renewed.first._replace(queue_offset=2), other):
+        renewed.renewals.add(renewed.client, "orders", "g", str(handle), handle.visible_ms)
     tried = []
 
     async def away(brokers, topic, group, text, invisible_ms):

@@ -46,7 +46,10 @@ _OF_MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, Mes
 def type_of_message(properties: Mapping[str, str]) -> MessageType:
     if properties.get(Property.TRAN_MSG, "").lower() == "true":
         return MessageType.TRANSACTION
-    return next((found for name, found in _SIGNS if name in properties), MessageType.NORMAL)
+    for name, found in _SIGNS:
+        if name in properties:
+            return found
+    return MessageType.NORMAL
 
 
 def type_of_topic(attributes: Mapping[str, str] | None) -> MessageType:
