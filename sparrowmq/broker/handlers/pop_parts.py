@@ -69,4 +69,8 @@ def pop_parts(
     asked = PopHandler(shared, popping, waits, filters, limits)
     asked.held.quotas = quotas
     acks = PopAckHandler(pops, journal, shared.clock, settings.name)
-    return Part((asked, acks), saves=(pops.close,))
+
+    async def close() -> None:
+        pops.close()
+
+    return Part((asked, acks), saves=(close,))

@@ -183,7 +183,7 @@ class Pops:
         if self.known(topic, group, queue_id) is not None:
             self._begin(group, topic, queue_id, offset)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Look at no more times."""
         self._times.clear()
         self._set_timer()
@@ -226,7 +226,7 @@ class Pops:
         The state may change between two of them, so each must be logged before anything else happens. A step that it
         contains already may come behind it: all steps since the step then lead to the same state.
         """
-        return encoded(chain.from_iterable(queue.snapshot() for queue in self.table))
+        return encoded(chain.from_iterable(map(PopQueue.snapshot, self.table)))
 
     def _note(self) -> None:
         self._is_noting = False
