@@ -119,8 +119,8 @@ class ReceiptHandle(NamedTuple):
         words = text.split(" ")
         if not _WORDS <= len(words) <= _ALL_WORDS or not all(words):
             raise ConfigError("receipt handle is invalid; give the handle of a message that was received")
-        start, popped, invisible, revive = map(_number, words[:4])
-        queue, offset = map(_number, words[6:8])
+        start, popped, invisible, revive = [_number(word) for word in words[:4]]
+        queue, offset = [_number(word) for word in words[6:8]]
         log_offset = _number(words[8], or_absent=True) if len(words) > _WORDS else ABSENT
         return cls(start, popped, invisible, revive, _kind(words[4]), words[5], queue, offset, log_offset)
 
