@@ -53,11 +53,12 @@ class _Worker:
     Attributes:
         portion: the messages of its handler; None between handlers.
         call, thread: the handler, and the thread in which it runs if it is plain.
+        late: why its messages have failed, if it was cancelled because it took too long.
         seen, since: the portion at the watcher's last look, and the time when it was first seen.
         is_expired: it ends after its present messages.
     """
 
-    __slots__ = ("call", "is_expired", "portion", "seen", "since", "task", "thread")
+    __slots__ = ("call", "is_expired", "late", "portion", "seen", "since", "task", "thread")
 
     def __init__(self, call: Callable[[Any], object], thread: HandlerThread | None) -> None:
         self.call = call
@@ -65,6 +66,7 @@ class _Worker:
         self.portion: list[ReceivedMessage] | None = None
         self.seen: list[ReceivedMessage] | None = None
         self.since = 0.0
+        self.late: TimeoutError | None = None
         self.is_expired = False
         self.task: asyncio.Task[None] | None = None
 
@@ -212,7 +214,8 @@ class Workers:
                 if result is not None:
                     self._ignore(await finished(result))
             except BaseException as error:
-                if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(error):
+                why = worker.late or error if isinstance(error, asyncio.CancelledError) else error
+                if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(why):
                     raise
             else:
                 if size == 1:
@@ -268,8 +271,12 @@ class Workers:
             )
             return
         log.error(f"{said}; giving it back; it is here:\n%s", settings.group, portion, limit_s, stack)
-        if not settings.ordered:
-            late = TimeoutError(f"its handler took longer than {limit_s:g} s")
+        late = TimeoutError(f"its handler took longer than {limit_s:g} s")
+        if settings.ordered:
+            worker.late = (
+                late  # the messages fail when the handler has ended: others of their key must wait for it
+            )
+        else:
             for message in portion:
                 fail(message, late, settings.retry)
         was_expired, worker.is_expired = worker.is_expired, True

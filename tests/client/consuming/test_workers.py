@@ -78,7 +78,6 @@ async def test_what_a_handler_returns_or_raises_is_told(background):
     assert shop.told == [(0, Outcome.DONE), (1, Outcome.RETRY), (2, Outcome.DONE)]
 
 
-@pytest.mark.guards("Workers._work: drop sleep(0)")
 class Panic(BaseException):
     """As Rust extensions raise it."""
 
@@ -95,6 +94,7 @@ async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(backgroun
     assert shop.told == [(0, Outcome.RETRY), (1, Outcome.DONE)] and "index out of range" in caplog.text
 
 
+@pytest.mark.guards("Workers._work: drop sleep(0)")
 async def test_a_handler_that_never_waits_leaves_time_to_others(background):
     handled: list[int] = []
 
@@ -168,11 +168,27 @@ async def test_time_is_counted_for_each_message_alone(background):
 
 
 @pytest.mark.guards("Workers._expire: drop cancel")
-async def test_an_ordered_handler_is_cancelled_before_its_message_is_given_back(background):
+@pytest.mark.guards("Workers._work: worker.late or error -> error")
+@pytest.mark.parametrize(
+    ("retry", "outcome"),
+    [
+        (None, Outcome.RETRY),
+        (Retry("1s"), Outcome.RETRY),
+        (Retry("1s", never=TimeoutError), Outcome.REJECTED),
+    ],
+)
+async def test_an_ordered_handler_is_cancelled_before_its_message_fails(background, retry, outcome):
+    async def handle(message) -> None:
+        try:
+            await for_ever(message)
+        finally:
+            ended.append(list(shop.told))
+
+    ended: list[list[object]] = []
     shop = Shop(1)
-    shop.workers(for_ever, background, concurrency=1, ordered=True, handler_timeout_s=10.0)
+    shop.workers(handle, background, concurrency=1, ordered=True, handler_timeout_s=10.0, retry=retry)
     await shop.clock.advance(11)
-    assert shop.told == [(0, Outcome.CANCELLED)]
+    assert shop.told == [(0, outcome)] and ended == [[]]
 
 
 @pytest.mark.parametrize(("ordered", "told"), [(False, [(0, Outcome.RETRY), (1, Outcome.DONE)]), (True, [])])
