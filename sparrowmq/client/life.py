@@ -52,9 +52,9 @@ class Life:
         Raises: Exception, the error that ended the life before, or that a part raises when it is left.
         """
         task = self._task
-        self._leave.set()
         if task is None:
             return
+        self._leave.set()
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:

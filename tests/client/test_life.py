@@ -47,6 +47,16 @@ async def test_it_serves_the_declared_handlers_until_it_is_closed(cluster):
     assert seen == ["x"] and not mq._network.membership.consumers
 
 
+@pytest.mark.guards("Life.close: task is None -> False")
+async def test_a_client_that_was_closed_before_its_start_lives_when_it_starts(cluster):
+    mq = connect(cluster.namesrv)
+    await mq.close()
+    await mq.start()
+    await asyncio.sleep(0.05)
+    await mq.send("orders", b"x")
+    await mq.close()
+
+
 async def test_without_handlers_nothing_is_started():
     mq = connect("127.0.0.1:1")
     with pytest.raises(ConfigError, match="no handler was declared"):
