@@ -8,6 +8,7 @@ import pytest
 
 import sparrowmq
 import sparrowmq.sync
+from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.testing import Cluster, ManualClock
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,7 @@ CLASSES = [
     sparrowmq.SendResult,
     sparrowmq.SimpleConsumer,
     sparrowmq.Transaction,
+    PoppedMessage,
     sparrowmq.sync.SyncAdmin,
     sparrowmq.sync.SyncClient,
     sparrowmq.sync.SyncConsumer,

@@ -20,7 +20,7 @@ from sparrowmq.protocol.requests.pop_headers import BatchAck
 
 MOST_BITS: Final = 1024  # of one acknowledgement
 _LEAST: Final = 2
-_RECEIPT: Final = attrgetter("receipt")
+_RECEIPT: Final = attrgetter("_receipt")
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[Popp
     """Return the messages that are acknowledged one by one, and the batches of each broker."""
     some = list(messages)
     if (ack := _ack_of_run(group, some)) is not None:
-        return [], {some[0].receipt.handle.broker_name: Batch([ack], some)}
+        return [], {some[0]._receipt.handle.broker_name: Batch([ack], some)}
     return _batches_by_pop(group, some)
 
 
@@ -44,11 +44,11 @@ def _ack_of_run(group: str, messages: list[PoppedMessage]) -> BatchAck | None:
     count = len(messages)
     if count < _LEAST:
         return None
-    receipt, first = messages[0].receipt, messages[0].offset
+    receipt, first = messages[0]._receipt, messages[0].offset
     begin = first - receipt.handle.start_offset
     if receipt.handle.is_orderly or begin < 0 or begin + count > MOST_BITS:
         return None
-    offsets = [each.offset for each in messages if each.receipt is receipt]
+    offsets = [each.offset for each in messages if each._receipt is receipt]
     if offsets != list(range(first, first + count)):
         return None
     return _ack(group, receipt, range(begin, begin + count))

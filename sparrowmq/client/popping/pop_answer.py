@@ -133,6 +133,6 @@ class PopAnswer:
 
     def _count(self, message: PoppedMessage, counts: OrderCounts) -> None:
         """Count the former deliveries of an orderly pop, which the record does not know."""
-        handle = message.handle
+        handle = message._handle
         before = counts.of(handle.kind, handle.queue_id, handle.queue_offset)
         message.reconsume_times = max(message.reconsume_times, before)

@@ -99,8 +99,8 @@ class PopAssignment(Assignment):
         half_s = self._settings.invisible_s / 2
         due: list[PoppedMessage] = []
         for state in self._popped():
-            state.forget([each for each in state.held if each.left_s <= 0])
-            due += (each for each in state.held if each.left_s < half_s and not each.is_spent)
+            state.forget([each for each in state.held if each._left_s <= 0])
+            due += (each for each in state.held if each._left_s < half_s and not each._is_spent)
         asked = [self._pops.change_invisible(each, self._settings.invisible_s) for each in due]
         for message, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(answer, SparrowError):

@@ -97,7 +97,7 @@ class PopQueue(ProcessQueue):
             del self._held[message]
             self._settled += 1
             self.unsettled_bytes -= held.store_size
-            if not held.is_spent:
+            if not held._is_spent:
                 self._ack((held,))
         else:
             self.settle_all((message,))
@@ -107,7 +107,7 @@ class PopQueue(ProcessQueue):
         held = self.forget(messages)
         if len(held) < len(messages):  # the time of some was over
             held = [each for each in messages if isinstance(each, PoppedMessage)]
-        unspent = [each for each in held if not each.is_spent]
+        unspent = [each for each in held if not each._is_spent]
         if unspent:
             self._ack(unspent)
 

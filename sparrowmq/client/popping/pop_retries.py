@@ -42,7 +42,7 @@ class PopRetries:
             await self.reject(message)
         else:
             await self._pops.change_invisible(message, delay_s(message))
-            message.is_spent = True
+            message._is_spent = True
 
     async def reject(self, message: ReceivedMessage) -> None:
         """Put the message into the group's dead-letter queue, with the reason. Another call makes no other copy.
@@ -55,13 +55,13 @@ class PopRetries:
         if not isinstance(message, PoppedMessage):
             await self._retries.reject(message)
             return
-        if message.burial is None:
-            message.burial = asyncio.Lock()
-        async with message.burial:
-            if not message.is_dead:
+        if message._burial is None:
+            message._burial = asyncio.Lock()
+        async with message._burial:
+            if not message._is_dead:
                 await self._retries.bury(message)
-                message.is_dead = True
-            if not message.is_spent:
+                message._is_dead = True
+            if not message._is_spent:
                 await self._pops.ack([message])
 
 

@@ -46,14 +46,14 @@ class PoppedMessage(ReceivedMessage):
     """A message that was delivered by a pop.
 
     Attributes:
-        receipt: renewed when its invisible time is changed.
-        changing: ends when a request that changes the invisible time is answered; None if there is none.
-        is_spent: the message was acknowledged, or given back.
-        is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
-        burial: held by the call that makes this copy, and acknowledges the message; made by the first call.
+        _receipt: renewed when its invisible time is changed.
+        _changing: ends when a request that changes the invisible time is answered; None if there is none.
+        _is_spent: the message was acknowledged, or given back.
+        _is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
+        _burial: held by the call that makes this copy, and acknowledges the message; made by the first call.
     """
 
-    __slots__ = ("_clock", "burial", "changing", "is_dead", "is_spent", "receipt")
+    __slots__ = ("_burial", "_changing", "_clock", "_is_dead", "_is_spent", "_receipt")
 
     def __init__(
         self,
@@ -68,43 +68,43 @@ class PoppedMessage(ReceivedMessage):
         DeliveredMessage.__init__(self, stored, queue, None, owner)  # `super()` would cost as much again
         if namespace:
             self._namespace = namespace
-        self.receipt = receipt
+        self._receipt = receipt
         self._clock = clock
-        self.changing: asyncio.Future[None] | None = None
-        self.is_spent = False
-        self.is_dead = False
-        self.burial: asyncio.Lock | None = None
+        self._changing: asyncio.Future[None] | None = None
+        self._is_spent = False
+        self._is_dead = False
+        self._burial: asyncio.Lock | None = None
 
     @property
-    def handle(self) -> ReceiptHandle:
+    def _handle(self) -> ReceiptHandle:
         """The words of its handle."""
-        handle, offset = self.receipt.handle, self.handle_offset
+        handle, offset = self._receipt.handle, self._handle_offset
         return handle if handle.queue_offset == offset else handle._replace(queue_offset=offset)
 
     @property
-    def handle_offset(self) -> int:
+    def _handle_offset(self) -> int:
         """The queue offset that its handle says."""
-        receipt = self.receipt
+        receipt = self._receipt
         return receipt.handle.queue_offset if receipt.is_own else self.offset
 
     @property
-    def handle_text(self) -> str:
+    def _handle_text(self) -> str:
         """The handle as a request has it."""
-        return self.receipt.text or str(self.handle)
+        return self._receipt.text or str(self._handle)
 
     @property
-    def left_s(self) -> float:
+    def _left_s(self) -> float:
         """The seconds until it becomes visible; negative ones if another consumer may have it."""
-        return self.receipt.visible_s - self._clock.monotonic()
+        return self._receipt.visible_s - self._clock.monotonic()
 
     @property
     def is_current(self) -> bool:
         """Return whether the message is still invisible to other consumers."""
-        return super().is_current and self.left_s > 0
+        return super().is_current and self._left_s > 0
 
-    def renew(self, text: str, handle: ReceiptHandle) -> None:
+    def _renew(self, text: str, handle: ReceiptHandle) -> None:
         """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
-        self.receipt = Receipt.own(self.receipt.topic, text, handle, self._clock)
+        self._receipt = Receipt.own(self._receipt.topic, text, handle, self._clock)
 
 
 def popped(message: object) -> PoppedMessage:
@@ -117,6 +117,6 @@ def popped(message: object) -> PoppedMessage:
 def unspent(message: object, consequence: str) -> PoppedMessage:
     """The message. Raises: ConfigError, it was not popped, or is settled already, with the consequence."""
     found = popped(message)
-    if found.is_spent:
+    if found._is_spent:
         raise ConfigError(f"{message!r} is settled already, so {consequence}")
     return found

@@ -277,11 +277,11 @@ class Pops:
                 whose acks a broker may not have accepted can be acknowledged again.
         """
         for message in messages:
-            message.is_spent = True
+            message._is_spent = True
         left, error = list(messages), None
         try:
             # A message whose time is being changed has another handle afterwards.
-            while changing := [each.changing for each in messages if each.changing is not None]:
+            while changing := [each._changing for each in messages if each._changing is not None]:
                 await asyncio.wait(changing)
             for attempt in range(SETTLE_TRIES):
                 if attempt:
@@ -291,7 +291,7 @@ class Pops:
                     break
         finally:
             for message in left:
-                message.is_spent = False
+                message._is_spent = False
         if error is not None:
             raise error
 
@@ -326,29 +326,29 @@ class Pops:
         Changes of one message go one after another, because each gives another handle. A message that was settled
         meanwhile is left alone.
         """
-        while message.changing is not None:
-            await asyncio.wait([message.changing])
-            if message.is_spent:
+        while message._changing is not None:
+            await asyncio.wait([message._changing])
+            if message._is_spent:
                 return
-        changing = message.changing = asyncio.get_running_loop().create_future()
+        changing = message._changing = asyncio.get_running_loop().create_future()
         try:
             await self._change(message, seconds)
         finally:
-            message.changing = None
+            message._changing = None
             changing.set_result(None)
 
     async def _change(self, message: PoppedMessage, seconds: float) -> None:
-        handle = message.handle
+        handle = message._handle
         broker_name = handle.broker_name
         session = await self._network.brokers.of(broker_name)
         request = ChangeInvisibleTime.of(
-            self._group, message.receipt.topic, handle, message.handle_text, _ms(seconds)
+            self._group, message._receipt.topic, handle, message._handle_text, _ms(seconds)
         )
         try:
             answer = await session.call(request, timeout_s=SETTLE_S)
         except RemoteError as error:
             raise explained(error, broker_name) from error
-        message.renew(*answer.header.renewed(handle))
+        message._renew(*answer.header.renewed(handle))
 
     async def _ack_batches(self, messages: list[PoppedMessage], may_be_late: bool) -> list[PoppedMessage]:
         """Acknowledge those that fit into batches, and return the others, with those of batches that failed.
@@ -381,7 +381,7 @@ class Pops:
         self, messages: list[PoppedMessage]
     ) -> tuple[list[PoppedMessage], SparrowError | None]:
         """Send all acks before the first answer. Return those that failed, and an error of them: a refusal, if any."""
-        sessions = [await self._session(each.receipt.handle.broker_name) for each in messages]
+        sessions = [await self._session(each._receipt.handle.broker_name) for each in messages]
         calls = [
             each.call(self._ack_of(message), timeout_s=SETTLE_S)
             for each, message in zip(sessions, messages, strict=True)
@@ -393,14 +393,14 @@ class Pops:
         found: SparrowError | None = None
         for message, result in zip(messages, results, strict=True):
             if isinstance(result, RemoteError):
-                result = explained(result, message.receipt.handle.broker_name)
+                result = explained(result, message._receipt.handle.broker_name)
             if isinstance(result, SparrowError):
                 failed.append(message)
                 found = result if found is None or isinstance(found, NetworkError) else found
         return failed, found
 
     def _ack_of(self, message: PoppedMessage) -> AckMessage:
-        return AckMessage.of(self._group, message.receipt.topic, message.handle, message.handle_text)
+        return AckMessage.of(self._group, message._receipt.topic, message._handle, message._handle_text)
 
     async def _session(self, broker_name: str) -> Session | SparrowError:
         try:

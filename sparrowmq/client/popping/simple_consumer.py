@@ -261,15 +261,15 @@ class SimpleConsumer:
             ConfigError: one was not received by a simple consumer.
         """
         many = list(messages) if isinstance(messages, Iterable) else [messages]
-        left = [(each, each._settle) for each in map(popped, many) if not each.is_spent]
+        left = [(each, each._settle) for each in map(popped, many) if not each._is_spent]
         for each, _ in left:
             each._settle = None
         try:
             await self._pops.ack([each for each, _ in left])
         finally:
             for each, settle in left:
-                if each.is_spent:
-                    self._paces.of(each.receipt.topic).done += 1
+                if each._is_spent:
+                    self._paces.of(each._receipt.topic).done += 1
                 else:
                     each._settle = settle
 

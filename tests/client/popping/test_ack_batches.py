@@ -51,16 +51,16 @@ def test_messages_of_one_pop_are_one_acknowledgement(messages):
 def test_the_bits_are_those_of_the_messages(offsets):
     messages = sharing(*offsets)
     for message in messages:
-        message.receipt = message.receipt._replace(handle=HANDLE)
+        message._receipt = message._receipt._replace(handle=HANDLE)
     (ack,) = batches_of("g", messages)[1]["broker-a"].acks
     assert [ack.start_offset + place for place in bits_of(ack.bits)] == sorted(set(offsets))
 
 
-@pytest.mark.guards("ack_batches._ack_of_run: each.receipt is receipt -> True")
+@pytest.mark.guards("ack_batches._ack_of_run: each._receipt is receipt -> True")
 def test_a_run_of_two_pops_has_an_acknowledgement_of_each():
     second = sharing(7, 8)
     for message in second:
-        message.receipt = message.receipt._replace(handle=HANDLE._replace(start_offset=7, revive_queue=3))
+        message._receipt = message._receipt._replace(handle=HANDLE._replace(start_offset=7, revive_queue=3))
     acks = batches_of("g", sharing(5, 6) + second)[1]["broker-a"].acks
     assert [(ack.start_offset, ack.revive_queue_id, bits_of(ack.bits)) for ack in acks] == [
         (5, 2, [0, 1]),

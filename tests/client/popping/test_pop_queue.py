@@ -31,7 +31,7 @@ class World:
 def test_settled_messages_are_acknowledged_and_those_given_back_are_not():
     world = World()
     done, given_back, held = world.hold(3)
-    given_back.is_spent = True
+    given_back._is_spent = True
     world.queue.settle_all([done, given_back])
     assert world.acked == [done]
     assert world.queue.held == [held]

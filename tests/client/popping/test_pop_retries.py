@@ -46,7 +46,7 @@ async def test_a_failed_message_becomes_visible_after_its_delay(
     message._wish, message.reconsume_times = wish, failures
     await PopRetries(popping.pops, noted, 16).give_back(message)
     assert [each["invisibleTime"] for each in fields(peer, CHANGE)] == [ms]
-    assert message.is_spent
+    assert message._is_spent
     assert not noted.given_back
 
 

@@ -23,7 +23,7 @@ def message(clock):
 
 
 async def test_a_message_is_current_until_it_becomes_visible(clock, message):
-    assert message.left_s == 30
+    assert message._left_s == 30
     await clock.advance(29.5)
     assert message.is_current
     await clock.advance(1)
@@ -32,9 +32,9 @@ async def test_a_message_is_current_until_it_becomes_visible(clock, message):
 
 async def test_another_handle_begins_the_time_again(clock, message):
     await clock.advance(29)
-    message.renew("other", HANDLE._replace(invisible_ms=10_000))
-    assert message.left_s == 10
-    assert message.handle_text == "other"
+    message._renew("other", HANDLE._replace(invisible_ms=10_000))
+    assert message._left_s == 10
+    assert message._handle_text == "other"
 
 
 def test_it_has_all_fields_of_a_received_message(message):
@@ -46,8 +46,8 @@ def test_messages_that_share_a_receipt_have_handles_of_their_own(clock):
     shared = Receipt("t", HANDLE._replace(queue_offset=5), 30.0)
     first, second = (PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), shared, clock) for _ in "12")
     first.offset, second.offset = 5, 7
-    assert (first.handle, second.handle) == (shared.handle, HANDLE)
-    assert second.handle_text == str(HANDLE)
+    assert (first._handle, second._handle) == (shared.handle, HANDLE)
+    assert second._handle_text == str(HANDLE)
 
 
 def test_only_a_popped_message_has_a_receipt(message):

@@ -41,9 +41,9 @@ async def test_a_pop_asks_any_queue_and_its_messages_have_receipts(peer, popping
         "consumerGroup": "g", "topic": "t", "queueId": "-1", "maxMsgNums": "16", "invisibleTime": "30000",
         "pollTime": "2000", "initMode": "1", "expType": "TAG", "exp": "*", "order": "false",
     }  # fmt: skip
-    assert [each.handle_text for each in messages] == [HANDLE, HANDLE.replace(" 7", " 9")]
+    assert [each._handle_text for each in messages] == [HANDLE, HANDLE.replace(" 7", " 9")]
     assert messages[0].queue == MessageQueue("t", "broker-a", 1)
-    assert messages[0].left_s == 30
+    assert messages[0]._left_s == 30
 
 
 @pytest.mark.guards("Pops._cut_off: asked.wish != wish -> True", "Pops._cut_off: drop asked.waiter")
@@ -157,7 +157,7 @@ async def test_acks_of_one_turn_travel_together(peer, popping):
     body = BatchAcks.decode(request.body)
     assert (body.broker_name, [each.bits for each in body.acks]) == ("broker-a", ["DA=="])
     assert not fields(peer, ACK)
-    assert all(each.is_spent for each in messages)
+    assert all(each._is_spent for each in messages)
 
 
 async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popping):
@@ -238,14 +238,14 @@ async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, p
 async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, popping):
     peer.script(POP, popped(rec(7)))
     (message,) = await popping.pop()
-    message.renew("", message.handle._replace(broker_name="gone"))
+    message._renew("", message._handle._replace(broker_name="gone"))
     waiting = asyncio.create_task(popping.pops.ack([message]))
     while not waiting.done():
         await popping.world.clock.advance(module.PAUSE_S)
         await asyncio.sleep(0.001)
     with pytest.raises(NetworkError, match="gone"):
         await waiting
-    assert not message.is_spent
+    assert not message._is_spent
 
 
 async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):
@@ -256,13 +256,13 @@ async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):
     assert asked == {
         "consumerGroup": "g", "topic": "t", "queueId": "1", "extraInfo": HANDLE, "offset": "7", "invisibleTime": "1500",
     }  # fmt: skip
-    assert message.handle_text == f"7 {POPPED_MS + 5} 1500 3 0 broker-a 1 7"
-    assert message.left_s == 1.5
+    assert message._handle_text == f"7 {POPPED_MS + 5} 1500 3 0 broker-a 1 7"
+    assert message._left_s == 1.5
 
     whole = f"7 {POPPED_MS + 9} 1000 0 0 broker-a 1 7 99"
     peer.script(CHANGE, Answer(header=ChangeInvisibleTimeReply(POPPED_MS + 9, 1000, 0, whole)))
     await popping.pops.change_invisible(message, 1)
-    assert message.handle_text == whole
+    assert message._handle_text == whole
 
 
 async def test_an_ack_waits_for_a_change_that_is_under_way_and_uses_the_new_receipt(peer, popping):

@@ -386,7 +386,7 @@ async def two_dead_letters(peer, consumer):
     return message, await asyncio.gather(*calls, return_exceptions=True)
 
 
-@pytest.mark.guards("PopRetries.reject: true not message.is_spent")
+@pytest.mark.guards("PopRetries.reject: true not message._is_spent")
 async def test_two_calls_at_the_same_time_make_one_dead_letter(peer, consumer):
     _, results = await two_dead_letters(peer, consumer)
     (sent,) = fields(peer, RequestCode.SEND_MESSAGE_V2)
