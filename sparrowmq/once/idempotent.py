@@ -59,7 +59,7 @@ def idempotent(
         ConfigError: store and handler are not both blocking or both asynchronous; the store has no connection; the
             handler cannot be called with a body, or a body and its message; it is declared already.
     """
-    if not hasattr(store, "attempt"):
+    if not hasattr(store, "attempt") or isinstance(store, type):
         raise ConfigError(
             f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore"
         )

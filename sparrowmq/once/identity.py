@@ -32,6 +32,8 @@ def identity(message: ReceivedMessage) -> str:
 
 def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
     """Return the mark, 64 characters, that says `name` has handled the message. Raises: ConfigError, not a key."""
+    if not isinstance(message, ReceivedMessage):
+        raise ConfigError(f"{message!r} is no message of a consumer; give the one that the handler got")
     found: object = key(message)
     if not isinstance(found, str) or not found:
         raise ConfigError(

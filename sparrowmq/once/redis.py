@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.errors import BeingHandled, ConfigError
 from sparrowmq.once.idempotent import Attempt
 
@@ -60,8 +61,9 @@ class RedisStore:
             raise ConfigError(
                 f"{client!r} is no client of Redis; give a redis.Redis or a redis.asyncio.Redis"
             )
-        if not keep_s > 0 or not lease_s > 0:
-            raise ConfigError(f"keep_s={keep_s!r} and lease_s={lease_s!r} must be seconds above 0")
+        check_seconds("keep_s", keep_s)
+        check_seconds("lease_s", lease_s)
+        check_kind("prefix", prefix, str, "a text, with which the names of the keys begin")
         self.is_async = isinstance(client, AsyncRedis)
         self._client: Any = client
         self._sleep: Any = asyncio.sleep if self.is_async else time.sleep

@@ -22,10 +22,11 @@ from uuid import uuid4
 import msgspec
 
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
+from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.sending.packing import Packing
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, sending
-from sparrowmq.errors import ClientClosed, InvalidMessage
+from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage
 from sparrowmq.once.identity import ONCE_ID
 from sparrowmq.protocol.messages.message import Message
 
@@ -69,6 +70,16 @@ def columns_of(
         )
     fields = msgspec.json.encode({name: getattr(message, name) for name in _FIELDS}).decode()
     return {"fifo": wanted.fifo or "", "topic": message.topic, "body": message.body, "fields": fields}
+
+
+def check_sender(mq: object, *, is_async: bool) -> None:
+    """Check the client of a relay, before it sends anything. Raises: ConfigError."""
+    is_sender = callable(getattr(mq, "send_soon", None))
+    if not is_sender or is_coroutine_function(getattr(mq, "send", None)) != is_async:
+        wanted = "sparrowmq.connect()" if is_async else "sparrowmq.sync.connect()"
+        raise ConfigError(
+            f"mq={mq!r} cannot send for this outbox; give a client of {wanted}, or its producer"
+        )
 
 
 class Rows(Protocol):
@@ -165,7 +176,8 @@ class BlockingOutbox:
         raise NotImplementedError
 
     def relay_batch(self, mq: SyncClient | SyncProducer) -> int:
-        """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed."""
+        """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed, ConfigError."""
+        check_sender(mq, is_async=False)
         with self._rows() as rows:
             turn = Turn(rows)
             while wave := turn.wave():

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeAlias, Unpack
 
-from sparrowmq.client.arguments import check_kind
+from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer import Producer
@@ -20,7 +20,7 @@ from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
-from sparrowmq.once.relay import BATCH, IDLE_S, BlockingOutbox, Row, Trouble, Turn, columns_of
+from sparrowmq.once.relay import BATCH, IDLE_S, BlockingOutbox, Row, Trouble, Turn, check_sender, columns_of
 from sparrowmq.protocol.messages.message import Message
 
 try:
@@ -103,9 +103,11 @@ def is_new(connection: Transaction, message: ReceivedMessage, *, name: str, key:
 def forget(connection: Transaction, older_than_s: float) -> None:
     """Delete marks that are older, which must be longer than any duplicate may take to come.
 
-    Raises: ConfigError, the connection is asynchronous, or no connection.
+    Raises: ConfigError, the connection is asynchronous, or no connection; this is no time above 0, which would delete
+        all marks.
     """
     _check_blocking(connection, "forget")
+    check_seconds("older_than_s", older_than_s)
     connection.execute(sa.delete(MARKS).where(MARKS.c.marked_at < time.time() - older_than_s))
 
 
@@ -204,7 +206,8 @@ class AsyncSqlOutbox:
         self._engine = _committed(engine)
 
     async def relay_batch(self, mq: Client | Producer) -> int:
-        """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed."""
+        """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed, ConfigError."""
+        check_sender(mq, is_async=True)
         async with self._engine.begin() as connection:
             turn: Turn = await connection.run_sync(lambda inner: Turn(_Rows(inner)))
             while wave := turn.wave():

@@ -193,6 +193,8 @@ def test_wrong_arguments_are_refused(tmp_path):
     store = store_in(tmp_path)
     with pytest.raises(ConfigError, match="keeps no marks"):
         idempotent(asynchronous)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="keeps no marks"):
+        idempotent(SqlStore)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="key="):
         idempotent(store, key="id")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="name="):

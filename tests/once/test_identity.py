@@ -44,6 +44,12 @@ def test_a_key_that_is_no_text_is_refused(key):
         mark_of(received(), "billing", lambda message: key)
 
 
+@pytest.mark.parametrize("message", [None, "U-1", b"body"])
+def test_something_that_is_no_message_is_refused(message):
+    with pytest.raises(ConfigError, match="is no message of a consumer"):
+        mark_of(message, "billing")
+
+
 @pytest.mark.guards("once.identity.identity: message.stored.unique_key -> None")
 async def test_the_identity_stays_through_the_retries_of_a_real_broker(mq):
     seen = []

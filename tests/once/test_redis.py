@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from math import inf
 from typing import Any, Final
 
 import pytest
@@ -176,9 +177,13 @@ def test_waiting_for_a_handler_that_does_not_end_is_an_error(client):
     assert client.get(key) == b"another"
 
 
-@pytest.mark.parametrize("wrong", [{"keep_s": 0}, {"lease_s": -1}])
-def test_times_must_be_above_zero(client, wrong):
-    with pytest.raises(ConfigError, match="above 0"):
+@pytest.mark.parametrize(
+    "wrong",
+    [{"keep_s": 0}, {"lease_s": -1}, {"lease_s": None}, {"lease_s": "5"}, {"lease_s": inf}, {"prefix": None}],
+)
+def test_wrong_times_and_prefixes_are_refused(client, wrong):
+    [name] = wrong
+    with pytest.raises(ConfigError, match=f"{name}="):
         RedisStore(client, **wrong)
 
 

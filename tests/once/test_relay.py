@@ -9,11 +9,23 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from sparrowmq import ClientClosed, InvalidMessage, InvalidName, Message, MessageQueue, SendFailed
+from sparrowmq import (
+    ClientClosed,
+    InvalidMessage,
+    InvalidName,
+    Message,
+    MessageQueue,
+    Producer,
+    SendFailed,
+    connect,
+    sync,
+)
+from sparrowmq.errors import ConfigError
 from sparrowmq.once import ONCE_ID
 from sparrowmq.once.relay import Trouble, columns_of
-from sparrowmq.once.sql import ROWS, SqlOutbox, add
+from sparrowmq.once.sql import ROWS, AsyncSqlOutbox, SqlOutbox, add
 from tests.once.postgres import needs_postgres
 
 
@@ -158,6 +170,21 @@ def test_a_closed_client_ends_the_relay(engine):
     sent.error = ClientClosed("closed")
     with pytest.raises(ClientClosed):
         SqlOutbox(engine).relay(sent, threading.Event())
+    assert left(engine) == [b"1"]
+
+
+@pytest.mark.guards(
+    "BlockingOutbox.relay_batch: drop check_sender", "AsyncSqlOutbox.relay_batch: drop check_sender"
+)
+async def test_a_relay_refuses_a_client_of_the_other_kind_and_sends_nothing(engine):
+    fill(engine, ("", b"1"))
+    for mq in (None, connect("127.0.0.1:1"), Producer):
+        with pytest.raises(ConfigError, match="cannot send for this outbox"):
+            SqlOutbox(engine).relay_batch(mq)  # type: ignore[arg-type]
+    asynchronous = AsyncSqlOutbox(create_async_engine("sqlite+aiosqlite://"))
+    for other in (None, sync.connect("127.0.0.1:1")):
+        with pytest.raises(ConfigError, match="cannot send for this outbox"):
+            await asynchronous.relay_batch(other)  # type: ignore[arg-type]
     assert left(engine) == [b"1"]
 
 

@@ -97,6 +97,9 @@ def test_old_marks_are_forgotten(engine):
         connection.execute(sa.update(MARKS).values(marked_at=time.time() - 100))
         is_new(connection, received("U-2"), name="billing")
         forget(connection, older_than_s=50)
+        for wrong in (None, "5", 0, -1):
+            with pytest.raises(ConfigError, match="older_than_s"):
+                forget(connection, wrong)  # type: ignore[arg-type]
         assert not is_new(connection, received("U-2"), name="billing")
         assert is_new(connection, received("U-1"), name="billing")
 

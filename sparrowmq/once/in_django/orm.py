@@ -13,10 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Unpack
 
-from django.db import DEFAULT_DB_ALIAS, Error, close_old_connections, connections, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    Error,
+    IntegrityError,
+    close_old_connections,
+    connections,
+    transaction,
+)
 
+from sparrowmq.client.arguments import check_seconds
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
+from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
 from sparrowmq.once.in_django.models import Mark, Waiting
@@ -25,13 +34,16 @@ from sparrowmq.protocol.messages.message import Message
 
 
 class DjangoStore:
-    """Keeps marks, each in one transaction with what its handler does in the same database."""
+    """Keeps marks, each in one transaction with what its handler does in the same database.
+
+    Raises: ConfigError, DATABASES has no such database.
+    """
 
     is_async = False
     has_connection = True
 
     def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
-        self._using = using
+        self._using = _check_database(using)
 
     @contextmanager
     def attempt(self, marks: Sequence[str]) -> Iterator[Attempt]:
@@ -48,13 +60,31 @@ def is_new(
 
 
 def forget(older_than_s: float, using: str = DEFAULT_DB_ALIAS) -> None:
-    """Delete marks that are older, which must be longer than any duplicate may take to come."""
+    """Delete marks that are older, which must be longer than any duplicate may take to come.
+
+    Raises: ConfigError, this is no time above 0, which would delete all marks.
+    """
+    check_seconds("older_than_s", older_than_s)
     Mark.objects.using(using).filter(marked_at__lt=time.time() - older_than_s).delete()
 
 
 def _mark(mark: str, using: str) -> bool:
-    marked: tuple[Mark, bool] = Mark.objects.using(using).get_or_create(mark=mark)
-    return marked[1]
+    """Mark, and return whether the mark is new.
+
+    The insert goes first. SQLite refuses to write in a transaction that has read while another one wrote.
+    """
+    try:
+        with transaction.atomic(using):
+            Mark.objects.using(using).create(mark=mark)
+    except IntegrityError:
+        return False
+    return True
+
+
+def _check_database(using: object) -> str:
+    if not isinstance(using, str) or using not in connections:
+        raise ConfigError(f"using={using!r} is no database; DATABASES has {', '.join(connections)}")
+    return using
 
 
 def add(
@@ -97,12 +127,12 @@ class _Rows:
 
 
 class DjangoOutbox(BlockingOutbox):
-    """Relays the table `once_outbox` of a database."""
+    """Relays the table `once_outbox` of a database. Raises: ConfigError, DATABASES has no such one."""
 
     _failures = Error
 
     def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
-        self._using = using
+        self._using = _check_database(using)
 
     @contextmanager
     def _rows(self) -> Iterator[_Rows]:

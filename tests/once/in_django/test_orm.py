@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection as django_connection
-from django.db import transaction
+from django.db import connections, transaction
 
 from sparrowmq import ReceivedMessage, sync
+from sparrowmq.errors import ConfigError
 from sparrowmq.once import ONCE_ID, idempotent
 from sparrowmq.once.in_django.models import Mark, Waiting
 from sparrowmq.once.in_django.orm import DjangoOutbox, DjangoStore, add, forget, is_new
@@ -54,8 +57,44 @@ def test_an_inbox_in_a_transaction_of_your_own():
             if is_new(received("U-1"), name="billing"):
                 bill("b-1")
     assert Waiting.objects.count() == 1
-    forget(older_than_s=0)
+    Mark.objects.update(marked_at=time.time() - 10)
+    forget(older_than_s=11)
+    assert Mark.objects.exists()
+    forget(older_than_s=9)
     assert not Mark.objects.exists()
+
+
+@pytest.mark.guards(
+    "orm._mark: Mark.objects.using(using).create(mark=mark) -> Mark.objects.using(using).get_or_create(mark=mark)"
+)
+def test_handlers_that_run_at_the_same_time_wait_for_each_other():
+    def handle_some(first: int) -> None:
+        barrier.wait()
+        for number in range(first, first + 10):
+            with DjangoStore().attempt([f"m{number}"]) as attempt:
+                assert attempt.is_new == [True]
+                bill(f"b-{number}")
+        connections.close_all()
+
+    barrier = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(handle_some, range(0, 40, 10)))
+    assert Waiting.objects.count() == Mark.objects.count() == 40
+
+
+@pytest.mark.parametrize("older_than_s", [None, "5", 0, -1])
+def test_marks_of_no_time_are_not_forgotten(older_than_s):
+    assert is_new(received("U-1"), name="billing")
+    with pytest.raises(ConfigError, match="older_than_s"):
+        forget(older_than_s)
+    assert Mark.objects.exists()
+
+
+@pytest.mark.parametrize("kind", [DjangoStore, DjangoOutbox])
+@pytest.mark.parametrize("using", ["nope", None, 5])
+def test_a_database_that_django_does_not_have_is_refused(kind, using):
+    with pytest.raises(ConfigError, match="is no database; DATABASES has default"):
+        kind(using=using)
 
 
 def test_a_message_of_a_transaction_that_fails_is_never_sent(background):
