@@ -27,7 +27,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm, TopicType
-from sparrowmq.client.arguments import check_count, check_text, check_texts
+from sparrowmq.client.arguments import check_count, check_kind, check_text, check_texts
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -248,9 +248,12 @@ class Admin:
             AlreadyThere: a master has it, and `exist_ok` is not given.
             InvalidName: the name is not allowed.
             ConfigError: the topic is ordered with another number of queues; or it is to be ordered, and a name server
-                does not give orders to clients.
+                does not give orders to clients; or `queues` is not from 1 to 65535.
             ChangeFailed
         """
+        check_count("queues", queues, at_most=topics.MOST_QUEUES)
+        check_kind("ordered", ordered, bool, "True or False")
+        check_kind("exist_ok", exist_ok, bool, "True or False")
         wanted = TopicConfig(
             *(self._full(name), queues, queues, topics.number_of(perm)),
             attributes=topics.attributes_of(message_type),

@@ -42,3 +42,17 @@ def test_without_async_it_is_the_same(tmp_path):
 def test_the_twin_has_all_calls():
     calls = {name for name, value in inspect.getmembers(Admin, inspect.iscoroutinefunction)}
     assert {name for name in calls if not name.startswith("_")} <= set(dir(SyncAdmin))
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("queues", [0, -1, 10**9, "4", "", None, True])
+async def test_a_topic_with_no_number_of_queues_is_refused(admin, queues, is_ordered):
+    with pytest.raises(ConfigError, match="queues="):
+        await admin.create_topic("orders", queues=queues, ordered=is_ordered)
+
+
+@pytest.mark.parametrize("name", ["ordered", "exist_ok"])
+@pytest.mark.parametrize("value", ["no", 1, None])
+async def test_a_switch_of_a_topic_is_true_or_false(admin, name, value):
+    with pytest.raises(ConfigError, match=f"{name}="):
+        await admin.create_topic("orders", **{name: value})
