@@ -100,8 +100,9 @@ class Producer:
                 `ordered=True` that queue stays the same: the send waits for its broker, also with retries. On a plain
                 topic keys move when a broker goes away or comes back, and a message that may be stored is not retried.
             queue: the queue, likewise in order.
-            timeout_s: the limit for all attempts together, from the time when the message enters the window; by
-                default that of the settings.
+            timeout_s: the limit for all attempts together, from the time when the message enters the window; with
+                `fifo` or `queue` from the time when the message before it is answered or given up. By default that of
+                the settings.
         Raises:
             InvalidMessage, InvalidName: the message cannot be sent, or not to a broker that has delay levels only.
             ConfigError: the time limit is not a number above 0.

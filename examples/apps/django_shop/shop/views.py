@@ -1,6 +1,6 @@
 """Two pages: place an order, and look at its bill."""
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
@@ -10,9 +10,12 @@ from .models import Bill, Order
 
 
 def order(request: HttpRequest, name: str) -> HttpResponse:
-    with transaction.atomic():
-        Order.objects.create(id=name)
-        add("orders", name.encode(), fifo=name)
+    try:
+        with transaction.atomic():
+            Order.objects.create(id=name)
+            add("orders", name.encode(), fifo=name)
+    except IntegrityError:
+        return HttpResponse(f"{name} was ordered before\n")
     return HttpResponse(f"ordered {name}\n")
 
 
