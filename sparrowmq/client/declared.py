@@ -19,7 +19,6 @@ threads.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -34,7 +33,7 @@ from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.workers import finished
-from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function
+from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, parameters_of
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 
@@ -179,7 +178,7 @@ async def first(*waiting: Coroutine[Any, Any, object]) -> None:
 
 
 def _arguments(handler: Callable[..., object]) -> list[str]:
-    parameters = inspect.signature(handler).parameters.values()
+    parameters = parameters_of(handler).values()
     given = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
     if not 1 <= len(given) <= _MOST_ARGUMENTS or any(each.kind is each.KEYWORD_ONLY for each in given):
         raise ConfigError(

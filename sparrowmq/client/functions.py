@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+from sparrowmq.errors import ConfigError
 
 _MOST_LAYERS: Final = 100
 
@@ -25,6 +27,16 @@ class Wrapped:
 
     def __call__(self, argument: Any) -> Any:
         return self.around(self.handler)(argument)
+
+
+def parameters_of(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function by name. Raises: ConfigError, it does not tell them."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        raise ConfigError(
+            f"{function!r} does not say which arguments it takes; give a function of your own that calls it"
+        ) from None
 
 
 def is_coroutine_function(function: object) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from sparrowmq.client.arguments import check_callable, check_text
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import DECLARED
-from sparrowmq.client.functions import is_coroutine_function
+from sparrowmq.client.functions import is_coroutine_function, parameters_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.identity import Key, identity, mark_of
 
@@ -102,7 +102,7 @@ def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[st
         raise ConfigError(
             f"the store of {handler} is {kind}; or give the store the other kind of engine or client"
         )
-    given = inspect.signature(handler).parameters
+    given = parameters_of(handler)
     names = [each.name for each in given.values() if each.default is each.empty and each.name != CONNECTION]
     if not 1 <= len(names) <= 2:
         raise ConfigError(

@@ -262,6 +262,7 @@ def no_list(one: str) -> None: ...
     ("function", "options", "says"),
     [
         (no_argument, {}, "not 0"),
+        (int, {}, "does not say which arguments it takes"),
         (three, {}, "not 3"),
         (keyword, {}, "must take the body"),
         (

@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import pytest
@@ -42,12 +43,14 @@ def shown(message: ReceivedMessage) -> tuple[object, ...]:
 
 
 def refused(message: ReceivedMessage) -> str:
-    """The sentence by which a copy refuses to be settled, in the process of a pool."""
-    try:
-        message.ack()
-    except ConfigError as error:
-        return str(error)
-    return "it was settled"
+    """The sentences by which a copy refuses to be settled and to be given time, in the process of a pool."""
+    said = []
+    for call in (message.ack, partial(message.extend, 5)):
+        try:
+            call()
+        except ConfigError as error:
+            said.append(str(error))
+    return said[0] if said == said[:1] * 2 else "it was settled"
 
 
 @pytest.mark.guards("ReceivedMessage.process: self._settle is _refuse_copy -> False")

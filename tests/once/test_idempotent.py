@@ -164,6 +164,7 @@ def with_connection(message: ReceivedMessage, connection: object) -> None:
         (lambda: None, "must take the body"),
         (partial(print, end=""), "give name="),
         (5, "cannot be called"),
+        (int, "does not say which arguments it takes"),
     ],
 )
 def test_handlers_that_it_cannot_call_are_refused(tmp_path, handler, says):

@@ -140,9 +140,11 @@ class ReceivedMessage(DeliveredMessage):
 
         In a batch the longest extension of its messages counts. Without a handler there is no limit to extend.
 
-        Raises: ConfigError, these are no seconds above 0.
+        Raises: ConfigError, these are no seconds above 0, or the message is a copy.
         """
         check_seconds("seconds", seconds)
+        if self._settle is _refuse_copy:
+            raise _only_a_copy(self)
         if self._settle is not None:
             self._wish = Wish(extended_s=self._wish.extended_s + seconds)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 
 from sparrowmq.errors import InvalidMessage
@@ -45,7 +46,7 @@ def wait_of(
     if wanted_ms > MAX_TIME_MS:
         raise InvalidMessage(f"delay={delay!r} is longer than any broker keeps a message; give a shorter one")
     if wanted_ms <= 0:
-        raise InvalidMessage(f"delay={delay!r} is not later than now; leave it out")
+        raise _not_later(delay)
     index = bisect_left(_DELAYS_MS, wanted_ms)
     if index < len(_DELAYS_MS) and _DELAYS_MS[index] == wanted_ms:
         return index + 1, 0, 0
@@ -68,7 +69,9 @@ def _duration_ms(delay: object) -> int:
 
 
 def _no_delay(delay: object) -> InvalidMessage:
-    if isinstance(delay, int | float) and not isinstance(delay, bool):
+    if isinstance(delay, int | float) and not isinstance(delay, bool) and delay < inf:
+        if delay <= 0:
+            return _not_later(delay)
         return InvalidMessage(
             f"delay={delay!r} could be seconds or a level; write delay='{delay}s' or delay=timedelta(seconds={delay}) "
             "for seconds, or delay_level= for a level of the broker"
@@ -76,6 +79,10 @@ def _no_delay(delay: object) -> InvalidMessage:
     return InvalidMessage(
         f"delay={delay!r} is not a delay; give a duration such as '10s', '5m' or '2h', or a timedelta"
     )
+
+
+def _not_later(delay: object) -> InvalidMessage:
+    return InvalidMessage(f"delay={delay!r} is not later than now; leave it out")
 
 
 def _timestamp_ms(deliver_at: object) -> int:

@@ -93,7 +93,7 @@ async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
         (("t", b"x"), {"keys": "a b"}, InvalidMessage, "none a blank"),
         (("t", b"x"), {"delay": "soon"}, InvalidMessage, "is not a delay"),
         (("t", b"x"), {"deliver_at": "soon"}, InvalidMessage, "a datetime with a time zone"),
-        (("t", b"x"), {"delay": 0}, InvalidMessage, "could be seconds or a level"),
+        (("t", b"x"), {"delay": 0}, InvalidMessage, "is not later than now"),
         (("t", b"x"), {"tag": "\ud800"}, InvalidMessage, "surrogate"),
         (("t", b"x"), {"fifo": 5}, InvalidMessage, r"fifo=5 is not text; use str\(key\)"),
         (("t", b"x"), {"queue": 0}, InvalidMessage, r"queue=0 is no queue; take one of `await mq.queues"),

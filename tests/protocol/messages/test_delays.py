@@ -44,11 +44,23 @@ def test_levels_begin_with_1(level):
 
 
 @pytest.mark.guards("_no_delay: isinstance(delay, int | float) -> False")
-@pytest.mark.parametrize("delay", [0, 3, 30, -1, 1.5, 2**70])
+@pytest.mark.parametrize("delay", [3, 30, 1.5, 2**70])
 def test_a_bare_number_is_refused_because_it_could_be_seconds_or_a_level(delay):
     with pytest.raises(
         InvalidMessage, match=rf"could be seconds or a level; write delay='{delay}s' .* delay_level="
     ):
+        wait_of(delay, None)
+
+
+@pytest.mark.parametrize("delay", [0, -1, -1.5, float("-inf"), "0s", timedelta(0)])
+def test_a_delay_that_is_not_later_is_refused(delay):
+    with pytest.raises(InvalidMessage, match="is not later than now; leave it out"):
+        wait_of(delay, None)
+
+
+@pytest.mark.parametrize("delay", [float("nan"), float("inf"), True, b"3s"])
+def test_something_that_is_no_delay_is_refused(delay):
+    with pytest.raises(InvalidMessage, match="is not a delay"):
         wait_of(delay, None)
 
 
