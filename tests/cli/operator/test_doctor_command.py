@@ -124,9 +124,9 @@ def examined(wires: Wires, folder: Path, told: str, *settings: str) -> list[dict
     small = "mappedFileSizeCommitLog=1m", "maxHashSlotNum=5000", "maxIndexNum=20000"
     of_broker = f"brokerIP1={told}", f"storePathRootDir={folder}", *small, *settings
     sets = [f"--set={each}" for each in of_broker]
-    listening = "bindAddress=0.0.0.0"
+    of_namesrv = f"--set=kvConfigPath={folder}/kvConfig.json", "--set=bindAddress=0.0.0.0"
     with (
-        running(server, "namesrv", f"--set={listening}"),
+        running(server, "namesrv", *of_namesrv),
         running(server, "broker", "run", "-n", namesrv, *sets),
         client.inside(),
     ):
