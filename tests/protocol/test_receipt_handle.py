@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol import receipt_handle
 from sparrowmq.protocol.receipt_handle import (
     Kind,
     OrderCounts,
@@ -132,3 +133,11 @@ RETRIED = HANDLE._replace(kind=Kind.RETRY_V2)
 )
 def test_a_handle_in_a_record_counts_only_if_a_broker_can_have_put_it_there(text, is_listed, found):
     assert handle_in_record(text, HANDLE.pop_time_ms, is_listed=is_listed) == found
+
+
+@pytest.mark.guards("ReceiptHandle.parse: len(text) <= _REMEMBERED_CHARACTERS -> True")
+def test_only_short_handles_are_remembered():
+    before = receipt_handle._usual.cache_info().misses
+    for name in ("broker-a" * 1000, "broker-a" * 20):
+        assert ReceiptHandle.parse(f"7 1 2 3 0 {name} 2 9 4711").broker_name == name
+    assert receipt_handle._usual.cache_info().misses == before + 1
