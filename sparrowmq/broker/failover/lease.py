@@ -58,6 +58,7 @@ class Lease:
         self._etcd = etcd
         self._clock = clock
         self._ttl_s = ttl_s
+        self._is_over = False
 
     @property
     def is_valid(self) -> bool:
@@ -95,7 +96,8 @@ class Lease:
         log.error("the lease was not renewed in time")
 
     async def end(self) -> None:
-        """End the lease, at once if etcd answers."""
+        """End the lease, at once if etcd answers. The answer to a renewal that comes later does not change that."""
+        self._is_over = True
         self.deadline = 0.0
         if self.number:
             try:
@@ -104,7 +106,7 @@ class Lease:
                 log.warning("the lease ends by its time: %s", error)
 
     def _lives_from(self, asked: float, ttl_s: float) -> None:
-        self.deadline = asked + ttl_s * (1 - _MARGIN)
+        self.deadline = 0.0 if self._is_over else asked + ttl_s * (1 - _MARGIN)
 
     async def _pause(self, pause_s: float) -> None:
         """Sleep, but not past the deadline."""

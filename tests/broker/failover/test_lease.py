@@ -144,6 +144,23 @@ async def test_ended_it_is_not_valid_whether_or_not_etcd_can_be_told(fails: bool
     renewing.cancel()
 
 
+@pytest.mark.guards(
+    "Lease._lives_from: 0.0 if self._is_over else asked + ttl_s * (1 - _MARGIN) -> asked + ttl_s * 0.75"
+)
+async def test_a_renewal_that_is_answered_after_the_end_does_not_revive_it() -> None:
+    clock = ManualClock()
+    lease, etcd, renewing = await begun(clock)
+    await clock.advance(0)
+    etcd.late_s = 0.5
+    await clock.advance(TTL_S / 4 + 0.1)  # a renewal waits for its answer
+    ending = asyncio.ensure_future(lease.end())
+    await clock.advance(0.45)
+    assert not lease.is_valid
+    await clock.advance(TTL_S)
+    await asyncio.gather(ending, renewing)
+    assert not lease.is_valid and etcd.revoked == [77]
+
+
 @needs_etcd
 async def test_a_real_one_is_renewed_and_ended() -> None:
     with LiveEtcd() as live:
