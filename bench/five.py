@@ -15,8 +15,9 @@ calls, and few are left to be measured. Receives cause more of them, and warm up
 CPU of the server is that of its whole process from the client's warm-up to its end, broker and port together. On a
 machine whose processors the client uses up, both servers get the client's rate: then only the CPU says something.
 
-Bound, by hand: a call costs 11 us for its headers, 20 us for frames and streams, 15 us for protobuf and checks, and as
-much again for the send inside the broker.
+Bound, by a profile of 36 us for a received and acknowledged message: 5 us for the headers of the acknowledgement, 8 us
+for its frames, its checks and its request to the broker inside, 7 us there, 6 us for the answers, and 7 us to receive
+the message. The event loop and the system have the rest.
 """
 
 from __future__ import annotations
