@@ -272,10 +272,10 @@ class Workers:
             return
         log.error(f"{said}; giving it back; it is here:\n%s", settings.group, portion, limit_s, stack)
         late = TimeoutError(f"its handler took longer than {limit_s:g} s")
-        if settings.ordered:
-            worker.late = (
-                late  # the messages fail when the handler has ended: others of their key must wait for it
-            )
+        if (
+            settings.ordered
+        ):  # later messages of a key wait for the handler's end: only then its own ones fail
+            worker.late = late
         else:
             for message in portion:
                 fail(message, late, settings.retry)
