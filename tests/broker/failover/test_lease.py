@@ -158,7 +158,7 @@ async def test_a_renewal_that_is_answered_after_the_end_does_not_revive_it() -> 
     assert not lease.is_valid
     await clock.advance(TTL_S)
     await asyncio.gather(ending, renewing)
-    assert not lease.is_valid and etcd.revoked == [77]
+    assert (lease.is_valid, etcd.revoked) == (False, [77])
 
 
 @needs_etcd
