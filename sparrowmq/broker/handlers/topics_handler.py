@@ -29,7 +29,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
-from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
+from sparrowmq.protocol.requests.bodies import MOST_QUEUES, TopicConfig, TopicList, TopicOffset, TopicStats
 from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import Answer, encoded, handles
@@ -39,7 +39,6 @@ from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
-MOST_QUEUES: Final = 65_535
 MOST_IN_LIST: Final = 1000
 # INHERIT, WRITE and READ; clients know no bits from 8 on.
 MOST_PERM: Final = 7

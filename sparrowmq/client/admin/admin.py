@@ -38,7 +38,7 @@ from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.bodies import MOST_QUEUES, GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import policy_of
 
 TIMEOUT_S: Final = 5.0
@@ -251,7 +251,7 @@ class Admin:
                 does not give orders to clients; or `queues` is not from 1 to 65535.
             ChangeFailed
         """
-        check_count("queues", queues, at_most=topics.MOST_QUEUES)
+        check_count("queues", queues, at_most=MOST_QUEUES)
         check_kind("ordered", ordered, bool, "True or False")
         check_kind("exist_ok", exist_ok, bool, "True or False")
         wanted = TopicConfig(

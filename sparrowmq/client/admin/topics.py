@@ -37,7 +37,6 @@ TopicPerm = Literal["rw", "r", "w", "none"]
 
 TopicType = Literal["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 
-MOST_QUEUES: Final = 65_535  # that a broker gives to a topic
 TYPES: Final[tuple[TopicType, ...]] = get_args(TopicType)
 PERMS: Final[dict[TopicPerm, int]] = {"rw": Perm.READ_WRITE, "r": Perm.READ, "w": Perm.WRITE, "none": 0}
 

@@ -23,6 +23,7 @@ from sparrowmq.protocol.wire.body import Body
 # Routes -------------------------------------------------------------------------------------------------------------
 
 MASTER: Final = 0
+MOST_QUEUES: Final = 65_535  # of a topic at one broker
 
 
 class BrokerRoute(Body):
