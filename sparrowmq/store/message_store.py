@@ -434,6 +434,16 @@ class MessageStore:
         queue = self.queues.obtain(TIMER_TOPIC, 0)
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
 
+    def keep_from(self, needed: Callable[[], int | None]) -> None:
+        """Let retention keep the log from the offset on that `needed` returns; None needs nothing."""
+        self._hold.needs.append(needed)
+
+    @property
+    def needed(self) -> int:
+        """The log offset from which records are needed; the log's end if none is. Raises: BadStore."""
+        needed = self._hold.begin()
+        return self.end if needed is None else needed
+
     def delete_topic(self, topic: str, before: int | None = None) -> None:
         """Delete the topic's queues at once; a new topic begins at 0. With `before`, as `Deletion.steps`."""
         at_once(self.deletion.begin(topic) if before is None else self.deletion.steps(topic, before))

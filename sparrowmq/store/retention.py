@@ -5,9 +5,10 @@
                  from 85 %       delete the oldest files, however young
                  from 90 %       also take no message
 
-The file that is being written is never deleted, nor a file with a record that is still needed (`Hold`: a pending
-timer). `Hold` says which files should be deleted, so that the timers store their records again. Afterwards queues and
-index remove the entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py).
+The file that is being written is never deleted, nor a file with a record that is still needed (`Hold`): a delayed
+message that waits, or a pending timer. `Hold` says which files should be deleted, so that the timers store their
+records again. A slave also keeps what its master needs: it may be the next master. Afterwards queues and index remove
+the entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py).
 Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which takes the time of a file's last
 change, a file is as old as its last message: a copied store keeps its age.
 """
@@ -45,15 +46,20 @@ class Hold:
     """Keeps the log from some offset on.
 
     Attributes:
-        begin: returns the offset of the first record that is needed; None if none is.
+        needs: each returns the offset of the first record that it needs; None if it needs none.
         wanted: the files before this offset should be deleted.
     """
 
-    __slots__ = ("begin", "wanted")
+    __slots__ = ("needs", "wanted")
 
     def __init__(self) -> None:
-        self.begin: Callable[[], int | None] = lambda: None
+        self.needs: list[Callable[[], int | None]] = []
         self.wanted = 0
+
+    def begin(self) -> int | None:
+        """Return the offset of the first record that is needed; None if none is. Raises: BadStore."""
+        found = [needed() for needed in self.needs]
+        return min((each for each in found if each is not None), default=None)
 
 
 class Retention:

@@ -245,10 +245,10 @@ def test_a_file_that_somebody_holds_stays_and_he_is_told(stores):
     store = open_at(stores, clock, disk_force_ratio=ALWAYS)
     fill(store)
     retention = retention_of(store)
-    store._hold.begin = lambda: 4096 + 100
+    store.keep_from(lambda: 4096 + 100)
     list(retention.run(clock.now_ms()))
     assert store.begin == 4096 and store._hold.wanted == 2 * 4096
-    store._hold.begin = lambda: None
+    store._hold.needs.clear()
     list(retention.run(clock.now_ms()))
     assert store.begin > 4096
 

@@ -137,8 +137,8 @@ class OffsetHandler(Handler):
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
-        """Return the current content of delayOffset.json."""
-        return Answer(body=self._delayed.content())
+        """Return the current content of delayOffset.json, and what slaves must keep."""
+        return Answer(body=self._delayed.told())
 
     def _nearest(self, topic: str, queue_id: int, time_ms: int, at: int) -> int:
         """Return `at`, the first message not before the time, or `at - 1` if it is as near or nearer."""

@@ -117,10 +117,12 @@ class DelayedDelivery:
         self._clock = clock
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
         self._progress = DelayProgress(store, path)
+        self._masters_need: int | None = 0
         self._alarms = Alarms()
         self._way_back = WayBack("delayed message", store, writer, detour)
         self._levels = [_Level(level) for level in self._known_levels()]
         self._use(self._progress.saved.offset_table)
+        store.keep_from(self._first_waiting)
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
@@ -134,14 +136,19 @@ class DelayedDelivery:
         )
 
     def part_of_slave(self, save_period_s: float) -> Part:
-        """Return the tasks of a slave: it delivers nothing, and saves its master's progress."""
+        """Return the tasks of a slave: it delivers nothing, and saves its master's progress.
+
+        It may be the next master. So it keeps what its master needs, and everything until the master says what that is.
+        """
+        self._store.keep_from(lambda: self._masters_need)
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
             saves=(self._save_masters,),
         )
 
     def follow(self, told: DelayOffsets) -> None:
-        """Take over the master's progress, on a slave."""
+        """Take over the master's progress, on a slave. Java's does not say what it needs."""
+        self._masters_need = told.needed
         if self._progress.follow(told):
             self._use(self._progress.saved.offset_table)
             self.file.touch()
@@ -180,6 +187,15 @@ class DelayedDelivery:
     def content(self) -> DelayOffsets:
         """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
         return self._progress.content()
+
+    def told(self) -> DelayOffsets:
+        """Return the answer to a slave: the content, and what this broker needs. Raises: BadStore."""
+        content = self.content()
+        content.needed = self._store.needed
+        return content
+
+    def _first_waiting(self) -> int | None:
+        return self._progress.first_waiting({each.level: each.offset for each in self._levels})
 
     def _delivered(self) -> Rows:
         """Return the progress of each level in use."""

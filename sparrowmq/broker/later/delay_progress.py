@@ -126,15 +126,23 @@ class DelayProgress:
 
     def _search_from(self) -> int:
         """Return the offset from which the log is read: of a record, or the log's end if nothing waits."""
-        saved = self.saved
-        begin = self._end
+        begin = self.first_waiting(self.saved.offset_table)
+        return self._end if begin is None else max(self.saved.log_offset, begin, self._store.begin)
+
+    def first_waiting(self, offsets: dict[int, int]) -> int | None:
+        """Return the log offset of the first message that waits; None if none does. Raises: BadStore.
+
+        Args:
+            offsets: how far each level is delivered.
+        """
+        begins = []
         for queue in self._store.queues:
             if queue.topic == SCHEDULE_TOPIC:
-                offset = max(saved.offset_table.get(level_of(queue.queue_id), 0), queue.min_offset)
+                offset = max(offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
                 if offset < queue.max_offset:
                     entry = queue.entry(offset)
-                    begin = min(begin, entry.offset if entry is not None else 0)
-        return begin if begin == self._end else max(saved.log_offset, begin, self._store.begin)
+                    begins.append(entry.offset if entry is not None else 0)
+        return min(begins, default=None)
 
     def _save_at_once(self, path: Path) -> None:
         """Drop the points from the file before the log grows: later they would look as if they fitted it."""

@@ -469,13 +469,15 @@ class DelayPoint(Body):
 class DelayOffsets(Body):
     """Next offset to deliver by delay level: code 45 and delayOffset.json.
 
-    The log offset and the earlier points are SparrowMQ's own; Java ignores them (broker/later/delay_progress.py).
+    The other fields are SparrowMQ's own; Java ignores them. The log offset and the earlier points are those of
+    broker/later/delay_progress.py. `needed` is in answers only: the log offset from which slaves must keep records.
     """
 
     offset_table: dict[int, int] = {}
     data_version: DataVersion | None = None
     log_offset: int | None = None
     earlier: list[DelayPoint] | None = None
+    needed: int | None = None
 
 
 class ResetOffsets(Body):

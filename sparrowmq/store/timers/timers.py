@@ -90,7 +90,7 @@ class Timers:
         self._recover(known)
         if found is None:
             self._settled.clear()  # the first file has the pending timers alone
-        hold.begin = self._needed
+        hold.needs.append(self._needed)
 
     def __len__(self) -> int:
         return self._wheel.count
@@ -286,9 +286,8 @@ class Timers:
             self._next += len(entries)
 
     def _add(self, offset: int, size: int, due: int) -> None:
-        if offset < self._log.begin:
-            log.error("the timer at log offset %d is gone, with the file of the log that it was in", offset)
-        else:
+        # A file that is deleted had only timers that were settled: retention keeps the others, at each broker.
+        if offset >= self._log.begin:
             self._wheel.add(offset, size, due)
 
     def _due_of(self, offset: int) -> int:

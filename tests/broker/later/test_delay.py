@@ -267,6 +267,40 @@ async def test_progress_is_told_by_level(tmp_path, clock):
         assert it.figures.values("sparrowmq_delay_delivered") == {("1",): 2}
 
 
+@pytest.mark.guards("DelayedDelivery.__init__: drop store.keep_from")
+async def test_retention_leaves_the_file_of_a_message_until_it_was_delivered(tmp_path, clock):
+    small = {"retention_hours": 1, "delete_when": ";".join(map(str, range(24)))}
+    async with running(tmp_path, clock, **small) as it:
+        it.send(b"one", 18)
+        for number in range(3 * 40):
+            it.send(b"%d" % number, 1, filler="x" * 30_000)
+        await clock.advance(1.9 * 3600)
+        it.store.checkpoint()
+        list(it.store.retention().run(clock.now_ms()))
+        assert it.store.begin == 0
+        await clock.advance(0.2 * 3600)
+        assert b"one" in it.bodies()
+        it.store.checkpoint()
+        list(it.store.retention().run(clock.now_ms()))
+        assert it.store.begin > 0
+
+
+async def test_a_slave_keeps_what_its_master_needs_and_all_before_it_knows(tmp_path, clock):
+    slave, master = Delaying(tmp_path / "slave", clock), Delaying(tmp_path / "master", clock)
+    slave.delayed.part_of_slave(1)
+    for each in (slave, master):
+        each.send(b"one", 18)
+        assert each.store.needed == 0
+    assert master.delayed.told().needed == 0
+    slave.delayed.follow(DelayOffsets({18: 1}, needed=70))
+    assert slave.store.needed == 70
+    slave.delayed.follow(DelayOffsets({18: 1}))  # as Java's
+    assert slave.store.needed == slave.store.end > 70
+    assert slave.delayed.content().needed is None
+    for each in (slave, master):
+        each.store.close()
+
+
 async def test_a_slave_is_as_far_as_its_master_and_delivers_nothing(tmp_path, clock):
     slave = Delaying(tmp_path / "slave", clock)
     part = slave.delayed.part_of_slave(1)
