@@ -286,11 +286,14 @@ class SlaveLink(asyncio.Protocol):
 
     def _refuse(self, reported: int, begin: int, end: int) -> None:
         self.acked = None
-        why = "it was away for too long; start it with an empty store"
-        if reported > end and self._transport is not None:
+        if reported > end:
             why = "it has more than its master, so one of the two lost messages or has others"
-            # A SparrowMQ slave understands this heartbeat, and logs the steps to take. A Java slave keeps reconnecting.
             self.position = end
+        else:
+            why = "it was away for longer than messages are kept; start it with an empty store"
+            self.position = begin
+        if self._transport is not None:
+            # A SparrowMQ slave understands this heartbeat, and logs the steps to take. A Java slave keeps reconnecting.
             self._send_heartbeat()
             self._transport.close()
             self._transport = None

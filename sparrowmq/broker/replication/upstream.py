@@ -228,6 +228,11 @@ class Upstream(asyncio.Protocol):
             if offset == 0:
                 self._follow()  # both logs are empty
             return
+        if offset > self._store.end:
+            raise LogsDiffer(
+                f"the master's log begins at offset {offset}, and ours ends at {self._store.end}: this slave was away "
+                "for longer than messages are kept (fileReservedTime), and lacks what was deleted meanwhile"
+            )
         self._signs += 1
         if offset < expected or self._signs >= _LAST_SIGNS:
             raise LogsDiffer(

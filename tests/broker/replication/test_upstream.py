@@ -122,6 +122,23 @@ async def test_a_log_that_cannot_begin_there_is_refused(
     assert store.end == 0
 
 
+@pytest.mark.guards("Upstream._take_sign: offset > self._store.end -> False")
+async def test_a_slave_that_was_away_for_too_long_says_so(
+    store: MessageStore, master_store: MessageStore, master: ScriptedMaster
+) -> None:
+    end = fill(master_store, 5)
+    copy(master_store, store)
+    async with following(store, master) as (link, slave):
+        await slave.report()
+        slave.ship(FILE_SIZE, b"")
+        assert await slave.has_left()
+        assert isinstance(link.error, LogsDiffer)
+        assert f"log begins at offset {FILE_SIZE}, and ours ends at {end}: this slave was away" in str(
+            link.error
+        )
+    assert store.end == end
+
+
 async def test_the_end_of_the_log_is_asked_for_again_and_compared(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
