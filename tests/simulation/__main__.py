@@ -14,6 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from typing import Final
 
+from tests.simulation.pace import CALM, DENSE
 from tests.simulation.simulate import Outcome, outcome_of
 
 _NUMBERS: Final = (
@@ -84,8 +85,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="go on for so many minutes of this machine")
     parser.add_argument("--hours", type=float, help="go on for so many simulated hours")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each in a process of its own")
-    parser.add_argument("--length", type=float, default=5.0, help="minutes with faults in a run")
-    parser.add_argument("--every", type=float, default=6.0, help="mean seconds between two faults")
+    parser.add_argument(
+        "--calm", action="store_true", help="days of light traffic, in which messages are deleted"
+    )
+    parser.add_argument("--length", type=float, help="minutes with faults in a run")
+    parser.add_argument("--every", type=float, help="mean seconds between two faults")
     parser.add_argument("--faults", help="only these faults, with commas between")
     parser.add_argument(
         "--trace", type=int, default=60, help="events that are shown of a run with violations"
@@ -106,7 +110,8 @@ def _goes_on(arguments: argparse.Namespace, total: _Total, passed_s: float) -> b
 def _outcomes(arguments: argparse.Namespace) -> Generator[Outcome, None, None]:
     """Yield the outcomes of all seeds, in their order."""
     kinds = tuple(arguments.faults.split(",")) if arguments.faults else None
-    run = partial(outcome_of, minutes=arguments.length, fault_s=arguments.every, kinds=kinds)
+    pace = CALM if arguments.calm else DENSE
+    run = partial(outcome_of, minutes=arguments.length, fault_s=arguments.every, kinds=kinds, pace=pace)
     seeds: Iterator[int] = itertools.count(arguments.seed)
     if arguments.runs is not None:
         seeds = itertools.islice(seeds, arguments.runs)

@@ -77,7 +77,7 @@ class Backups:
         """Compare what a copy has with what was acknowledged before it was begun."""
         for place, identity in known.items():
             there = found.get(place)
-            if there != identity:
+            if there != identity and not (there is None and self._history.is_old(identity)):
                 self._history.violated(
                     "backup", f"{what} has {there} at {place}, where {identity} was acknowledged"
                 )

@@ -27,6 +27,7 @@ Program = Callable[[], Coroutine[Any, Any, Any]]
 BROKER: Final = "broker-a"
 _PORT: Final = 10911
 _NAMESRV_PORT: Final = 9876
+_EACH_HOUR: Final = ";".join(f"{hour:02d}" for hour in range(24))
 
 
 class Cluster:
@@ -48,6 +49,7 @@ class Cluster:
         *,
         slave_ack: SlaveAck = SlaveAck.FLUSHED,
         slave_reads: bool = True,
+        retention_h: int = 72,
     ) -> None:
         self.world = world
         self.members = {
@@ -66,6 +68,7 @@ class Cluster:
         self._in_sync: frozenset[int] = frozenset()
         self._slave_ack = slave_ack
         self._slave_reads = slave_reads
+        self._retention_h = retention_h
         self._clients = 0
         self._programs: dict[Host, Program] = {}
         world.on_end = self._ended
@@ -158,12 +161,15 @@ class Cluster:
         host.disk.lose_all()
         self.incomplete[number] = self.blank[number] = None
 
-    def log_of(self, number: int) -> bytes:
-        """The log of a member, as its system shows it, without the unwritten rest."""
-        names = self.members[number].disk.names
+    def log_of(self, number: int) -> dict[str, bytes]:
+        """The files of a member's log, as its system shows them, without the unwritten rest."""
         folder = f"{ROOT}/store/commitlog/"
-        files = [names[path] for path in sorted(names) if path.startswith(folder)]
-        return b"".join(bytes(file.data) for file in files if file is not None).rstrip(b"\0")
+        found = {
+            path: bytes(file.data).rstrip(b"\0")
+            for path, file in self.members[number].disk.names.items()
+            if path.startswith(folder) and file is not None
+        }
+        return {path: content for path, content in found.items() if content}
 
     def _runs(self, number: int) -> bool:
         process = self.members[number].process
@@ -238,6 +244,8 @@ class Cluster:
             etcd=(f"{self.etcd.ip}:{ETCD_PORT}",),
             slave_reads=self._slave_reads,
             disk_max_used_percent=95,
+            retention_h=self._retention_h,
+            delete_when=_EACH_HOUR if self._retention_h < 24 else "04",
             transaction_timeout_ms=2000,
             transaction_interval_ms=3000,
         )

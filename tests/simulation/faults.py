@@ -23,6 +23,7 @@ from tests.simulation.backups import Backups
 from tests.simulation.cluster import Cluster
 from tests.simulation.crises import Crises
 from tests.simulation.etcd import Moment
+from tests.simulation.pace import DENSE, Pace
 from tests.simulation.world import Host
 
 _MOST_CALLS: Final = 400  # of the system, until a process dies in one
@@ -42,8 +43,14 @@ class Faults:
     """
 
     def __init__(
-        self, cluster: Cluster, backups: Backups, mean_s: float, kinds: tuple[str, ...] | None = None
+        self,
+        cluster: Cluster,
+        backups: Backups,
+        mean_s: float,
+        kinds: tuple[str, ...] | None = None,
+        pace: Pace = DENSE,
     ) -> None:
+        self._pace = pace
         self._cluster = cluster
         self._backups = backups
         self._scheduler = cluster.world.scheduler
@@ -153,7 +160,8 @@ class Faults:
                 self._scheduler.note("fault ends")
                 end()
 
-        self._scheduler.after(self._rng.uniform(least_s, most_s), over)
+        lasts_s = self._rng.uniform(least_s, most_s) * self._pace.length_of_fault(self._rng)
+        self._scheduler.after(lasts_s, over)
 
     def _member(self) -> Host:
         """A member, and half of the time the master."""

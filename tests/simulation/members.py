@@ -54,25 +54,25 @@ class Members:
     async def _stay(
         self, mq: Client, group: str, handle: Callable[[ReceivedMessage], Awaitable[None]], *, ordered: bool
     ) -> None:
-        is_last = False
+        is_last, pace = False, self._workload.pace
         while not is_last:
             try:
                 async with mq.subscribe(ORDERS, handle, group=group, ordered=ordered, start="earliest"):
-                    await self._until_over(self._rng.expovariate(1 / _STAYS_S))
+                    await self._until_over(self._rng.expovariate(1 / _STAYS_S) * pace.waits)
                     is_last = self._workload.is_over
                     if is_last:  # stay for what is left
                         await asyncio.sleep(DRAIN_S)
             except SparrowError as error:
                 self._workload.log(error)
                 await asyncio.sleep(1.0)
-            await self._until_over(_AWAY_S)
+            await self._until_over(_AWAY_S * pace.waits)
 
     async def _until_over(self, seconds: float) -> None:
         """Wait for a time, or until the run is over."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while clock() < until and not self._workload.is_over:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(self._workload.pace.poll_s / 2)
 
     def _fails(self, message: ReceivedMessage, group: str) -> bool:
         """Whether this is one of the messages that fail the first time."""

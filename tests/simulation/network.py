@@ -27,6 +27,7 @@ Address = tuple[str, int]
 _WINDOW: Final = 256 << 10  # bytes that a system takes for a reader that does not read
 _READ: Final = 256 << 10
 _FIRST_PORT: Final = 20_000
+_LAST_PORT: Final = 65_535
 _GIVES_UP_S: Final = 924.6  # Linux, with 15 retries
 _HANDSHAKE_TRIES: Final = 6  # a second, then two, four, ... apart
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
@@ -80,8 +81,8 @@ class Network:
         return usual + self.slow_s.get((source, target), 0.0) * (0.5 + self.scheduler.rng.random())
 
     def free_port(self) -> int:
-        """A port that no socket has had."""
-        self._ports += 1
+        """A port that no socket has had lately."""
+        self._ports = self._ports + 1 if self._ports < _LAST_PORT else _FIRST_PORT
         return self._ports
 
     def next_serial(self) -> int:

@@ -2,26 +2,30 @@
 
 etcd knows no group, or no member can be elected since one in sync has lost its disk
                             once all members answer: the one of the highest epoch, with the longest log, begins
-a log differs from the master's, for the first time since then
+a log differs from the master's, for the first time since then, or ends before the master's begins
                             that store is moved away, and its member starts with an empty one
 """
 
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Final
 
 from sparrowmq.client.admin.standings import Standing
 from sparrowmq.client.client import Client
 from sparrowmq.errors import SparrowError
 from tests.simulation.cluster import BROKER, Cluster
+from tests.simulation.pace import Pace
 
 _LOOK_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
+_LOOKS_AGAIN_S: Final = 60.0  # at members that are not in sync
 _DIFFERENCES: Final = (
     "the master has other bytes",
     "the master has nothing at offset",
     "the log here has to be cut",
+    "the master's log begins at offset",
 )
 
 
@@ -33,11 +37,15 @@ class Operator:
         emptied: how many stores were moved away.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, pace: Pace) -> None:
         self.elections = 0
         self.emptied = 0
         self._cluster = cluster
-        self._strangers: set[int] = set()  # members that were not in sync since another line of epochs began
+        self._looks_again_s = _LOOKS_AGAIN_S if pace.deletes else inf
+        self._looks_at = self._looks_again_s
+        self._strangers: set[int] = (
+            set()
+        )  # members that were not in sync lately, or since another line of epochs began
         self._stuck_since: float | None = None
 
     async def run(self) -> None:
@@ -46,6 +54,9 @@ class Operator:
         async with cluster.connect() as mq:
             while True:
                 await asyncio.sleep(_LOOK_S)
+                if scheduler.now > self._looks_at:
+                    self._looks_at = scheduler.now + self._looks_again_s
+                    self._strangers = set(cluster.members)
                 self._strangers -= cluster.in_sync()
                 try:
                     if cluster.etcd_state.lacks_state:

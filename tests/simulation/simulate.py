@@ -13,16 +13,16 @@ from tests.simulation.backups import Backups
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
 from tests.simulation.history import Fate, History
+from tests.simulation.pace import DENSE, Pace
 from tests.simulation.workload import Workload
 from tests.simulation.world import World
 
-QUIET_S: Final = 55.0  # after the last fault, until all that was delayed has come
 VERIFY_S: Final = 240.0
 REPAIR_S: Final = 180.0  # until a flipped bit is repaired, after the last fault
 # Until a master leads, while most of the members in sync are healthy. A member whose election etcd did not answer lets
 # others go first for 10 s.
 ELECTION_S: Final = 12.0
-_LOOK_S: Final = 0.05
+_COLLECTED_S: Final = 30.0  # after that, what came later is read
 _SLAVE_READS: Final = 4  # of so many seeds, all but one let readers ask slaves
 _MEMBERS: Final = (3, 3, 3, 2, 1)  # by seed; a single one is a broker whose answers mean "on disk"
 _START_S: Final = 20.0
@@ -67,30 +67,47 @@ class Run:
     """A run with one seed.
 
     Args:
-        minutes: simulated minutes with faults.
-        fault_s: the mean time between two faults.
+        minutes: simulated minutes with faults; None for those of the pace.
+        fault_s: the mean time between two faults, likewise.
         kinds: the names of the faults; None for all.
     """
 
     def __init__(
-        self, seed: int, minutes: float = 5.0, *, fault_s: float = 6.0, kinds: tuple[str, ...] | None = None
+        self,
+        seed: int,
+        minutes: float | None = None,
+        *,
+        fault_s: float | None = None,
+        kinds: tuple[str, ...] | None = None,
+        pace: Pace = DENSE,
     ) -> None:
-        self._minutes = minutes
+        self.pace = pace
+        self._minutes = minutes if minutes is not None else pace.minutes
         self.world = World(seed)
         members = _MEMBERS[seed % len(_MEMBERS)]
         slave_reads = seed % _SLAVE_READS > 0
-        self.cluster = Cluster(self.world, members, slave_ack=SlaveAck.FLUSHED, slave_reads=slave_reads)
-        self.history = History(self.world.scheduler, shows_safe_only=members > 1)
-        self.workload = Workload(self.cluster, self.history)
+        retention_h = pace.retention_h[seed // len(_MEMBERS) % len(pace.retention_h)]
+        self.cluster = Cluster(
+            self.world,
+            members,
+            slave_ack=SlaveAck.FLUSHED,
+            slave_reads=slave_reads,
+            retention_h=retention_h,
+        )
+        self.history = History(
+            self.world.scheduler, shows_safe_only=members > 1, keeps_s=retention_h * 3600.0
+        )
+        self.workload = Workload(self.cluster, self.history, pace)
         self.backups = Backups(self.cluster, self.history)
-        self.faults = Faults(self.cluster, self.backups, fault_s, kinds)
+        mean_s = fault_s if fault_s is not None else pace.fault_s
+        self.faults = Faults(self.cluster, self.backups, mean_s, kinds, pace)
         self._healthy_since: dict[int, float] = {}
         self._led = 0.0
 
     def outcome(self) -> Outcome:
         """Run, and check."""
         began = time.process_time()
-        with self.world.entered():
+        with self.world.entered(), self.pace.entered():
             self._play()
             trace_hash, recent = self.world.scheduler.trace_hash, list(self.world.scheduler.recent)
         return self.ended(time.process_time() - began, trace_hash, recent)
@@ -130,7 +147,9 @@ class Run:
             scheduler.run(_START_S + 60 * self._minutes)
             self.faults.end()
             self.workload.is_over = True
-            scheduler.run(scheduler.now + QUIET_S)
+            scheduler.run(scheduler.now + self.pace.quiet_s - _COLLECTED_S)
+            self.workload.collects = False
+            scheduler.run(scheduler.now + _COLLECTED_S)
             self._await_repair()
             self._verify()
         else:
@@ -149,11 +168,12 @@ class Run:
 
     def _verify(self) -> None:
         scheduler, until = self.world.scheduler, self.world.scheduler.now + VERIFY_S
+        quiet_s = self.pace.quiet_s
         if not self.cluster.masters:
-            self.history.violated("no master", f"no master {QUIET_S:.0f} s after the last fault")
+            self.history.violated("no master", f"no master {quiet_s:.0f} s after the last fault")
         if self.workload.running:
             self.history.violated(
-                "client hangs", f"{self.workload.running} clients hang {QUIET_S:.0f} s after the last fault"
+                "client hangs", f"{self.workload.running} clients hang {quiet_s:.0f} s after the last fault"
             )
         self.cluster.client(self.workload.verify)
         while self.workload.found is None and scheduler.now < until:
@@ -172,8 +192,9 @@ class Run:
         if len(set(ends.values())) != 1:
             self.history.violated("logs differ", f"the members' logs end at {ends}")
             return
-        logs = {number: self.cluster.log_of(number) for number in self.cluster.members}
-        if len(set(logs.values())) != 1:
+        logs = [self.cluster.log_of(number) for number in self.cluster.members]
+        common = set.intersection(*(set(log) for log in logs))
+        if not common or any(log[path] != logs[0][path] for log in logs for path in common):
             self.history.violated("logs differ", "the members' logs differ")
 
     def _look(self) -> None:
@@ -187,17 +208,20 @@ class Run:
         in_sync = self.cluster.in_sync()
         is_able = in_sync and 2 * len(in_sync & steady) > len(in_sync)
         if self.cluster.serving_master is not None or self.cluster.awaits_operator:
+            self.history.outage_s = max(self.history.outage_s, now - self._led)
             self._led = now
         elif is_able and now - self._led > ELECTION_S:
             self._led = now
             text = f"of {sorted(in_sync)} in sync {sorted(steady)} are healthy for {ELECTION_S:.0f} s"
             self.history.violated("no election", text)
-        self.world.scheduler.after(_LOOK_S, self._look)
+        self.world.scheduler.after(self.pace.look_s, self._look)
 
 
-def outcome_of(seed: int, minutes: float, fault_s: float, kinds: tuple[str, ...] | None) -> Outcome:
+def outcome_of(
+    seed: int, minutes: float | None, fault_s: float | None, kinds: tuple[str, ...] | None, pace: Pace
+) -> Outcome:
     """Run a seed; an error of the simulation itself is reported as a violation."""
-    run = Run(seed, minutes, fault_s=fault_s, kinds=kinds)
+    run = Run(seed, minutes, fault_s=fault_s, kinds=kinds, pace=pace)
     try:
         return run.outcome()
     except Exception:

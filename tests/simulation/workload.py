@@ -22,6 +22,7 @@ from tests.simulation.history import ORDERS, QUEUES, Fate, History, Place
 from tests.simulation.members import COUNT as MEMBERS
 from tests.simulation.members import Members
 from tests.simulation.operator import Operator
+from tests.simulation.pace import DENSE, Pace
 from tests.simulation.pops import POPPED, Poppers
 from tests.simulation.pops import QUEUES as POPPED_QUEUES
 from tests.simulation.staged_batches import QUEUES as STAGED_QUEUES
@@ -41,21 +42,24 @@ class Workload:
 
     Attributes:
         is_over: no new operation begins.
+        collects: what comes later is read before it is deleted.
         ready: the topics are there.
         operator: decides what members cannot decide themselves.
         administrations: the programs that change topics and groups.
     """
 
-    def __init__(self, cluster: Cluster, history: History) -> None:
+    def __init__(self, cluster: Cluster, history: History, pace: Pace = DENSE) -> None:
+        self.pace = pace
         self.cluster = cluster
         self.history = history
         self.rng = cluster.world.scheduler.rng
         self.is_over = False
+        self.collects = True
         self.is_ready = False
         self.running = 0
         self.found: dict[Place, str] | None = None
         self._numbers = Counter[str]()
-        self.operator = Operator(cluster)
+        self.operator = Operator(cluster, pace)
         mean_s = self.rng.choice((0.4, 1.0, 2.0))
         count = self.rng.randint(1, _MOST_ADMINISTRATIONS)
         self.administrations = [Administration(self, f"o{number}", mean_s) for number in range(count)]
@@ -80,6 +84,8 @@ class Workload:
             poppers.consume,
             *[members.work, members.sort] * MEMBERS,
         ]
+        if self.pace.deletes:
+            programs.append(self._collect)
         self.cluster.client(self._prepare)
         self.cluster.client(self.operator.run)
         for number, program in enumerate(programs):
@@ -101,13 +107,16 @@ class Workload:
         self.running -= 1
 
     async def pause(self, mean_s: float) -> None:
-        await asyncio.sleep(self.rng.expovariate(1 / mean_s))
+        """Wait before the next operation; `mean_s` is that of a dense run."""
+        await asyncio.sleep(self.rng.expovariate(1 / mean_s) * self.pace.waits)
 
     def next_identity(self, kind: str, mq: Client) -> str:
         """An identity that no other message has: the sender, and a number."""
         sender = f"{kind}{mq.client_id.partition('@')[0].rpartition('.')[2]}"
         self._numbers[sender] += 1
-        return f"{sender}-{self._numbers[sender]}"
+        identity = f"{sender}-{self._numbers[sender]}"
+        self.history.made_s[identity] = self.cluster.world.scheduler.now
+        return identity
 
     @property
     def topics(self) -> list[str]:
@@ -158,7 +167,7 @@ class Workload:
             queue = MessageQueue(LATER, BROKER, self.rng.randrange(QUEUES))
             self.history.later[identity] = Fate.AT_MOST_ONCE
             try:
-                delay = self.rng.choice(("1s", "5s", "2s", "7s", "10s"))
+                delay = self.rng.choice(self.pace.delays)
                 result = await mq.send(LATER, identity.encode(), delay=delay, queue=queue, timeout_s=3.0)
                 if result.status is SendStatus.OK:
                     self.history.will_come(identity, delay)
@@ -198,12 +207,26 @@ class Workload:
             ends: Counter[int] = Counter()
             while not self.is_over:
                 try:
-                    for message in await reader.poll(timeout_s=2.0):
+                    for message in await reader.poll(timeout_s=self.pace.poll_s):
                         queue, offset = message.queue.queue_id, message.offset
                         identity = message.body.decode().rstrip()
                         self.history.saw(ORDERS, queue, offset, identity, ends[queue])
                         ends[queue] = offset + 1
                     await self._commit(mq, "readers", self.rng.randrange(QUEUES))
+                except SparrowError as error:
+                    self.log(error)
+                    await self.pause(0.5)
+
+    async def _collect(self, mq: Client) -> None:
+        """Note what comes later, before it is deleted."""
+        async with mq.pull_consumer(group="collectors") as reader:
+            topics = [await self._until_done(partial(reader.queues, topic)) for topic in (LATER, STAGED)]
+            reader.assign([queue for queues in topics for queue in queues])
+            while self.collects:
+                try:
+                    for message in await reader.poll(timeout_s=self.pace.poll_s):
+                        queue, identity = message.queue, message.body.decode()
+                        self.history.came(queue.topic, queue.queue_id, message.offset, identity)
                 except SparrowError as error:
                     self.log(error)
                     await self.pause(0.5)
@@ -233,8 +256,8 @@ class Workload:
             for topic in sorted({ORDERS, *(place[0] for place in self.history.acknowledged)}):
                 found.update(await self._until_done(partial(self._read, mq, topic)))
             self.history.check_log(found)
-            later = await self._until_done(lambda: self._read(mq, LATER))
-            staged = await self._until_done(lambda: self._read(mq, STAGED))
+            later = self.history.came_of(LATER) | await self._until_done(lambda: self._read(mq, LATER))
+            staged = self.history.came_of(STAGED) | await self._until_done(lambda: self._read(mq, STAGED))
             self.history.check_later(Counter(later.values()) + Counter(staged.values()))
             self.history.check_batches(staged)
             self.history.check_pops()
@@ -262,7 +285,9 @@ class Workload:
 
     async def _read(self, mq: Client, topic: str) -> dict[Place, str]:
         found: dict[Place, str] = {}
-        ranges = {each.queue.queue_id: each.max_offset for each in (await mq.admin.topic(topic)).queues}
+        shown = (await mq.admin.topic(topic)).queues
+        ranges = {each.queue.queue_id: each.max_offset for each in shown}
+        self.history.begins.update({(topic, each.queue.queue_id): each.min_offset for each in shown})
         async with mq.pull_consumer(group="verifiers") as reader:
             queues = await reader.queues(topic)
             reader.assign(queues)
