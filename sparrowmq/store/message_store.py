@@ -79,6 +79,7 @@ class MessageStore:
         flusher: syncs the log to disk.
         deletion: deletes topics in slices.
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
+        hold: says what retention keeps although it is old.
         wants_cleaning: set when retention should not wait for its time; `upkeep` runs it.
         scrubber: checks the log for bit rot; `upkeep` calls it.
         retention_time: the time that retention compares messages with.
@@ -104,7 +105,7 @@ class MessageStore:
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))
-        self._hold = Hold()
+        self.hold = Hold()
         self.scrubber = Scrubber(self._log)
         self.retention_time = RetentionTime(clock, 0)
         self.settled: set[int] = set()
@@ -432,17 +433,7 @@ class MessageStore:
         """The pending timers. From now on retention keeps their records. Raises: DiskFull, BadStore."""
         self.dispatch()
         queue = self.queues.obtain(TIMER_TOPIC, 0)
-        return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
-
-    def keep_from(self, needed: Callable[[], int | None]) -> None:
-        """Let retention keep the log from the offset on that `needed` returns; None needs nothing."""
-        self._hold.needs.append(needed)
-
-    @property
-    def needed(self) -> int:
-        """The log offset from which records are needed; the log's end if none is. Raises: BadStore."""
-        needed = self._hold.begin()
-        return self.end if needed is None else needed
+        return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self.hold)
 
     def delete_topic(self, topic: str, before: int | None = None) -> None:
         """Delete the topic's queues at once; a new topic begins at 0. With `before`, as `Deletion.steps`."""
@@ -532,7 +523,7 @@ class MessageStore:
 
     def retention(self) -> Retention:
         return Retention(
-            self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self._hold
+            self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold
         )
 
     def asked_to_clean(self) -> Asked:

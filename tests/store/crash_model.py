@@ -270,7 +270,7 @@ class Model:
     def drop(self) -> None:
         store = self.store
         retention = Retention(
-            SETTINGS, self.vfs, store._log, store.queues, store._index, store._checkpointer, store._hold
+            SETTINGS, self.vfs, store._log, store.queues, store._index, store._checkpointer, store.hold
         )
         self.vfs.used = 0.86  # so that age does not matter
         count = retention.expired(0, self.vfs.used)

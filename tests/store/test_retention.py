@@ -44,7 +44,7 @@ def fill(store: MessageStore) -> None:
 
 def retention_of(store: MessageStore) -> Retention:
     parts = store.settings, store._vfs, store._log, store.queues, store._index, store._checkpointer
-    return Retention(*parts, store._hold)
+    return Retention(*parts, store.hold)
 
 
 def log_files(store: MessageStore) -> list[str]:
@@ -245,10 +245,10 @@ def test_a_file_that_somebody_holds_stays_and_he_is_told(stores):
     store = open_at(stores, clock, disk_force_ratio=ALWAYS)
     fill(store)
     retention = retention_of(store)
-    store.keep_from(lambda: 4096 + 100)
+    store.hold.needs.append(lambda: 4096 + 100)
     list(retention.run(clock.now_ms()))
-    assert store.begin == 4096 and store._hold.wanted == 2 * 4096
-    store._hold.needs.clear()
+    assert store.begin == 4096 and store.hold.wanted == 2 * 4096
+    store.hold.needs.clear()
     list(retention.run(clock.now_ms()))
     assert store.begin > 4096
 

@@ -122,7 +122,7 @@ class DelayedDelivery:
         self._way_back = WayBack("delayed message", store, writer, detour)
         self._levels = [_Level(level) for level in self._known_levels()]
         self._use(self._progress.saved.offset_table)
-        store.keep_from(self._first_waiting)
+        store.hold.needs.append(self._first_waiting)
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
@@ -140,7 +140,7 @@ class DelayedDelivery:
 
         It may be the next master. So it keeps what its master needs, and everything until the master says what that is.
         """
-        self._store.keep_from(lambda: self._masters_need)
+        self._store.hold.needs.append(lambda: self._masters_need)
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
             saves=(self._save_masters,),
@@ -191,7 +191,8 @@ class DelayedDelivery:
     def told(self) -> DelayOffsets:
         """Return the answer to a slave: the content, and what this broker needs. Raises: BadStore."""
         content = self.content()
-        content.needed = self._store.needed
+        needed = self._store.hold.begin()
+        content.needed = self._store.end if needed is None else needed
         return content
 
     def _first_waiting(self) -> int | None:

@@ -165,4 +165,4 @@ async def test_tools_get_all_offsets(desk, client):
     assert json.loads((await client.call(GetAllConsumerOffset())).body) == {
         "offsetTable": {"Orders@g": {"0": 3}}
     }
-    assert json.loads((await client.call(GetAllDelayOffset())).body) == {"offsetTable": {}}
+    assert json.loads((await client.call(GetAllDelayOffset())).body) == {"offsetTable": {}, "needed": 0}

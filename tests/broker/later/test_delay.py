@@ -267,7 +267,7 @@ async def test_progress_is_told_by_level(tmp_path, clock):
         assert it.figures.values("sparrowmq_delay_delivered") == {("1",): 2}
 
 
-@pytest.mark.guards("DelayedDelivery.__init__: drop store.keep_from")
+@pytest.mark.guards("DelayedDelivery.__init__: drop store.hold.needs")
 async def test_retention_leaves_the_file_of_a_message_until_it_was_delivered(tmp_path, clock):
     small = {"retention_hours": 1, "delete_when": ";".join(map(str, range(24)))}
     async with running(tmp_path, clock, **small) as it:
@@ -290,12 +290,12 @@ async def test_a_slave_keeps_what_its_master_needs_and_all_before_it_knows(tmp_p
     slave.delayed.part_of_slave(1)
     for each in (slave, master):
         each.send(b"one", 18)
-        assert each.store.needed == 0
+        assert each.store.hold.begin() == 0
     assert master.delayed.told().needed == 0
     slave.delayed.follow(DelayOffsets({18: 1}, needed=70))
-    assert slave.store.needed == 70
+    assert slave.store.hold.begin() == 70
     slave.delayed.follow(DelayOffsets({18: 1}))  # as Java's
-    assert slave.store.needed == slave.store.end > 70
+    assert slave.store.hold.begin() is None
     assert slave.delayed.content().needed is None
     for each in (slave, master):
         each.store.close()
