@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
+from sparrowmq.broker import broker, election
 from sparrowmq.remoting import session
 from sparrowmq.store import upkeep
 
-_LOOK_S: Final = 0.5  # of periodic looks of the product that are much more frequent, in a calm run
+# Periodic looks of the product that are more frequent, and their time in a calm run.
+_LOOKS: Final = (
+    (session, "EXPIRY_PERIOD_S", 0.5),
+    (upkeep, "_TEND_PERIOD_S", 0.5),
+    (election, "LOOK_S", 2.0),
+    (broker, "LOOK_S", 5.0),
+)
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,8 @@ class Pace:
         """Let frequent looks of the product be less frequent, in a calm run: they are most of its cost."""
         with ExitStack() as stack:
             if self.waits > 1:
-                stack.enter_context(patch.object(session, "EXPIRY_PERIOD_S", _LOOK_S))
-                stack.enter_context(patch.object(upkeep, "_TEND_PERIOD_S", _LOOK_S))
+                for module, name, period_s in _LOOKS:
+                    stack.enter_context(patch.object(module, name, period_s))
             yield
 
 

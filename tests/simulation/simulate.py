@@ -26,6 +26,7 @@ _COLLECTED_S: Final = 30.0  # after that, what came later is read
 _SLAVE_READS: Final = 4  # of so many seeds, all but one let readers ask slaves
 _MEMBERS: Final = (3, 3, 3, 2, 1)  # by seed; a single one is a broker whose answers mean "on disk"
 _START_S: Final = 20.0
+_COLLECT_S: Final = 600.0
 
 
 @dataclass
@@ -141,6 +142,8 @@ class Run:
         self.cluster.start()
         self.workload.start()
         self._look()
+        if self.pace.deletes:
+            self.world.collect_regularly(lambda: self.cluster.etcd.process, _COLLECT_S)
         scheduler.run(_START_S)
         if self.workload.is_ready:
             self.faults.start()

@@ -262,6 +262,12 @@ class World:
         self._processes += 1
         return self._processes
 
+    def collect_regularly(self, process: Callable[[], Process | None], every_s: float) -> None:
+        """Collect garbage as a process does: that of a run of days would not fit into memory."""
+        if (found := process()) is not None:
+            found.loop.within(gc.collect)
+        self.scheduler.after(every_s, lambda: self.collect_regularly(process, every_s))
+
     def bury(self, process: Process) -> None:
         """Release what a dead process left."""
         process.loop.bury()
