@@ -76,6 +76,9 @@ class BrokerOffsets:
         self._brokers = brokers
         self._committed: dict[MessageQueue, int] = {}
         self._uncommitted: dict[MessageQueue, int] = {}
+        self._failing: set[MessageQueue] = (
+            set()
+        )  # whose last commit failed: one line says so until the next success
 
     async def resume(self, queue: MessageQueue) -> int | None:
         committed = await self.read(queue)
@@ -120,6 +123,7 @@ class BrokerOffsets:
             else:
                 self._committed[queue] = changed[queue]
                 self._uncommitted.pop(queue, None)
+                self._failing.discard(queue)
 
     async def commit_again(self, queue: MessageQueue, offset: int) -> None:
         try:
@@ -157,11 +161,14 @@ class BrokerOffsets:
     def _report(self, queue: MessageQueue, offset: int, error: SparrowError) -> None:
         if isinstance(error, NetworkError):
             self._uncommitted[queue] = offset
-        log.warning("cannot commit offset %d of %s for group %s: %s", offset, queue, self._group, error)
+        level = logging.DEBUG if queue in self._failing else logging.WARNING
+        self._failing.add(queue)
+        log.log(level, "cannot commit offset %d of %s for group %s: %s", offset, queue, self._group, error)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget a queue that another member has now."""
         self._committed.pop(queue, None)
+        self._failing.discard(queue)
 
     def moved(self, queue: MessageQueue) -> None:
         self._committed.pop(queue, None)  # Pulls, and other members, have committed since.

@@ -51,6 +51,19 @@ async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
     assert len(peer.requests(UPDATE)) == 2
 
 
+@pytest.mark.guards(
+    "BrokerOffsets._report: drop self._failing.add", "BrokerOffsets.commit: drop self._failing.discard"
+)
+async def test_an_outage_is_one_line_for_a_queue(peer, offsets, caplog):
+    peer.script(UPDATE, *[Answer(ResponseCode.SYSTEM_ERROR, remark="not now")] * 3)
+    for _ in range(4):  # the last one is taken
+        await offsets.commit({ONE: 1})
+    peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    await offsets.commit({ONE: 2})
+    lines = [record.message for record in caplog.records if "cannot commit" in record.message]
+    assert [line[:22] for line in lines] == ["cannot commit offset 1", "cannot commit offset 2"]
+
+
 @pytest.fixture
 async def away(peer, offsets):
     """Offset 9 could not be committed: the broker left when it was asked."""
