@@ -9,23 +9,30 @@ CALM     a fault every ten minutes, which may last for an hour, for a day of lig
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
-from sparrowmq.broker import broker, election
+from sparrowmq.broker import chores, election
+from sparrowmq.broker.failover import in_sync
+from sparrowmq.broker.part import Chore
+from sparrowmq.loop import running_time
+from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting import session
 from sparrowmq.store import upkeep
 
 # Periodic looks of the product that are more frequent, and their time in a calm run.
 _LOOKS: Final = (
-    (session, "EXPIRY_PERIOD_S", 0.5),
+    (session, "EXPIRY_PERIOD_S", 1.0),
     (upkeep, "_TEND_PERIOD_S", 0.5),
     (election, "LOOK_S", 2.0),
-    (broker, "LOOK_S", 5.0),
+    (in_sync, "_LOOK_S", 1.0),
+    (running_time, "TICK_S", 0.9),
 )
+_CHORE_S: Final = 3.0  # the least period of a broker's chores
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class Pace:
             if self.waits > 1:
                 for module, name, period_s in _LOOKS:
                     stack.enter_context(patch.object(module, name, period_s))
+                stack.enter_context(patch.object(chores, "_repeat", partial(_seldom, chores._repeat)))
             yield
 
 
@@ -85,3 +93,10 @@ CALM: Final = Pace(
     look_s=1.0,
     poll_s=20.0,
 )
+
+
+_Repeat: TypeAlias = Callable[[Chore, Clock], Coroutine[Any, Any, None]]
+
+
+def _seldom(repeat: _Repeat, chore: Chore, clock: Clock) -> Coroutine[Any, Any, None]:
+    return repeat(replace(chore, period_s=max(chore.period_s, _CHORE_S)), clock)
