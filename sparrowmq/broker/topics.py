@@ -204,10 +204,15 @@ class Topics:
             known = self._table[name]
             self.put(msgspec.structs.replace(known, read_queue_nums=count, write_queue_nums=count))
         for name, count in found.items():
-            is_own = names.group_of(name) or names.is_system_topic(name)
+            is_system = names.is_system_topic(
+                name
+            )  # which the broker made, as that of timers; no change says so
+            is_own = names.group_of(name) or is_system
             least = 1 if is_own else min(self._settings.topic_queues, LEAST_ADOPTED_QUEUES)
-            log.warning(
-                "topic %s was not saved before the broker ended; it is made again from its queues", name
+            log.log(
+                logging.DEBUG if is_system else logging.WARNING,
+                "topic %s was not saved before the broker ended; it is made again from its queues",
+                name,
             )
             self._incarnations[name] = UNKNOWN_INCARNATION  # It was lost with the settings.
             self.put(_plain(name, max(count, least)))

@@ -211,3 +211,11 @@ def test_a_topic_made_from_its_queues_may_be_the_one_that_was_lost(make):
     topics = make()
     topics.adopt([("Orders", 3)], lambda topic, queue_id: None)
     assert topics.incarnation("Orders") == 1 and topics.may_be("Orders", 7)
+
+
+@pytest.mark.guards("Topics.adopt: is_system = False")
+def test_a_system_topic_that_the_broker_made_is_no_warning(make, caplog):
+    topics = make()
+    topics.adopt([("rmq_sys_wheel_timer", 0), ("Orders", 3)], lambda topic, queue_id: None)
+    assert topics.get("rmq_sys_wheel_timer") is not None and "topic Orders was not saved" in caplog.text
+    assert "rmq_sys_wheel_timer" not in caplog.text
