@@ -2,8 +2,8 @@
 
     queue 0 of rmq_sys_sparrow_state      one JSON object a record; members that say nothing are left out
 
-    begin  topics  topics  groups  offsets  end    topic  offsets  no topic  group  offsets  offsets ...
-    └───────────── snapshot ─────────────────┘     └──────────── changes ─────────────────────────────
+    begin  topics  topics  groups  offsets  ends  end    topic  offsets  no topic  group  offsets ...
+    └───────────── snapshot ───────────────────────┘     └──────────── changes ─────────────────────
 
 A snapshot has records of the same kind as changes: each sets some topics, groups or offsets to their value at its own
 place in the log. Changes may come between them. So a reader takes all records in their order, from any `begin` on, and
@@ -47,6 +47,8 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
         no_group: the name of a deleted group; its offsets stay.
         offsets: new offsets by queue id, by "topic@group".
         no_offsets: the group whose offsets are all deleted.
+        ends: the next offset of each queue, by topic and queue id. A log whose oldest files are deleted no longer shows
+            where a queue ends that has no message since.
         pops: steps of pop consumption (pop_steps.py).
         users: new or changed ones, and the version of users and policies after that.
         no_user: the name of a deleted user; its policies go with it.
@@ -63,6 +65,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     no_group: str = ""
     offsets: dict[str, dict[int, int]] = {}
     no_offsets: str = ""
+    ends: dict[str, dict[int, int]] = {}
     pops: list[bytes] = []
     users: list[UserEntry] = []
     users_version: DataVersion | None = None
@@ -92,6 +95,7 @@ class Tables:
     """The state that records make, one after the other.
 
     Attributes:
+        ends: where queues end at least, by topic and queue id.
         deleted: by topic, the log offset of the record that deleted it; its messages before that are gone.
         is_whole: whether a whole snapshot was taken.
     """
@@ -107,6 +111,7 @@ class Tables:
         self.users: dict[str, UserEntry] = {}
         self.policies: dict[str, list[Policy]] = {}
         self.users_version = DataVersion()
+        self.ends: dict[str, dict[int, int]] = {}
         self.deleted: dict[str, int] = {}
         self.is_whole = False
 
@@ -130,6 +135,7 @@ class Tables:
         if change.no_topic:
             self.topics.pop(change.no_topic, None)
             self.incarnations.pop(change.no_topic, None)
+            self.ends.pop(change.no_topic, None)
             self.deleted[change.no_topic] = at
             for topics in self.offsets.values():
                 topics.pop(change.no_topic, None)
@@ -146,6 +152,8 @@ class Tables:
         if change.no_offsets:
             self.offsets.pop(change.no_offsets, None)
             self.pops.drop_group(change.no_offsets)
+        for name, ends in change.ends.items():
+            self.ends.setdefault(name, {}).update(ends)
         self.pops.apply_all(change.pops)
         self._apply_users(change)
         self.is_whole = self.is_whole or change.mark == END

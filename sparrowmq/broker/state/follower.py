@@ -105,6 +105,7 @@ class Follower:
             self._kept.users.take(tables.users_version, tables.users, tables.policies)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
             self._kept.offsets.take(tables.offsets)
+        self._store.queues.begin_at(change.ends)
         if change.no_topic and not is_system_topic(change.no_topic):
             log.info("topic %s is deleted, as its master says", change.no_topic)
             yield from self._store.deletion.steps(change.no_topic, at)

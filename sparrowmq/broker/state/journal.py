@@ -396,6 +396,8 @@ class Journal:
             yield Change(groups=known, groups_version=groups.version)
         for piece in self._of_queues(self._offsets.keys()):
             yield Change(offsets=piece)
+        for piece in self._ends():
+            yield Change(ends=piece)
         if self._pops is not None:
             for steps in self._pops.snapshot():
                 yield Change(pops=steps)
@@ -423,6 +425,20 @@ class Journal:
                 share, size = [], 0
         if share:
             yield share
+
+    def _ends(self) -> Iterator[dict[str, dict[int, int]]]:
+        """Where the queues end that have had messages, in pieces of one record each."""
+        piece: dict[str, dict[int, int]] = {}
+        size = 0
+        for queue in self._store.queues:
+            if queue.next_offset and queue.topic != STATE_TOPIC:
+                size += _PER_QUEUE + (0 if queue.topic in piece else len(queue.topic))
+                piece.setdefault(queue.topic, {})[queue.queue_id] = queue.next_offset
+            if size > self._largest // 2:
+                yield piece
+                piece, size = {}, 0
+        if piece:
+            yield piece
 
     def _of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
         """The present offsets of queues, in pieces of one record each."""

@@ -95,6 +95,7 @@ class KeptState(KeptTables):
         users = Users(paths[3], clock, tables.user_table if counts[3] else None)
         if counts[0] and store.flushed.error is None:
             _delete_queues(store, _deleted_before(store, found) | tables.deleted)
+            store.queues.begin_at(tables.ends)
         for file, is_new in zip((topics.file, groups.file, offsets.file), counts[:3], strict=True):
             if is_new:
                 file.touch()

@@ -62,6 +62,18 @@ class QueueTable:
                 self.on_new(queue)
         return queue
 
+    def begin_at(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Let queues begin there that never had an entry here: their messages were deleted before the log came here.
+
+        Args:
+            offsets: by topic and queue id.
+        """
+        for topic, by_id in offsets.items():
+            for queue_id, offset in by_id.items():
+                queue = self.obtain(topic, queue_id)
+                if not queue.next_offset:
+                    queue.restart(offset)
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset after the last message of a queue; 0 if it never had one."""
         queue = self.get(topic, queue_id)

@@ -25,6 +25,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.retention import Asked
 from tests.broker.replication.pairs import Pair, pair
 from tests.broker.state.dead import killed
 from tests.broker.state.kept import Kept, kept
@@ -161,3 +162,40 @@ async def test_a_slave_asks_a_master_with_a_journal_for_nothing_that_the_log_bri
         await (await both.session("master")).call(UpdateConsumerOffset("workers", "probe", 0, number))
         await asyncio.sleep(0.01)
     assert asked == []
+
+
+@pytest.mark.guards(
+    "Follower._apply: drop self._store.queues.begin_at",
+    "KeptState.load: drop store.queues.begin_at",
+    "Journal._ends: queue.next_offset and queue.topic != STATE_TOPIC -> False",
+)
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_slave_that_began_empty_gives_no_offset_again_in_a_queue_whose_messages_are_deleted(
+    tmp_path: Path, restarts: bool
+) -> None:
+    small = {"commit_log_file_bytes": 1 << 16}
+    async with pair(tmp_path) as both:
+        master = await both.start("master", **small)
+        for _ in range(3):
+            await both.send(b"old", "idle")
+        while master.store.end < 3 << 16:
+            await both.send(bytes(20_000), "busy")
+        master.store.checkpoint()
+        master.store._log.row.drop_first()  # as retention does
+        master.store.clean(Asked.QUEUES)
+        slave = await both.start("slave", **small)
+        await both.same()
+        async with asyncio.timeout(20):
+            while slave.store.queues.max_offset("idle", 0) != 3:
+                await asyncio.sleep(0.02)
+        if restarts:
+            await both.stop("slave")
+            await both.start("slave", **small)
+        await both.stop("slave")
+        await both.stop("master")
+        both.master_settings = replace(both.master_settings, store_path=both.slave_settings.store_path)
+        next_master = await both.start("master", **small)
+        await both.send(b"new", "idle")
+        next_master.store.dispatch()
+        assert next_master.store.queues.max_offset("idle", 0) == 4
+        assert await both.bodies("master", "idle", offset=3) == [b"new"]
