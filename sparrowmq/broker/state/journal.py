@@ -427,7 +427,7 @@ class Journal:
             yield share
 
     def _ends(self) -> Iterator[dict[str, dict[int, int]]]:
-        """Where the queues end that have had messages, in pieces of one record each."""
+        """The ends of the queues that have had messages, in pieces of one record each."""
         piece: dict[str, dict[int, int]] = {}
         size = 0
         for queue in self._store.queues:
