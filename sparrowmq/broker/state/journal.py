@@ -39,13 +39,14 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.handler import Answer, Later
 from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 
@@ -431,7 +432,7 @@ class Journal:
         piece: dict[str, dict[int, int]] = {}
         size = 0
         for queue in self._store.queues:
-            if queue.next_offset and queue.topic != STATE_TOPIC:
+            if queue.next_offset and self._has(queue):
                 size += _PER_QUEUE + (0 if queue.topic in piece else len(queue.topic))
                 piece.setdefault(queue.topic, {})[queue.queue_id] = queue.next_offset
             if size > self._largest // 2:
@@ -439,6 +440,12 @@ class Journal:
                 piece, size = {}, 0
         if piece:
             yield piece
+
+    def _has(self, queue: ConsumeQueue) -> bool:
+        """Whether a queue is still that of a topic. The journal's own one always has messages in the log."""
+        name = queue.topic
+        is_known = self._topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
+        return is_known and self._store.queues.get(name, queue.queue_id) is queue
 
     def _of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
         """The present offsets of queues, in pieces of one record each."""
