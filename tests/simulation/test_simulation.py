@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.simulation.disk import SECTOR, SimDisk
 from tests.simulation.history import ORDERS, Fate, History
 from tests.simulation.network import Network, Transport
+from tests.simulation.pace import CALM
 from tests.simulation.rot import LOG, flip
 from tests.simulation.schedule import Scheduler
 from tests.simulation.simulate import Run
@@ -104,6 +106,17 @@ def test_an_operator_brings_a_group_back_after_etcd_has_lost_its_data():
     run = Run(16, 2.0, fault_s=8.0, kinds=("crisis", "lost etcd"))
     assert run.outcome().violations == []
     assert run.workload.operator.elections > 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_calm_run_deletes_old_messages_and_keeps_every_promise():
+    pace = replace(CALM, minutes=70.0, quiet_s=1500.0, delays=("10s", "1m", "20m"), retention_h=(1,))
+    run = Run(3, pace=pace)
+    found = run.outcome()
+    assert found.violations == []
+    assert min(run.history.begins[ORDERS, queue] for queue in range(4)) > 0
+    assert found.later > 20
 
 
 @pytest.mark.slow
