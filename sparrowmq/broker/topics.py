@@ -204,9 +204,7 @@ class Topics:
             known = self._table[name]
             self.put(msgspec.structs.replace(known, read_queue_nums=count, write_queue_nums=count))
         for name, count in found.items():
-            is_system = names.is_system_topic(
-                name
-            )  # which the broker made, as that of timers; no change says so
+            is_system = names.is_system_topic(name)  # No change says that the broker has made it.
             is_own = names.group_of(name) or is_system
             least = 1 if is_own else min(self._settings.topic_queues, LEAST_ADOPTED_QUEUES)
             log.log(

@@ -118,6 +118,7 @@ class DelayedDelivery:
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
         self._progress = DelayProgress(store, path)
         self._masters_need: int | None = 0
+        self._awaited: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
         self._alarms = Alarms()
         self._way_back = WayBack("delayed message", store, writer, detour)
         self._levels = [_Level(level) for level in self._known_levels()]
@@ -140,7 +141,7 @@ class DelayedDelivery:
 
         It may be the next master. So it keeps what its master needs, and everything until the master says what that is.
         """
-        self._store.hold.needs.append(lambda: self._masters_need)
+        self._store.hold.needs.append(self._needed_by_master)
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
             saves=(self._save_masters,),
@@ -148,7 +149,10 @@ class DelayedDelivery:
 
     def follow(self, told: DelayOffsets) -> None:
         """Take over the master's progress, on a slave. Java's does not say what it needs."""
-        self._masters_need = told.needed
+        if told.needed is None:
+            self._masters_need = self._awaited = None
+        else:
+            self._awaited = self._awaited or told
         if self._progress.follow(told):
             self._use(self._progress.saved.offset_table)
             self.file.touch()
@@ -192,8 +196,20 @@ class DelayedDelivery:
         """Return the answer to a slave: the content, and what this broker needs. Raises: BadStore."""
         content = self.content()
         needed = self._store.hold.begin()
-        content.needed = self._store.end if needed is None else needed
+        content.log_end = self._store.end
+        content.needed = content.log_end if needed is None else needed
         return content
+
+    def leave_master(self) -> None:
+        """Forget what the master needs as soon as our log is as long as its own: another one may follow."""
+        self._awaited = None
+
+    def _needed_by_master(self) -> int | None:
+        """The log offset from which the master needs records. What it no longer needs is delivered in our log too."""
+        told = self._awaited
+        if told is not None and self._store.flushed.value >= (told.log_end or 0):
+            self._masters_need, self._awaited = told.needed, None
+        return self._masters_need
 
     def _first_waiting(self) -> int | None:
         return self._progress.first_waiting({each.level: each.offset for each in self._levels})

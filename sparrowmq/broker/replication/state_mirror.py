@@ -101,6 +101,7 @@ class Mirror:
     def wake(self) -> None:
         """Copy now, not only in the next period: the master may be another one."""
         self._count, self._keeps_journal = self._follower.count, False
+        self._delayed.leave_master()
         self._found.set()
 
     async def run(self) -> None:

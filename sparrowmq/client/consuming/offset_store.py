@@ -76,9 +76,7 @@ class BrokerOffsets:
         self._brokers = brokers
         self._committed: dict[MessageQueue, int] = {}
         self._uncommitted: dict[MessageQueue, int] = {}
-        self._failing: set[MessageQueue] = (
-            set()
-        )  # whose last commit failed: one line says so until the next success
+        self._failing: set[MessageQueue] = set()  # One line says so, until the next success.
 
     async def resume(self, queue: MessageQueue) -> int | None:
         committed = await self.read(queue)

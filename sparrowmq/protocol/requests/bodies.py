@@ -470,7 +470,8 @@ class DelayOffsets(Body):
     """Next offset to deliver by delay level: code 45 and delayOffset.json.
 
     The other fields are SparrowMQ's own; Java ignores them. The log offset and the earlier points are those of
-    broker/later/delay_progress.py. `needed` is in answers only: the log offset from which slaves must keep records.
+    broker/later/delay_progress.py. The last two are in answers only: the log offset from which slaves must keep records
+    once they have the log up to its end of that moment.
     """
 
     offset_table: dict[int, int] = {}
@@ -478,6 +479,7 @@ class DelayOffsets(Body):
     log_offset: int | None = None
     earlier: list[DelayPoint] | None = None
     needed: int | None = None
+    log_end: int | None = None
 
 
 class ResetOffsets(Body):

@@ -165,4 +165,8 @@ async def test_tools_get_all_offsets(desk, client):
     assert json.loads((await client.call(GetAllConsumerOffset())).body) == {
         "offsetTable": {"Orders@g": {"0": 3}}
     }
-    assert json.loads((await client.call(GetAllDelayOffset())).body) == {"offsetTable": {}, "needed": 0}
+    assert json.loads((await client.call(GetAllDelayOffset())).body) == {
+        "offsetTable": {},
+        "needed": 0,
+        "logEnd": 0,
+    }

@@ -285,16 +285,29 @@ async def test_retention_leaves_the_file_of_a_message_until_it_was_delivered(tmp
         assert it.store.begin > 0
 
 
+@pytest.mark.guards(
+    "DelayedDelivery._needed_by_master: self._store.flushed.value >= (told.log_end or 0) -> True",
+    "DelayedDelivery.leave_master: drop self._awaited",
+)
 async def test_a_slave_keeps_what_its_master_needs_and_all_before_it_knows(tmp_path, clock):
     slave, master = Delaying(tmp_path / "slave", clock), Delaying(tmp_path / "master", clock)
     slave.delayed.part_of_slave(1)
     for each in (slave, master):
         each.send(b"one", 18)
         assert each.store.hold.begin() == 0
-    assert master.delayed.told().needed == 0
-    slave.delayed.follow(DelayOffsets({18: 1}, needed=70))
+    told = master.delayed.told()
+    assert (told.needed, told.log_end) == (0, master.store.end)
+    end = slave.store.end
+    slave.delayed.follow(DelayOffsets({18: 1}, needed=70, log_end=end))
+    assert slave.store.hold.begin() == 0, "our log is not on disk up to there"
+    slave.store.flush()
     assert slave.store.hold.begin() == 70
-    slave.delayed.follow(DelayOffsets({18: 1}))  # as Java's
+    slave.delayed.follow(DelayOffsets({18: 1}, needed=90, log_end=end + 1))
+    slave.delayed.leave_master()  # whose log may have another record there
+    slave.send(b"two", 18)
+    slave.store.flush()
+    assert slave.store.hold.begin() == 70
+    slave.delayed.follow(DelayOffsets({18: 2}))  # as Java's
     assert slave.store.hold.begin() is None
     assert slave.delayed.content().needed is None
     for each in (slave, master):

@@ -260,8 +260,8 @@ async def test_a_master_without_a_journal_is_asked_for_everything(tmp_path: Path
     with MessageStore.open(settings.store(1)) as store:
         state = KeptState.load(store, settings, SystemClock(), trusts_files=False)
         state.follow(store, SystemClock())
-        pool, unused = cast(Any, MasterOfJava()), cast(Any, None)
-        copying = mirror.Mirror(store, state, unused, pool, SystemClock(), lambda: True)
+        pool, delayed = cast(Any, MasterOfJava()), cast(Any, SimpleNamespace(leave_master=lambda: None))
+        copying = mirror.Mirror(store, state, delayed, pool, SystemClock(), lambda: True)
         copying.use("master:10911")
         task = asyncio.create_task(copying.run())
         try:
