@@ -136,12 +136,11 @@ class DelayProgress:
             offsets: how far each level is delivered.
         """
         begins = []
-        for queue in self._store.queues:
-            if queue.topic == SCHEDULE_TOPIC:
-                offset = max(offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
-                if offset < queue.max_offset:
-                    entry = queue.entry(offset)
-                    begins.append(entry.offset if entry is not None else 0)
+        for queue in self._store.queues.of_topic(SCHEDULE_TOPIC):
+            offset = max(offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
+            if offset < queue.max_offset:
+                entry = queue.entry(offset)
+                begins.append(entry.offset if entry is not None else 0)
         return min(begins, default=None)
 
     def _save_at_once(self, path: Path) -> None:

@@ -431,7 +431,8 @@ class Journal:
         """The ends of the queues that have had messages, in pieces of one record each."""
         piece: dict[str, dict[int, int]] = {}
         size = 0
-        for queue in self._store.queues:
+        queues = self._store.queues
+        for queue in (queue for topic in queues.topics() for queue in queues.of_topic(topic)):
             if queue.next_offset and self._has(queue):
                 size += _PER_QUEUE + (0 if queue.topic in piece else len(queue.topic))
                 piece.setdefault(queue.topic, {})[queue.queue_id] = queue.next_offset
