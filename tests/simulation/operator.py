@@ -43,9 +43,8 @@ class Operator:
         self._cluster = cluster
         self._looks_again_s = _LOOKS_AGAIN_S if pace.deletes else inf
         self._looks_at = self._looks_again_s
-        self._strangers: set[int] = (
-            set()
-        )  # members that were not in sync lately, or since another line of epochs began
+        # Members that were not in sync lately, or since another line of epochs began.
+        self._strangers: set[int] = set()
         self._stuck_since: float | None = None
 
     async def run(self) -> None:

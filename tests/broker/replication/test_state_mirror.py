@@ -149,7 +149,7 @@ async def test_a_slave_keeps_the_log_that_timers_of_its_master_need(tmp_path: Pa
             await both.send(bytes(10_000))
         await both.send(b"later", properties={"TIMER_DELAY_SEC": "3600"})
         slave = await both.start("slave", commit_log_file_bytes=file_size)
-        assert slave.store.hold.begin() == 0, "nothing is told yet"
+        assert slave.store.hold.begin() == 0, "the master has said nothing yet"
 
         async def is_told() -> bool:
             return slave.store.hold.begin() != 0
