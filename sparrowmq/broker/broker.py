@@ -32,6 +32,7 @@ from sparrowmq.broker.handlers.copy_handler import batch_parts
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
+from sparrowmq.broker.handlers.locks_handler import lock_part
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
 from sparrowmq.broker.handlers.pop_parts import pop_parts, pops_of
 from sparrowmq.broker.handlers.progress_handler import ProgressHandler
@@ -54,7 +55,6 @@ from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.pop.pops import Pops
-from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
@@ -345,7 +345,7 @@ class Broker:
         settings, clock, figures = self.settings, self._clock, self._figures
         announced, delays, folder = registration.announced, settings.delay_levels, settings.config_path
         topics, groups, offsets = state.topics, state.groups, state.offsets
-        clients, locks = Clients(clock), QueueLocks(clock, folder)
+        clients = Clients(clock)
         filters, consumption = Filters(settings.property_filter), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
@@ -381,14 +381,14 @@ class Broker:
             assignment_part(shared, state.modes, settings.namesrv, pool),
             pop_parts(shared, state.journal, pops, filters, settings, self._quotas),
             clients.part(),
-            locks.part(),
             status.part(),
             consumption.part(),
             self._metrics_part(parts),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), backs)),
             Part((RecallHandler(shared, is_over, settings.recalls),)),
             Part((TopicHandler(shared, announced, self._quotas),)),
-            Part((ClientHandler(shared, locks, announced, filters, self._offers(repeats)),)),
+            Part((ClientHandler(shared, announced, filters, self._offers(repeats)),)),
+            lock_part(shared, state),
             Part((OffsetHandler(shared, delayed, memory_bytes(settings), state.commits),)),
             *self._for_tools(shared, pops, status, figures),
         )

@@ -3,37 +3,42 @@
 An orderly consumer locks a queue before it consumes it, and repeats the lock every 20 s. A lock that is not repeated
 for 60 s expires, so a consumer that vanished blocks its queues for a minute at most.
 
-    queueLocks.json    {"locks": {"billing": {"client-1": [queue, ...]}}}    written before the answer, not synced
-
-Unlike Java: the holders survive a restart of the broker. A holder trusts its lock for 30 s, so it may be handling
-messages all the time that the broker was away. Without the file any other member could lock the queue meanwhile, and
-would overtake it. After a restart a holder has as much time as it trusts its lock; then the queue is free. A power cut
-can lose the file, and then all queues are free.
+Unlike Java: the journal has each change of a holder, and a lock is answered once its record is safe. So the holders
+survive a restart of the broker and an election. A holder trusts its lock for 30 s, so it may be handling messages all
+the time that the broker was away; without its lock another member would overtake it. At a new master a lock of the
+journal lasts as long as its holder trusts it; then the queue is free.
 Source: RebalanceLockManager, Java 4.9.8.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from itertools import islice
+from typing import Final, TypeAlias
 
 import msgspec
 
-from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.part import Chore
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.message import MessageQueue
 
 LOCK_LIFE_S: Final = 60.0
 TRUSTED_S: Final = (
     30.0  # how long a holder trusts its lock without another answer: `held_locks` of the client
 )
+_AT_ONCE: Final = 200  # holders in one record of the journal
 
-log = logging.getLogger(__name__)
+Queue: TypeAlias = tuple[str, str, int]  # the group, the topic and the queue's id
+Holders: TypeAlias = dict[Queue, str]  # client ids
 
-Holders = dict[str, dict[str, list[MessageQueue]]]  # the queues by group and client
+
+class Holder(msgspec.Struct, array_like=True):
+    """The holder of a queue as the journal has it; no client: the queue is free."""
+
+    group: str
+    topic: str
+    queue_id: int
+    client_id: str = ""
 
 
 @dataclass(slots=True)
@@ -43,92 +48,83 @@ class _Lock:
     life_s: float = LOCK_LIFE_S
 
 
-class _Saved(msgspec.Struct):
-    locks: Holders
+def take_holders(holders: Holders, changes: Iterable[Holder]) -> None:
+    """Take the changes of one record of the journal."""
+    for each in changes:
+        if each.client_id:
+            holders[each.group, each.topic, each.queue_id] = each.client_id
+        else:
+            holders.pop((each.group, each.topic, each.queue_id), None)
 
 
 class QueueLocks:
     """The locks of all groups.
 
     Args:
-        folder: for the file of the holders; None keeps them in memory only.
+        holders: of the locks before the broker started, or was elected.
+    Attributes:
+        is_logged: whether a journal takes the changes.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
+    def __init__(self, clock: Clock, holders: Holders | None = None) -> None:
         self._clock = clock
-        self._path = None if folder is None else folder / "queueLocks.json"
-        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
-        self._is_changed = False
-        if self._path is not None:
-            self._restore(self._path)
+        now = clock.monotonic()
+        self._locks = {
+            queue: _Lock(client_id, now, TRUSTED_S) for queue, client_id in (holders or {}).items()
+        }
+        self._changed: dict[Queue, None] = {}
+        self.is_logged = False
 
-    def part(self) -> Part:
-        """A part that drops expired locks once a minute."""
-        return Part(chores=(Chore("forget expired locks", 60, self.forget_expired),))
+    def chores(self) -> tuple[Chore]:
+        """The chore that drops expired locks."""
+        return (Chore("forget expired locks", 60, self.forget_expired),)
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock the queues that are free, or locked by this client already. Returns the queues that it holds now."""
-        now, age = self._clock.monotonic(), self._clock.age
-        locks = self._groups.setdefault(group, {})
-        mine = []
-        for queue in queues:
-            held = locks.get(queue)
-            if held is None or held.client_id == client_id or age(held.taken) >= held.life_s:
-                self._is_changed |= held is None or held.client_id != client_id
-                locks[queue] = _Lock(client_id, now)
-                mine.append(queue)
-        return mine
+    def lock(self, queue: Queue, client_id: str) -> bool:
+        """Lock a queue that is free, or locked by this client already. Returns whether it holds the queue now."""
+        holder = self.holder(queue)
+        if holder not in (None, client_id):
+            return False
+        if queue not in self._locks or self._locks[queue].client_id != client_id:
+            self._note(queue)
+        self._locks[queue] = _Lock(client_id, self._clock.monotonic())
+        return True
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Free the queues that this client holds. The locks of other clients stay."""
-        locks = self._groups.get(group, {})
-        for queue in queues:
-            held = locks.get(queue)
-            if held is not None and held.client_id == client_id:
-                self._is_changed = True
-                del locks[queue]
+    def unlock(self, queue: Queue, client_id: str) -> None:
+        """Free a queue if this client holds it."""
+        held = self._locks.get(queue)
+        if held is not None and held.client_id == client_id:
+            self._free(queue)
 
-    def holder(self, group: str, queue: MessageQueue) -> str | None:
-        held = self._groups.get(group, {}).get(queue)
-        return held.client_id if held is not None and self._clock.age(held.taken) < held.life_s else None
-
-    def save(self) -> None:
-        """Write the holders, if they have changed; to be called before an answer. A failure is logged."""
-        if self._path is None or not self._is_changed:
-            return
-        holders: Holders = {}
-        for group, locks in self._groups.items():
-            for queue, held in locks.items():
-                holders.setdefault(group, {}).setdefault(held.client_id, []).append(queue)
-        written = self._path.with_suffix(".tmp")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            written.write_bytes(msgspec.json.encode(_Saved(holders)))
-            written.replace(self._path)
-        except OSError as error:
-            log.warning("the locks of queues cannot be saved, and end with this broker: %s", error)
-        self._is_changed = False
-
-    def _restore(self, path: Path) -> None:
-        """Read the holders of the process before; an unreadable file is left out."""
-        try:
-            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError) as error:
-            log.warning("%s cannot be read, so all queues are unlocked: %s", path, error)
-            return
-        now = self._clock.monotonic()
-        for group, holders in saved.locks.items():
-            locks = self._groups.setdefault(group, {})
-            for client_id, queues in holders.items():
-                locks |= {queue: _Lock(client_id, now, TRUSTED_S) for queue in queues}
+    def holder(self, queue: Queue) -> str | None:
+        held = self._locks.get(queue)
+        return None if held is None or self._is_over(held) else held.client_id
 
     def forget_expired(self) -> None:
         """Drop expired locks, so that groups that no longer exist take no memory."""
-        age = self._clock.age
-        for group, locks in list(self._groups.items()):
-            for queue in [queue for queue, held in locks.items() if age(held.taken) >= held.life_s]:
-                del locks[queue]
-            if not locks:
-                del self._groups[group]
+        for queue in [queue for queue, held in self._locks.items() if self._is_over(held)]:
+            self._free(queue)
+
+    def take_changes(self) -> Iterator[list[Holder]]:
+        """Yield the holders that have changed since the last call, for one record each."""
+        changed, self._changed = self._changed, {}
+        yield from self._pieces(changed)
+
+    def snapshot(self) -> Iterator[list[Holder]]:
+        """Yield all holders, for one record each."""
+        yield from self._pieces(list(self._locks))
+
+    def _pieces(self, queues: Iterable[Queue]) -> Iterator[list[Holder]]:
+        left = iter(queues)
+        while piece := [Holder(*queue, self.holder(queue) or "") for queue in islice(left, _AT_ONCE)]:
+            yield piece
+
+    def _free(self, queue: Queue) -> None:
+        del self._locks[queue]
+        self._note(queue)
+
+    def _note(self, queue: Queue) -> None:
+        if self.is_logged:
+            self._changed[queue] = None
+
+    def _is_over(self, held: _Lock) -> bool:
+        return self._clock.age(held.taken) >= held.life_s

@@ -16,7 +16,7 @@ from sparrowmq.protocol import signature
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.requests.admin_headers import DeleteAclConfig, GetBrokerRuntime
+from sparrowmq.protocol.requests.admin_headers import DeleteAclConfig, GetBrokerRuntime, UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import (
     CommitBatch,
     ConsumerSendMsgBack,
@@ -358,7 +358,7 @@ async def test_a_body_that_resembles_a_record_is_no_record(tmp_path, file, peopl
             await reader.call(ViewMessage(at))
 
 
-@pytest.mark.guards("ClientHandler.unlock: drop self._check_id(wish, peer)")
+@pytest.mark.guards("LockHandler.unlock: drop self._check_id(wish, peer)")
 async def test_queues_are_locked_and_unlocked_by_the_account_of_the_client_only(tmp_path, file, people):
     other = (
         "- {accessKey: other-reader, secretKey: secretOfOther, defaultTopicPerm: SUB, defaultGroupPerm: SUB}"
@@ -367,6 +367,7 @@ async def test_queues_are_locked_and_unlocked_by_the_account_of_the_client_only(
     async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
         who = people(live.broker)
         reader, stranger = await who.session(*READER), await who.session("other-reader", "secretOfOther")
+        await (await who.session(*OPERATOR)).call(UpdateAndCreateTopic("prices", 4, 4, 6))
         await reader.call(HeartBeat(), beat(("own", "prices")))  # of the client "me"
         for request in (LockBatchMq(), UnlockBatchMq()):
             with pytest.raises(AccessDenied, match="client me belongs to another account"):

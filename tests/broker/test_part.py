@@ -17,7 +17,7 @@ def parts_of(desk: Desk) -> list[Part]:
         desk.offsets.file.part("offsets", settings.save_offsets_ms / 1000),
         desk.delayed.part(settings.save_delays_ms / 1000),
         desk.clients.part(),
-        desk.locks.part(),
+        Part(chores=desk.locks.chores()),
         desk.status.part(),
     ]
 

@@ -1,7 +1,8 @@
 """Members of two consumer groups, which join and leave while brokers die. Some handlers fail, once for a message.
 
 "workers"    handlers run side by side: each acknowledged message is handled, in whatever order
-"sorters"    one message of a queue at a time: none is handled before all before it in its queue
+"sorters"    one message of a queue at a time: none is handled before all before it in its queue, and none while another
+             member still handles one of that queue. Some handlers take seconds
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ COUNT: Final = 2  # of each group
 _STAYS_S: Final = 60.0
 _AWAY_S: Final = 3.0
 _FAILS: Final = 0.02
+_SLOW: Final = 0.05
+_SLOWEST_S: Final = 3.0
 
 
 class Members:
@@ -46,6 +49,9 @@ class Members:
         """Be a member that handles the messages of a queue in order."""
 
         async def handle(message: ReceivedMessage) -> None:
+            with self._history.sorting(message.queue.queue_id):
+                if self._rng.random() < _SLOW:
+                    await asyncio.sleep(self._rng.uniform(0.1, _SLOWEST_S))
             if not self._fails(message, "sorters"):
                 self._history.sorted(message.queue.queue_id, message.offset)
 

@@ -57,7 +57,7 @@ class Pace:
     lasts: tuple[float, ...] = (1.0,)
     retention_h: tuple[int, ...] = (72,)
     delays: tuple[str, ...] = ("1s", "5s", "2s", "7s", "10s")
-    quiet_s: float = 55.0
+    quiet_s: float = 80.0
     look_s: float = 0.05
     poll_s: float = 2.0
 

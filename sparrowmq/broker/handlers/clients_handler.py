@@ -1,5 +1,5 @@
-"""Heartbeats and queue locks of clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
-LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46).
+"""Heartbeats of clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+CHECK_CLIENT_CONFIG (46).
 
 A group's first heartbeat creates the group and its retry topic. Its answer waits until the name servers know the retry
 topic, because consumers ask for its route as soon as they start. Later heartbeats do not wait and cost no task.
@@ -14,39 +14,31 @@ import msgspec
 
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.handlers.handler import Handler
-from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.shared_parts import SharedParts
-from sparrowmq.errors import AccessDenied, RemoteError
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import (
     ClientConfigCheck,
     ConsumerBeat,
     Heartbeat,
-    LockedQueues,
-    LockQueues,
 )
 from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
     GetConsumerListByGroup,
     HeartBeat,
     HeartBeatReply,
-    LockBatchMq,
-    UnlockBatchMq,
     UnregisterClient,
 )
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
-from sparrowmq.remoting.handler import Answer, encoded, handles
-from sparrowmq.remoting.ownership import may_act_for
+from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 
 class ClientHandler(Handler):
-    """Track clients, and the queues that each consumer has locked.
+    """Track clients.
 
     Args:
         announced: returns when name servers know every topic of this broker.
@@ -57,13 +49,11 @@ class ClientHandler(Handler):
     def __init__(
         self,
         shared: SharedParts,
-        locks: QueueLocks,
         announced: Callable[[], Awaitable[None]],
         filters: Filters,
         offers: HeartBeatReply | None = None,
     ) -> None:
         super().__init__(shared)
-        self._locks = locks
         self._announced = announced
         self._filters = filters
         self._offers = offers or HeartBeatReply()
@@ -107,35 +97,6 @@ class ClientHandler(Handler):
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
         return Answer(body=group.encoded_ids())
-
-    @handles(LockBatchMq)
-    def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        """Lock queues for an orderly consumer. The answer names only the queues that it now holds."""
-        wish = LockQueues.of_request(body)
-        names.check_group(wish.consumer_group)
-        self._check_id(wish, peer)
-        return in_slices(self._lock(wish))
-
-    def _check_id(self, wish: LockQueues, peer: Peer) -> None:
-        """Raises: AccessDenied, the client that the request names belongs to another account."""
-        member = self._clients.member(wish.consumer_group, wish.client_id)
-        if member is not None and not may_act_for(peer, member.owner):
-            raise AccessDenied(f"client {shown(wish.client_id)} belongs to another account")
-
-    def _lock(self, wish: LockQueues) -> Steps[Answer]:
-        locked: list[MessageQueue] = []
-        for queue in wish.mq_set:
-            locked += self._locks.lock(wish.consumer_group, wish.client_id, [queue])
-            yield
-        self._locks.save()
-        return (yield from encoded(LockedQueues(locked)))
-
-    @handles(UnlockBatchMq)
-    def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
-        wish = LockQueues.of_request(body)
-        self._check_id(wish, peer)
-        self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
-        self._locks.save()
 
     @handles(CheckClientConfig)
     def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> Awaitable[None] | None:

@@ -54,8 +54,9 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
     """Return a guard that refuses what a slave may not do, and then asks `guard`.
 
     Args:
-        is_elected: whether the group elects its master. Then a slave refuses commits of offsets: a new master soon has
-            its own. Java's slaves take them, as long as the master is away, and so do slaves of a fixed role.
+        is_elected: whether the group elects its master. Then a slave refuses commits of offsets and locks of queues: a
+            new master soon has its own. Java's slaves take them, as long as the master is away, and so do slaves of a
+            fixed role.
     """
 
     def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
@@ -74,6 +75,10 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "this broker is a slave; its master has the state of popped messages",
+            )
+        if is_elected and row.code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            raise RemoteError(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave; its master has the locks of queues"
             )
         if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             raise RemoteError(

@@ -18,6 +18,7 @@ import msgspec
 
 from sparrowmq.broker.offsets import OffsetTable
 from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.queue_locks import Holder, Holders, take_holders
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
@@ -50,6 +51,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
         ends: the next offset of each queue, by topic and queue id. A log whose oldest files are deleted no longer shows
             where a queue ends that has no message since.
         pops: steps of pop consumption (pop_steps.py).
+        locks: new holders of queues that are consumed in order.
         users: new or changed ones, and the version of users and policies after that.
         no_user: the name of a deleted user; its policies go with it.
         policies: those of some users, which replace the former ones.
@@ -67,6 +69,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     no_offsets: str = ""
     ends: dict[str, dict[int, int]] = {}
     pops: list[bytes] = []
+    locks: list[Holder] = []
     users: list[UserEntry] = []
     users_version: DataVersion | None = None
     no_user: str = ""
@@ -108,6 +111,7 @@ class Tables:
         self.groups_version = DataVersion()
         self.offsets: OffsetTable = {}
         self.pops = PopTable()
+        self.locks: Holders = {}
         self.users: dict[str, UserEntry] = {}
         self.policies: dict[str, list[Policy]] = {}
         self.users_version = DataVersion()
@@ -155,6 +159,7 @@ class Tables:
         for name, ends in change.ends.items():
             self.ends.setdefault(name, {}).update(ends)
         self.pops.apply_all(change.pops)
+        take_holders(self.locks, change.locks)
         self._apply_users(change)
         self.is_whole = self.is_whole or change.mark == END
 

@@ -1,9 +1,10 @@
-"""The journal: a master writes each change of its topics, groups, offsets and pops to its log.
+"""The journal: a master writes each change of its topics, groups, offsets, pops and queue locks to its log.
 
     topics, groups    one record a change, in the turn of the change: before the message that made the topic
     offsets           commits that wait for an answer: one record for all of a turn
                       other commits, such as those of pulls: one record a second, with the queues that changed
     pops              all steps of a turn: before offsets, which follow from them
+    locks             new holders, before they learn that they have their queues
     a snapshot        before the first record; when the changes since the last one take four times its size;
                       when the log has gone on to another file, because retention deletes the oldest ones
 
@@ -24,6 +25,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.state.change import BEGIN, END, Change
 from sparrowmq.broker.state.kept_tables import KeptTables
 from sparrowmq.broker.state.replay import Found
@@ -126,6 +128,8 @@ class Journal:
         self._waiting: list[tuple[Later, Answer | None]] = []
         self._commits_wait = False
         self._pops: LoggedPops | None = None
+        self._locks: QueueLocks | None = None
+        self._locks_end: int | None = 0  # of their last record; None: the log lacks it
         self._is_writing = False
         topics.on_put, topics.on_delete, topics.mark = self._topic, self._no_topic, self._mark
         groups.on_put, groups.on_delete, groups.mark = self._group, self._no_group, self._mark
@@ -210,6 +214,34 @@ class Journal:
         if self._pops is not None:
             for steps in self._pops.take_steps():
                 self._note(Change(pops=steps))
+
+    def watch_locks(self, locks: QueueLocks) -> None:
+        """Write the holders of queue locks, too, from now on."""
+        self._locks = locks
+        locks.is_logged = True
+
+    def note_locks(self) -> None:
+        """Write the holders that have changed since the last call."""
+        if self._locks is not None:
+            for piece in self._locks.take_changes():
+                self._note(Change(locks=piece))
+                self._locks_end = self._end if self._missing is None else None
+
+    async def safe_locks(self) -> None:
+        """Return when all holders are as safe as acknowledged messages. Raises: RemoteError, they are not yet."""
+        done = "the queues are locked"
+        self.note_locks()
+        if self._locks_end is None:
+            if self._missing is None or self._rules.files_count:
+                return
+            raise _refusal(done, self._missing)
+        reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._store.dispatch()
+        self._store.flusher.kick()
+        self._store.safety(True).when(self._locks_end, partial(_set, reached))
+        problem = self._unsafe(await reached)
+        if problem is not None:
+            raise _refusal(done, problem)
 
     def commit_soon(self) -> Later:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
@@ -333,14 +365,16 @@ class Journal:
                 await asyncio.sleep(0)
 
     async def settle(self) -> None:
-        """Write the offsets that changed; other work goes on between their records."""
+        """Write the locks and offsets that changed; other work goes on between the records."""
+        self.note_locks()
         for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
             self.note_offsets(_OFFSETS_AT_ONCE)
             await asyncio.sleep(0)
         self.note_offsets()
 
     async def close(self) -> None:
-        """Write the last offsets."""
+        """Write the last locks and offsets."""
+        self.note_locks()
         self.note_offsets()
         self._store.dispatch()
 
@@ -381,6 +415,7 @@ class Journal:
             self._is_told = False
         self._unlogged_deletions.clear()
         self._begin, self._snapshot_bytes = begin, size
+        self._locks_end = self._end
         self._changed_bytes = max(self._changed_bytes - size, 0)
 
     def _pieces(self) -> Iterator[Change]:
@@ -402,6 +437,9 @@ class Journal:
         if self._pops is not None:
             for steps in self._pops.snapshot():
                 yield Change(pops=steps)
+        if self._locks is not None:
+            for piece_of_locks in self._locks.snapshot():
+                yield Change(locks=piece_of_locks)
         yield from self._all_users()
         yield Change(mark=END)
 

@@ -15,6 +15,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.queue_locks import Holders
 from sparrowmq.broker.request_modes import RequestModes
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
@@ -50,6 +51,7 @@ class KeptState(KeptTables):
         is_from_log: whether the log counted for all tables.
         is_foreign: whether another program has written one of the files, which counts now.
         pops: the state of pop consumption. After another program it is unknown, and begins at the offsets.
+        locks: who held which queue; also unknown then.
         modes: how groups consume; their file is never in the log.
         journal: of a master; `lead` sets it.
         follower: of a slave; `follow` sets it.
@@ -59,6 +61,7 @@ class KeptState(KeptTables):
     is_from_log: bool
     is_foreign: bool
     pops: PopTable
+    locks: Holders
     modes: RequestModes
     journal: Journal | None = None
     follower: Follower | None = None
@@ -102,9 +105,10 @@ class KeptState(KeptTables):
         if counts[3] and users.version != _NO_VERSION:  # most brokers have no users, and no file of them
             users.file.touch()
         is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved, counts, strict=True))
-        pops = PopTable() if is_foreign or found.begin is None else tables.pops
-        modes = RequestModes(folder)
-        return KeptState(topics, groups, offsets, users, found, all(counts), is_foreign, pops, modes)
+        if is_foreign or found.begin is None:
+            tables.pops, tables.locks = PopTable(), {}
+        modes, pops, locks = RequestModes(folder), tables.pops, tables.locks
+        return KeptState(topics, groups, offsets, users, found, all(counts), is_foreign, pops, locks, modes)
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.

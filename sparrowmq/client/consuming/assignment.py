@@ -181,16 +181,20 @@ class Assignment:
             self._restart(queue, offset)
         await self._offsets.commit(mine)
 
-    async def renew_locks(self) -> None:
-        """Renew the broker's locks on all owned queues."""
+    async def renew_locks(self) -> bool:
+        """Renew the broker's locks on all owned queues. Return whether it has answered that all are locked."""
         if self.locks is None or not self._owned:
-            return
-        locked = await self.locks.lock(self._owned)
-        self.locks.owe(locked - self._owned.keys())
-        for queue in sorted(locked & self._owned.keys()):
+            return True
+        answers = await self.locks.ask(self._owned)
+        self.locks.owe({queue for queue in answers.keys() - self._owned.keys() if answers[queue]})
+        for queue in sorted(answers.keys() & self._owned.keys()):
             state = self._owned[queue].state
-            state.locked_until = self._network.clock.monotonic() + TRUSTED_S
-            self._delivery.renewed(state)
+            if answers[queue]:
+                state.locked_until = self._network.clock.monotonic() + TRUSTED_S
+                self._delivery.renewed(state)
+            else:
+                state.locked_until = 0.0  # another member has the lock, so what is next may be its
+        return all(answers.get(queue) for queue in self._owned)
 
     async def commit(self) -> None:
         """Commit the offsets of all owned queues."""

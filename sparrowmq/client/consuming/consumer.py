@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscription,
 )
 from sparrowmq.client.consuming.directly import handle_directly
-from sparrowmq.client.consuming.held_locks import RENEW_S, QueueLocks
+from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, QueueLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.orderly import Orderly
@@ -386,9 +386,10 @@ class Consumer:
             await self._assignment.commit()
 
     async def _renew_locks(self) -> None:
+        pause_s = RENEW_S
         while True:
-            await self._network.clock.sleep(RENEW_S)
-            await self._assignment.renew_locks()
+            await self._network.clock.sleep(pause_s)
+            pause_s = RENEW_S if await self._assignment.renew_locks() else RENEW_AGAIN_S
 
     async def _subscriptions_changed(self) -> None:
         await self._network.brokers.announce()

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 RENEW_S: Final = 20.0
 TRUSTED_S: Final = 30.0
+RENEW_AGAIN_S: Final = 1.0  # after a renewal that failed
 ANSWER_S: Final = 1.0
 
 
@@ -31,23 +32,31 @@ class QueueLocks:
         self._client_id = client_id
         self._brokers = brokers
         self._owed: set[MessageQueue] = set()  # perhaps locked at their broker, and not ours
+        self._failing: set[str] = set()  # One line says so, until the next success.
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer.
+        """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer."""
+        answers = await self.ask(queues)
+        return {queue for queue, is_locked in answers.items() if is_locked}
+
+    async def ask(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, bool]:
+        """As `lock`. Return which queues are locked, and which belong to another; none of a broker without an answer.
 
         A broker may lock queues and answer too late. If another member gets these queues, they have to be unlocked.
         """
-        locked: set[MessageQueue] = set()
+        answers: dict[MessageQueue, bool] = {}
         self._owed.difference_update(queues)
         for broker_name, portion in _by_broker(queues):
             try:
                 session = await self._brokers.of(broker_name)
                 answer = await session.call(LockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
-                locked.update(LockedQueues.decode(answer.body).locked)
+                locked = set(LockedQueues.decode(answer.body).locked)
+                answers |= {queue: queue in locked for queue in portion}
+                self._failing.discard(broker_name)
             except SparrowError as error:
                 self._owed.update(portion)
-                log.warning("cannot lock queues of %s for group %s: %s", broker_name, self._group, error)
-        return locked
+                self._report(broker_name, error)
+        return answers
 
     def owe(self, queues: Collection[MessageQueue]) -> None:
         """Note queues that were given up while a broker was asked to lock them: `unlock_owed` unlocks them."""
@@ -72,6 +81,11 @@ class QueueLocks:
         """
         if owed := self._owed.difference(kept):
             await self.unlock(owed)
+
+    def _report(self, broker_name: str, error: SparrowError) -> None:
+        level = logging.DEBUG if broker_name in self._failing else logging.WARNING
+        self._failing.add(broker_name)
+        log.log(level, "cannot lock queues of %s for group %s: %s", broker_name, self._group, error)
 
     def _body(self, queues: Collection[MessageQueue]) -> bytes:
         return LockQueues(self._group, self._client_id, list(queues)).encode()

@@ -17,6 +17,7 @@ from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
+from sparrowmq.broker.handlers.locks_handler import LockHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
 from sparrowmq.broker.handlers.progress_handler import ProgressHandler
 from sparrowmq.broker.handlers.query_handler import QueryHandler
@@ -144,7 +145,8 @@ class Desk:
 
     def handlers(self) -> tuple[object, ...]:
         return (
-            ClientHandler(self.shared, self.locks, self.announced, Filters(False)),
+            ClientHandler(self.shared, self.announced, Filters(False)),
+            LockHandler(self.shared, self.locks),
             OffsetHandler(self.shared, self.delayed, 1 << 40),
             TopicHandler(self.shared, self.announced),
             GroupHandler(self.shared, self.pops),

@@ -5,29 +5,22 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import (
     ClientConfigCheck,
     ConsumerBeat,
     ConsumerList,
     Heartbeat,
-    LockedQueues,
-    LockQueues,
     ProducerBeat,
 )
 from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
     GetConsumerListByGroup,
     HeartBeat,
-    LockBatchMq,
-    UnlockBatchMq,
     UnregisterClient,
 )
 from sparrowmq.protocol.subscription import Subscription
 from tests.broker.conftest import until
 from tests.broker.live import live_broker
-
-QUEUES = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in range(3)]
 
 
 async def ids(client, group="g"):
@@ -172,18 +165,6 @@ async def test_the_same_client_id_on_two_connections_is_logged(desk, connect, ca
         await one.beat("10.0.0.1@1", "Orders")
     assert "client id 10.0.0.1@1 is used in group g from both" in caplog.text
     assert await ids(one) == ["10.0.0.1@1"]
-
-
-@pytest.mark.covers("S-CONS-17")
-async def test_queues_are_locked_for_one_client_of_a_group(client):
-    async def lock(client_id, queues):
-        body = LockQueues("g", client_id, queues).encode()
-        return LockedQueues.decode((await client.call(LockBatchMq(), body)).body).locked
-
-    assert await lock("one", QUEUES[:2]) == QUEUES[:2]
-    assert await lock("two", QUEUES) == QUEUES[2:]
-    await client.call(UnlockBatchMq(), LockQueues("g", "one", QUEUES[:1]).encode())
-    assert await lock("two", QUEUES) == [QUEUES[0], QUEUES[2]]
 
 
 async def test_tag_subscriptions_pass_the_check_and_sql_does_not(client):

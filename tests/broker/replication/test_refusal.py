@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.replication.refusal import refusing_once_over
+from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.admin_headers import (
@@ -22,6 +22,7 @@ from sparrowmq.protocol.requests.headers import (
     ConsumerSendMsgBack,
     EndTransaction,
     GetMaxOffset,
+    LockBatchMq,
     UpdateConsumerOffset,
 )
 from sparrowmq.protocol.requests.request_table import BY_CODE
@@ -93,6 +94,17 @@ async def test_a_slave_of_a_group_that_elects_refuses_a_commit_that_the_next_mas
     with pytest.raises(RemoteError, match="commit to its master"):
         await members.order(2, commit)
     assert (await members.order(1, commit)).code == 0
+
+
+@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
+def test_a_slave_of_a_group_that_elects_leaves_locks_to_its_master(code: int) -> None:
+    """It would give a queue to a member whose order the master gave to another."""
+    peer: Any = None
+    asked = peer, Command(code), BY_CODE[code], LockBatchMq()
+    refusing(None)(*asked)
+    with pytest.raises(RemoteError, match="its master has the locks of queues") as refused:
+        refusing(None, is_elected=True)(*asked)
+    assert refused.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 async def test_it_answers_what_only_asks(slave: Session) -> None:

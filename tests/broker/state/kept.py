@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.offsets import OffsetTable
+from sparrowmq.broker.queue_locks import Holders
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
@@ -21,6 +22,7 @@ class Kept:
     groups: dict[str, GroupConfig]
     offsets: OffsetTable
     queues: set[str]
+    locks: Holders
     is_from_log: bool
     snapshot_begin: int
 
@@ -40,6 +42,7 @@ def kept(settings: BrokerSettings, trusts_files: bool = True) -> Kept:
             dict(state.groups.table),
             state.offsets.table,
             queues,
+            state.locks,
             state.is_from_log,
             state.found.begin or 0,
         )

@@ -340,30 +340,41 @@ async def test_an_orderly_queue_is_given_up_only_when_nothing_is_handled(peer, o
 
 
 @pytest.mark.covers("S-CONS-17")
-async def test_locks_are_renewed_and_one_that_is_lost_runs_out(peer, orderly):
-    await orderly.assignment.renew_locks()
+@pytest.mark.guards("Assignment.renew_locks: state.locked_until = 0.0 -> pass")
+async def test_locks_are_renewed_and_one_that_another_member_has_is_trusted_no_more(peer, orderly):
+    assert await orderly.assignment.renew_locks()
     assert not peer.requests(LOCK)
     await orderly.assignment.apply("t", QUEUES[:2])
     kept, lost = (orderly.assignment.state_of(queue) for queue in QUEUES[:2])
     await orderly.clock.advance(20)
     peer.script(LOCK, Answer(body=LockedQueues(QUEUES[:1]).encode()))
-    await orderly.assignment.renew_locks()
-    assert (kept.locked_until, lost.locked_until) == (20 + TRUSTED_S, TRUSTED_S)
+    assert not await orderly.assignment.renew_locks()
+    assert (kept.locked_until, lost.locked_until) == (20 + TRUSTED_S, 0.0)
+    assert orderly.delivery.renewals == 1
     await orderly.assignment.close()
     assert codes(peer, UNLOCK) == [UNLOCK]
 
 
-@pytest.mark.guards("Assignment.renew_locks: drop self.locks.owe(locked - self._owned.keys())")
+async def test_a_lock_that_could_not_be_renewed_runs_out(peer, orderly):
+    await orderly.assignment.apply("t", QUEUES[:1])
+    state = orderly.assignment.state_of(QUEUES[0])
+    await orderly.clock.advance(20)
+    peer.script(LOCK, Answer(ResponseCode.SYSTEM_ERROR))
+    assert not await orderly.assignment.renew_locks()
+    assert state.locked_until == TRUSTED_S
+
+
+@pytest.mark.guards("Assignment.renew_locks: drop self.locks.owe")
 async def test_a_queue_that_was_given_up_while_its_lock_was_renewed_is_unlocked(peer, orderly, monkeypatch):
-    lock = orderly.assignment.locks.lock
+    ask = orderly.assignment.locks.ask
 
     async def late(queues):
-        locked = await lock(queues)
+        answers = await ask(queues)
         await orderly.assignment.apply("t", QUEUES[:1])
-        return locked
+        return answers
 
     await orderly.assignment.apply("t", QUEUES[:2])
-    monkeypatch.setattr(orderly.assignment.locks, "lock", late)
+    monkeypatch.setattr(orderly.assignment.locks, "ask", late)
     await orderly.assignment.renew_locks()
     assert codes(peer, UNLOCK) == [UNLOCK]
     await orderly.assignment.apply("t", QUEUES[:1])

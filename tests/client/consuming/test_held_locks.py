@@ -22,7 +22,7 @@ async def brokers(peer) -> AsyncIterator[Brokers]:
     world.pool.close()
 
 
-@pytest.mark.guards("held_locks.QueueLocks.lock: LockedQueues.decode(answer.body).locked -> portion")
+@pytest.mark.guards("held_locks.QueueLocks.ask: queue in locked -> True")
 async def test_only_what_the_broker_locked_is_ours(peer, brokers):
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:2]).encode()))
     assert await QueueLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])
@@ -37,6 +37,17 @@ async def test_a_broker_that_does_not_answer_gives_none(peer, brokers):
     assert await locks.lock([MessageQueue("t", "nowhere", 0)]) == set()
 
 
+@pytest.mark.guards("held_locks.QueueLocks._report: drop self._failing.add")
+@pytest.mark.guards("held_locks.QueueLocks.ask: drop self._failing.discard")
+async def test_an_outage_is_one_line_until_the_next_success(peer, brokers, caplog):
+    refused, locked = Answer(ResponseCode.SYSTEM_ERROR), Answer(body=LockedQueues(QUEUES).encode())
+    peer.script(RequestCode.LOCK_BATCH_MQ, refused, refused, locked, refused)
+    locks = QueueLocks("g", "me", brokers)
+    for lines in (1, 1, 1, 2):
+        await locks.lock(QUEUES)
+        assert caplog.text.count("WARNING") == lines
+
+
 async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(), Answer(ResponseCode.SYSTEM_ERROR))
     locks = QueueLocks("g", "me", brokers)
@@ -46,7 +57,7 @@ async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     assert sent == [QUEUES[:1], QUEUES[1:]]
 
 
-@pytest.mark.guards("held_locks.QueueLocks.lock: drop self._owed.update")
+@pytest.mark.guards("held_locks.QueueLocks.ask: drop self._owed.update")
 async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(
     peer, brokers
 ):
