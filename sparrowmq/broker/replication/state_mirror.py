@@ -149,7 +149,9 @@ class Mirror:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         else:
-            self._modes.follow(RequestModeTable.decode(answer.body))
+            told = RequestModeTable.decode(answer.body)
+            if told.journal is None:  # else the log brings them
+                self._modes.take(told.data_version, told.message_request_mode_map)
 
     def _has_journal(self) -> bool:
         """Whether the log brings topics, groups and offsets, or has begun to while an answer was on its way."""

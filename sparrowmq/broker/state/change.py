@@ -19,11 +19,13 @@ import msgspec
 from sparrowmq.broker.offsets import OffsetTable
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.queue_locks import Holder, Holders, take_holders
+from sparrowmq.broker.request_modes import with_mode
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.requests.assignment_bodies import Modes, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     DataVersion,
     GroupConfig,
@@ -51,6 +53,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
         ends: the next offset of each queue, by topic and queue id. A log whose oldest files are deleted no longer shows
             where a queue ends that has no message since.
         pops: steps of pop consumption (pop_steps.py).
+        modes: how some groups consume some topics, and the version of all modes after that.
         locks: new holders of queues that are consumed in order.
         users: new or changed ones, and the version of users and policies after that.
         no_user: the name of a deleted user; its policies go with it.
@@ -69,6 +72,8 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     no_offsets: str = ""
     ends: dict[str, dict[int, int]] = {}
     pops: list[bytes] = []
+    modes: list[RequestMode] = []
+    modes_version: DataVersion | None = None
     locks: list[Holder] = []
     users: list[UserEntry] = []
     users_version: DataVersion | None = None
@@ -112,6 +117,8 @@ class Tables:
         self.offsets: OffsetTable = {}
         self.pops = PopTable()
         self.locks: Holders = {}
+        self.modes: Modes = {}
+        self.modes_version: DataVersion | None = None
         self.users: dict[str, UserEntry] = {}
         self.policies: dict[str, list[Policy]] = {}
         self.users_version = DataVersion()
@@ -126,6 +133,10 @@ class Tables:
     @property
     def group_table(self) -> GroupConfigTable:
         return GroupConfigTable(self.groups_version, self.groups)
+
+    @property
+    def mode_table(self) -> RequestModeTable:
+        return RequestModeTable(self.modes, self.modes_version)
 
     @property
     def user_table(self) -> UserTable:
@@ -160,6 +171,9 @@ class Tables:
             self.ends.setdefault(name, {}).update(ends)
         self.pops.apply_all(change.pops)
         take_holders(self.locks, change.locks)
+        for mode in change.modes:
+            self.modes = with_mode(self.modes, mode)
+        self.modes_version = change.modes_version or self.modes_version
         self._apply_users(change)
         self.is_whole = self.is_whole or change.mark == END
 

@@ -52,7 +52,7 @@ class Follower:
         self._is_whole = is_whole
         self._fresh: Tables | None = None  # the tables since the begin of a snapshot that has not ended
         self._told = ""
-        for table in (kept.topics, kept.groups, kept.offsets, kept.users):
+        for table in (kept.topics, kept.groups, kept.offsets, kept.users, kept.modes):
             table.mark = self._mark
 
     def part(self) -> Part:
@@ -103,6 +103,8 @@ class Follower:
             self._kept.groups.take(tables.groups_version, tables.groups)
         if is_end or change.users or change.no_user or change.policies:
             self._kept.users.take(tables.users_version, tables.users, tables.policies)
+        if change.modes or (is_end and tables.modes_version):  # a former version has none in its log
+            self._kept.modes.take(tables.modes_version, tables.modes)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
             self._kept.offsets.take(tables.offsets)
         self._store.queues.begin_at(change.ends)
@@ -119,6 +121,7 @@ class Follower:
         tables.offsets = kept.offsets.table
         tables.users, tables.policies = kept.users.table, kept.users.policies
         tables.users_version = kept.users.version
+        tables.modes, tables.modes_version = kept.modes.table, kept.modes.version
         return tables
 
     def _mark(self) -> JournalMark:

@@ -42,6 +42,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
+from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
@@ -106,6 +107,7 @@ class Journal:
         self._groups = groups = kept.groups
         self._offsets = offsets = kept.offsets
         self._users = users = kept.users
+        self._modes = modes = kept.modes
         self._clock = clock
         self._turn = turn
         self._rules = rules
@@ -136,7 +138,8 @@ class Journal:
         offsets.on_delete, offsets.mark = self._no_offsets, self._mark
         users.on_put, users.on_delete, users.mark = self._user, self._no_user, self._mark
         users.on_policies = self._of_subject
-        for file in (topics.file, groups.file, offsets.file, users.file):
+        modes.on_put, modes.mark = self._mode, self._mark
+        for file in (topics.file, groups.file, offsets.file, users.file, modes.file):
             file.logged = self.safe
 
     def part(self) -> Part:
@@ -193,6 +196,9 @@ class Journal:
 
     def _of_subject(self, policies: UserPolicies) -> None:
         self._note(Change(policies=[policies], users_version=self._users.version))
+
+    def _mode(self, mode: RequestMode) -> None:
+        self._note(Change(modes=[mode], modes_version=self._modes.version))
 
     def note_offsets(self, most: int | None = None) -> None:
         """Write the offsets that changed since the last call, `most` of them at most, and pops before them."""
@@ -440,6 +446,8 @@ class Journal:
         if self._locks is not None:
             for piece_of_locks in self._locks.snapshot():
                 yield Change(locks=piece_of_locks)
+        for mode in [mode for of_topic in self._modes.table.values() for mode in of_topic.values()]:
+            yield Change(modes=[mode], modes_version=self._modes.version)
         yield from self._all_users()
         yield Change(mark=END)
 

@@ -16,16 +16,19 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.queue_locks import Holders
+from sparrowmq.broker.request_modes import FILE as modes_file
 from sparrowmq.broker.request_modes import RequestModes
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_tables import KeptTables
 from sparrowmq.broker.state.replay import Found, Saved, recover
-from sparrowmq.broker.state.users import FILE, Users
+from sparrowmq.broker.state.users import FILE as users_file
+from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.names import is_system_topic
+from sparrowmq.protocol.requests.assignment_bodies import RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     ConsumerOffsets,
     DataVersion,
@@ -52,7 +55,6 @@ class KeptState(KeptTables):
         is_foreign: whether another program has written one of the files, which counts now.
         pops: the state of pop consumption. After another program it is unknown, and begins at the offsets.
         locks: who held which queue; also unknown then.
-        modes: how groups consume; their file is never in the log.
         journal: of a master; `lead` sets it.
         follower: of a slave; `follow` sets it.
     """
@@ -62,7 +64,6 @@ class KeptState(KeptTables):
     is_foreign: bool
     pops: PopTable
     locks: Holders
-    modes: RequestModes
     journal: Journal | None = None
     follower: Follower | None = None
 
@@ -76,17 +77,24 @@ class KeptState(KeptTables):
             BadStore: the log does not have a table, and neither its file nor one of its copies can be read.
         """
         folder, found = settings.config_path, recover(store)
-        paths = [
-            folder / name for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json", FILE)
-        ]
+        names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", users_file, modes_file)
+        paths = [folder / name for name in names]
         saved = (
             _saved(paths[0], TopicConfigTable),
             _saved(paths[1], GroupConfigTable),
             _saved(paths[2], ConsumerOffsets),
             _saved(paths[3], UserTable),
+            _saved(paths[4], RequestModeTable),
         )
         tables = found.tables
-        versions = (tables.topics_version, tables.groups_version, _NO_VERSION, tables.users_version)
+        modes_version = tables.modes_version or _NO_VERSION
+        versions = (
+            tables.topics_version,
+            tables.groups_version,
+            _NO_VERSION,
+            tables.users_version,
+            modes_version,
+        )
         counts = [
             found.counts(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
         ]
@@ -96,6 +104,8 @@ class KeptState(KeptTables):
         )
         offsets = Offsets(paths[2], tables.offsets if counts[2] else None)
         users = Users(paths[3], clock, tables.user_table if counts[3] else None)
+        counts[4] &= tables.modes_version is not None  # a former version kept modes in the file alone
+        modes = RequestModes(paths[4], clock, tables.mode_table if counts[4] else None)
         if counts[0] and store.flushed.error is None:
             _delete_queues(store, _deleted_before(store, found) | tables.deleted)
             store.queues.begin_at(tables.ends)
@@ -104,11 +114,16 @@ class KeptState(KeptTables):
                 file.touch()
         if counts[3] and users.version != _NO_VERSION:  # most brokers have no users, and no file of them
             users.file.touch()
-        is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved, counts, strict=True))
+        if counts[4]:
+            modes.file.touch()
+        # An old file of Apache's may stay for the modes, so it does not say that Apache's broker was here.
+        is_foreign = any(
+            file.is_foreign and not is_new for file, is_new in zip(saved[:4], counts[:4], strict=True)
+        )
         if is_foreign or found.begin is None:
             tables.pops, tables.locks = PopTable(), {}
-        modes, pops, locks = RequestModes(folder), tables.pops, tables.locks
-        return KeptState(topics, groups, offsets, users, found, all(counts), is_foreign, pops, locks, modes)
+        pops, locks, are_all = tables.pops, tables.locks, all(counts[:4]) and (counts[4] or not modes.table)
+        return KeptState(topics, groups, offsets, users, modes, found, are_all, is_foreign, pops, locks)
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.
@@ -125,7 +140,8 @@ class KeptState(KeptTables):
         self._adopt(store)
         self.offsets.clamp(store.queues.max_offset)
         if self.is_foreign and journal.write_snapshot():
-            for file in (self.topics.file, self.groups.file, self.offsets.file, self.users.file):
+            for table in (self.topics, self.groups, self.offsets, self.users, self.modes):
+                file = table.file
                 file.touch()
                 with suppress(OSError):
                     await file.save()
@@ -164,7 +180,8 @@ class KeptState(KeptTables):
 
 
 def _saved(
-    path: Path, kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable]
+    path: Path,
+    kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable | RequestModeTable],
 ) -> Saved:
     found = snapshot.peek(path, kind, json.decode)
     if found is None:

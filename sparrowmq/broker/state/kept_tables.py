@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.request_modes import RequestModes
 from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
 
@@ -16,3 +17,4 @@ class KeptTables:
     groups: Groups
     offsets: Offsets
     users: Users
+    modes: RequestModes

@@ -11,9 +11,10 @@ Source: QueryAssignmentRequestBody, SetMessageRequestModeRequestBody, MessageReq
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
 from sparrowmq.protocol.wire.body import Body
 
 PULL: Final = "PULL"
@@ -53,7 +54,16 @@ class RequestMode(Body):
     pop_share_queue_num: int = 0  # the number of other members whose queues each member pops too; 0 is all
 
 
-class RequestModeTable(Body):
-    """The modes that operators have set, by topic and group."""
+Modes: TypeAlias = dict[str, dict[str, RequestMode]]  # by topic and group
 
-    message_request_mode_map: dict[str, dict[str, RequestMode]] = {}
+
+class RequestModeTable(Body):
+    """The modes that operators have set, by topic and group.
+
+    Attributes:
+        data_version, journal: ours; Apache's file and answer have none.
+    """
+
+    message_request_mode_map: Modes = {}
+    data_version: DataVersion | None = None
+    journal: JournalMark | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sparrowmq import snapshot
 from sparrowmq.broker.state.change import Change
 from sparrowmq.protocol.requests.admin_headers import (
@@ -10,6 +12,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
+from sparrowmq.protocol.requests.assignment_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     DataVersion,
     GroupConfig,
@@ -19,6 +22,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfigTable,
 )
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, SetRequestMode
 from sparrowmq.protocol.wire import json
 from tests.broker.members import Members
 from tests.interop.etcd import needs_etcd
@@ -31,6 +35,7 @@ async def topics_of(members: Members, number: int) -> dict[str, TopicConfig]:
     return TopicConfigTable.decode((await session.call(GetAllTopicConfig())).body).topic_config_table
 
 
+@pytest.mark.guards("Journal._mode: drop self._note")
 async def test_what_a_master_answered_to_operators_is_known_at_the_next_one(members: Members) -> None:
     await members.two_in_sync()
     session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
@@ -38,12 +43,16 @@ async def test_what_a_master_answered_to_operators_is_known_at_the_next_one(memb
     await session.call(UpdateAndCreateTopic("orders", 9, 9, 6))
     await session.call(UpdateAndCreateSubscriptionGroup(), GroupConfig("workers", retry_max_times=7).encode())
     await session.call(UpdateConsumerOffset("workers", "orders", 8, 0))
+    mode = RequestMode("orders", "workers", POP, 2)
+    await session.call(SetRequestMode(), mode.encode())
     await members.power_cut(1)
     assert await members.leader(2) == 2
     session = await members.pool.session(f"127.0.0.1:{members.settings(2).port}")
     assert (await topics_of(members, 2))["orders"].read_queue_nums == 9
     groups = GroupConfigTable.decode((await session.call(GetAllSubscriptionGroup())).body)
     assert groups.subscription_group_table["workers"].retry_max_times == 7
+    modes = RequestModeTable.decode((await session.call(GetAllRequestModes())).body)
+    assert modes.message_request_mode_map == {"orders": {"workers": mode}}
     asked = QueryConsumerOffset("workers", "orders", 8, set_zero_if_not_found=False)
     assert (await session.call(asked)).header.offset == 0
 
