@@ -292,7 +292,8 @@ class Workload:
             queues = await reader.queues(topic)
             reader.assign(queues)
             await reader.seek_to_beginning(*queues)
-            positions = dict.fromkeys(queues, 0)
+            begins = {each.queue.queue_id: each.min_offset for each in shown}
+            positions = {queue: begins.get(queue.queue_id, 0) for queue in queues}
             while any(positions[queue] < ranges.get(queue.queue_id, 0) for queue in queues):
                 for message in await reader.poll(timeout_s=5.0):
                     place = (topic, message.queue.queue_id, message.offset)
