@@ -109,6 +109,13 @@ def load(
     return None
 
 
+def delete(path: Path) -> None:
+    """Delete the file and its copies, the newest one last. Raises: OSError."""
+    for each in (_beside(path, ".bak"), _beside(path, ".tmp"), path):
+        each.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
 def peek(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> tuple[T, bool] | None:
     """Return the content of this file alone, and whether it has a checksum; None if it cannot be read."""
     try:

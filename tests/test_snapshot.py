@@ -212,3 +212,12 @@ def test_damage_that_a_copy_makes_up_for_is_told(path):
     path.write_bytes(path.read_bytes()[:-1])
     assert snapshot.load(path, tell=told.append) == {"a": 1}
     assert len(told) == 1 and str(path) in told[0] and f"{path.name}.bak is read instead" in told[0]
+
+
+def test_what_is_deleted_is_not_found_again(path):
+    for counter in range(2):
+        snapshot.save(path, {"counter": counter})
+    path.with_name("topics.json.tmp").write_bytes(path.read_bytes())
+    for _ in range(2):
+        snapshot.delete(path)
+        assert snapshot.load(path) is None

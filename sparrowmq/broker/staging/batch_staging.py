@@ -23,7 +23,8 @@ batch with the attempts of its earlier run. For that, an ended run's attempts st
 
 A start reads the state (`writers`) from the topic's records, from a saved position on. That position is at or before
 the first record of every batch that is staged and undecided, or committed and not done. The file is saved only after
-the log that it describes is on disk.
+the log that it describes is on disk. A member that has lost an election may have to cut the end of its log. If that
+end is in the file, the member deletes the file before its log grows again, and a start reads the whole topic.
 """
 
 from __future__ import annotations
@@ -139,7 +140,10 @@ class Staging:
         figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self._pending))
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
         if not is_masters:
-            self._recover(snapshot.load(path, SavedStaging) or SavedStaging())
+            self._recover(self._load(path))
+        else:
+            with suppress(BadStore):
+                self._load(path)
 
     def part(self) -> Part:
         """A part that publishes, and saves its progress; on a slave an empty one."""
@@ -279,7 +283,7 @@ class Staging:
     async def save(self) -> None:
         """Save a state once the log that it describes is on disk. Raises: OSError."""
         if self._seen is not None and self._store.flushed.value >= self._seen[1]:
-            if self._seen[0] != self._saved:
+            if self._seen[0] != msgspec.structs.replace(self._saved, log_end=self._seen[0].log_end):
                 self._saved = self._seen[0]
                 self.file.touch()
             self._seen = None
@@ -456,6 +460,18 @@ class Staging:
 
     # After a start ---------------------------------------------------------------------------------------------------
 
+    def _load(self, path: Path) -> SavedStaging:
+        """Return the saved state; an empty one if the log was cut since then. Raises: BadStore."""
+        saved = snapshot.load(path, SavedStaging) or SavedStaging()
+        if saved.log_end <= self._store.end:
+            return saved
+        log.warning("%s is newer than the log; staged batches are read from the log", path)
+        try:
+            snapshot.delete(path)
+        except OSError as error:
+            log.warning("%s cannot be deleted: %s", path, error)
+        return SavedStaging()
+
     def _recover(self, saved: SavedStaging) -> None:
         self._saved = saved
         for name, each in saved.writers.items():
@@ -541,7 +557,7 @@ class Staging:
         for name, each in self.writers.items():
             batch, others, plan = undone.get(name, (each.last_batch, each.others, each.plan))
             writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others, each.owner, plan)
-        return SavedStaging(min(positions, default=self._end), writers)
+        return SavedStaging(min(positions, default=self._end), self._store.end, writers)
 
     def _forget(self) -> None:
         """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""

@@ -123,9 +123,15 @@ class SavedAuthor(msgspec.Struct):
 
 
 class SavedStaging(msgspec.Struct):
-    """The content of stagedBatches.json."""
+    """The content of stagedBatches.json.
+
+    Attributes:
+        position: a start reads the topic's records from here on.
+        log_end: the end of the log that has this state. A shorter log lacks a part of it.
+    """
 
     position: int = 0
+    log_end: int = 0
     writers: dict[str, SavedAuthor] = {}
 
 

@@ -155,6 +155,33 @@ async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_pat
     last.store.close()
 
 
+@pytest.mark.guards("Staging._load: border saved.log_end <= self._store.end")
+@pytest.mark.guards(
+    "Staging.save: msgspec.structs.replace(self._saved, log_end=self._seen[0].log_end) -> self._saved"
+)
+async def test_a_saved_state_counts_as_long_as_the_log_has_all_of_it(tmp_path, it):
+    it.stage(source(), "a", 0, "1")
+    before = it.store.end
+    it.commit(source(), a=1)
+    it.publish()
+    await it.staging.close()
+    path = tmp_path / "store" / "config" / "stagedBatches.json"
+    content, end = path.read_bytes(), it.store.end
+    it.writer.put(Entry("other", 0, b"", Properties(), 1, BORN))
+    await it.staging.close()
+    assert path.read_bytes() == content, "it is not written again because of another topic"
+    whole = it.kill(tmp_path / "whole", keep=end)
+    assert (tmp_path / "whole" / "config" / "stagedBatches.json").exists()
+    assert whole.commit(source(), a=1) is True
+    cut = it.kill(tmp_path / "cut", keep=before)
+    assert not list((tmp_path / "cut" / "config").glob("stagedBatches*"))
+    assert cut.commit(source(), a=1) is False
+    cut.publish()
+    assert cut.bodies() == ["1"]
+    whole.store.close()
+    cut.store.close()
+
+
 @pytest.mark.guards("Staging._begin_run: each.run in author.runs -> each.run == source.run")
 async def test_what_a_run_staged_can_be_committed_by_the_next_one(tmp_path, it):
     it.stage(source(), "decided", 0, "1")
