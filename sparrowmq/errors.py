@@ -16,8 +16,9 @@ from sparrowmq.safe_text import shown
 # DefaultMQProducer.retryResponseCodes).
 RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 
-# Our slaves say so when they refuse a send; it is in no other remark.
-OF_A_SLAVE = "this broker is a slave, so putMessage is forbidden"
+# Our slaves say so when they refuse what only a master may do; it is in no other remark.
+A_SLAVE = "this broker is a slave"
+OF_A_SLAVE = f"{A_SLAVE}, so putMessage is forbidden"
 
 # Characters of a peer's remark in the text of an error; Java's name a class and a line, and then say why.
 LONGEST_REMARK = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sparrowmq.errors import OF_A_SLAVE, RemoteError
+from sparrowmq.errors import A_SLAVE, OF_A_SLAVE, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.command import Command
@@ -63,9 +63,7 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
         if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
             raise not_the_master()
         if row.code == RequestCode.COMMIT_BATCH:
-            raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave; its master has the staged batch"
-            )
+            raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the staged batch")
         if row.code == RequestCode.END_TRANSACTION:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -74,16 +72,16 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
         if row.code in _POPS:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                "this broker is a slave; its master has the state of popped messages",
+                f"{A_SLAVE}; its master has the state of popped messages",
             )
         if is_elected and row.code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
             raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave; its master has the locks of queues"
+                ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the locks of queues"
             )
         if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                "the offset is not committed: this broker is a slave; commit to its master",
+                f"the offset is not committed: {A_SLAVE}; commit to its master",
             )
         if row.code in _OF_MASTER:
             raise RemoteError(

@@ -6,6 +6,7 @@
     NOTIFICATION                   wait until a pop would find a message
 
 Receipts go back to the broker that gave them. An ack is repeated after a lost answer: a second one does nothing.
+A slave that refuses a request was the master before. It counts as a broker that is away.
 Brokers filter by the hash of a tag, so a pop brings a few messages too many; they are acknowledged here.
 Source: MQClientAPIImpl.popMessageAsync and processPopResponse, Java 5.4.
 """
@@ -24,7 +25,9 @@ from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.popping.ack_batches import batches_of
 from sparrowmq.client.popping.pop_answer import Place, PopAnswer
 from sparrowmq.client.popping.popped_message import PoppedMessage
+from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import (
+    BrokerUnreachable,
     ConfigError,
     NetworkError,
     RemoteError,
@@ -63,7 +66,8 @@ NOTHING_FOUND: Final = frozenset(
 MOST_POPPED: Final = 32  # messages of one pop, unless the broker says that it gives more
 ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
 SETTLE_S: Final = 3.0
-SETTLE_TRIES: Final = 3
+SETTLE_TRIES: Final = 3  # at least, and for so long: meanwhile another master is elected
+ELECTED_S: Final = 8.0
 PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
 
@@ -154,7 +158,7 @@ class Pops:
             raise
         except RemoteError as error:
             self._most.pop(place.broker_name, None)  # another broker may have the name now
-            raise explained(error, place.broker_name) from error
+            raise self._explained(error, place.broker_name) from error
         return self._found(asked, answer)
 
     def _cut_off(self, place: Place, wish: Wish) -> _Asked | None:
@@ -234,7 +238,7 @@ class Pops:
         try:
             answer = await session.call(request, timeout_s=hold_s + ANSWER_S)
         except RemoteError as error:
-            raise explained(error, place.broker_name) from error
+            raise self._explained(error, place.broker_name) from error
         return answer.header.has_msg
 
     def _pop_request(self, place: Place, wish: Wish) -> PopMessage:
@@ -283,12 +287,14 @@ class Pops:
             # A message whose time is being changed has another handle afterwards.
             while changing := [each._changing for each in messages if each._changing is not None]:
                 await asyncio.wait(changing)
-            for attempt in range(SETTLE_TRIES):
-                if attempt:
-                    await self._network.clock.sleep(PAUSE_S)
+            begun, attempts = self._network.clock.monotonic(), 0
+            while True:
                 left, error = await self._ack_once(await self._ack_batches(left, may_be_late))
-                if not isinstance(error, NetworkError):
+                attempts += 1
+                is_over = self._network.clock.age(begun) >= ELECTED_S and attempts >= SETTLE_TRIES
+                if is_over or not isinstance(error, NetworkError):
                     break
+                await self._network.clock.sleep(PAUSE_S)
         finally:
             for message in left:
                 message._is_spent = False
@@ -347,7 +353,7 @@ class Pops:
         try:
             answer = await session.call(request, timeout_s=SETTLE_S)
         except RemoteError as error:
-            raise explained(error, broker_name) from error
+            raise self._explained(error, broker_name) from error
         message._renew(*answer.header.renewed(handle))
 
     async def _ack_batches(self, messages: list[PoppedMessage], may_be_late: bool) -> list[PoppedMessage]:
@@ -393,7 +399,7 @@ class Pops:
         found: SparrowError | None = None
         for message, result in zip(messages, results, strict=True):
             if isinstance(result, RemoteError):
-                result = explained(result, message._receipt.handle.broker_name)
+                result = self._explained(result, message._receipt.handle.broker_name)
             if isinstance(result, SparrowError):
                 failed.append(message)
                 found = result if found is None or isinstance(found, NetworkError) else found
@@ -408,15 +414,17 @@ class Pops:
         except SparrowError as error:
             return error
 
-
-def explained(error: RemoteError, broker_name: str) -> SparrowError:
-    """The error of a broker, or advice if the broker cannot pop at all."""
-    if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return error
-    return ConfigError(
-        f"{broker_name} cannot pop: that needs a broker of SparrowMQ or of Apache RocketMQ 5; "
-        'consume with `subscribe` without mode="pop", or with `pull_consumer`'
-    )
+    def _explained(self, error: RemoteError, broker_name: str) -> SparrowError:
+        """The error of a broker; another one if its master is elsewhere, or with advice if it cannot pop at all."""
+        if is_slaves(error):
+            self._network.routes.doubt()
+            return BrokerUnreachable(broker_name, "a slave is where its master was")
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return error
+        return ConfigError(
+            f"{broker_name} cannot pop: that needs a broker of SparrowMQ or of Apache RocketMQ 5; "
+            'consume with `subscribe` without mode="pop", or with `pull_consumer`'
+        )
 
 
 def _ms(seconds: float) -> int:

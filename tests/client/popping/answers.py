@@ -19,6 +19,10 @@ BATCH = RequestCode.BATCH_ACK_MESSAGE
 CHANGE = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
 NOTIFICATION = RequestCode.NOTIFICATION
 POPPED_MS = 1_795_144_375_341
+OF_SLAVE = Answer(
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    remark="this broker is a slave; its master has the state of popped messages",
+)
 NOTHING = Answer(ResponseCode.PULL_NOT_FOUND, PopMessageReply(0, 0, 0, 0))
 
 

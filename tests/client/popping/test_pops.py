@@ -20,6 +20,7 @@ from tests.client.popping.answers import (
     BATCH,
     CHANGE,
     NOTIFICATION,
+    OF_SLAVE,
     POP,
     POPPED_MS,
     fields,
@@ -246,6 +247,37 @@ async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, poppi
     with pytest.raises(NetworkError, match="gone"):
         await waiting
     assert not message._is_spent
+
+
+@pytest.mark.guards("Pops._explained: drop self._network.routes.doubt")
+async def test_a_slave_where_the_master_was_is_as_good_as_a_broker_that_is_away(peer, popping):
+    peer.script(POP, OF_SLAVE)
+    with pytest.raises(NetworkError, match="a slave is where its master was"):
+        await popping.pop()
+    assert popping.world.routes._doubted.is_set()
+    peer.script(NOTIFICATION, OF_SLAVE)
+    with pytest.raises(NetworkError):
+        await popping.pops.wait(PLACE, 1, is_orderly=False, attempt_id=None)
+    peer.script(POP, popped(rec(7)))
+    (message,) = await popping.pop()
+    peer.script(CHANGE, OF_SLAVE)
+    with pytest.raises(NetworkError):
+        await popping.pops.change_invisible(message, 1)
+
+
+@pytest.mark.guards("Pops.ack: ELECTED_S -> 1")
+async def test_acks_wait_until_another_master_is_elected(peer, popping):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await popping.pop()
+    peer.script(ACK, *[OF_SLAVE] * 10)
+    clock = popping.world.clock
+    waiting, begun = asyncio.create_task(popping.pops.ack([message])), clock.monotonic()
+    while not waiting.done():
+        await clock.advance(module.PAUSE_S)
+        await asyncio.sleep(0.001)
+    await waiting
+    assert message._is_spent and len(fields(peer, ACK)) == 11
+    assert clock.monotonic() - begun < module.ELECTED_S
 
 
 async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):

@@ -18,6 +18,7 @@ from tests.client.popping.answers import (
     CHANGE,
     NOTHING,
     NOTIFICATION,
+    OF_SLAVE,
     POP,
     answers,
     fields,
@@ -148,6 +149,11 @@ async def test_a_broker_that_is_away_is_waited_out(peer, other, consumer):
     await other._server.stop()
     peer.script(POP, NOTHING, popped(rec(7)))
     peer.usual[NOTIFICATION] = lambda _: found()
+    assert len(await consumer.receive(1)) == 1
+
+
+async def test_a_former_master_that_refuses_is_waited_out(peer, consumer):
+    peer.script(POP, OF_SLAVE, OF_SLAVE, popped(rec(7)))
     assert len(await consumer.receive(1)) == 1
 
 
