@@ -18,6 +18,7 @@ RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 
 # Our slaves say so when they refuse what only a master may do; it is in no other remark.
 A_SLAVE = "this broker is a slave"
+_SLAVES_CODES = frozenset({11, 14})
 OF_A_SLAVE = f"{A_SLAVE}, so putMessage is forbidden"
 
 # Characters of a peer's remark in the text of an error; Java's name a class and a line, and then say why.
@@ -87,6 +88,7 @@ class RemoteError(SparrowError):
         code: the response code, as in `protocol.codes.ResponseCode`.
         remark: the peer's own words.
         retriable: whether the same request may succeed on another broker.
+        is_slaves: whether a slave of ours refused the request. It has done nothing, and its master is elsewhere.
     """
 
     def __init__(self, code: int, remark: str | None = None) -> None:
@@ -97,6 +99,10 @@ class RemoteError(SparrowError):
     @property
     def retriable(self) -> bool:
         return self.code in RETRIABLE_CODES
+
+    @property
+    def is_slaves(self) -> bool:
+        return self.code in _SLAVES_CODES and A_SLAVE in self.remark
 
     def __str__(self) -> str:
         return f"the peer answered with code {self.code}: {shown(self.remark, LONGEST_REMARK) or 'no remark'}"

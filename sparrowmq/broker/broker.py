@@ -370,7 +370,8 @@ class Broker:
         pulls = PullHandler(shared, pull_rules(settings), filters)
         backs = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._tell_changes(store, groups, sends, pulls, figures)
-        replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
+        host, is_elected = store.settings.store_host, self.term is not None
+        replies = ReplyRules(settings.cluster, settings.store_replies, host, is_elected)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             stored,

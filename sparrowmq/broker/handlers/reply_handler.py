@@ -7,7 +7,8 @@ The answerer sends to `<cluster>_REPLY_TOPIC`; Java's answerer in a namespace, t
 Java, which checks no topic here, every other topic is refused: an account needs no permission to answer. No client
 needs to consume the topic: the send succeeds when the asker has confirmed the answer. Without that confirmation the
 code is 1, whether the answer was stored or not. The answerer may then try another broker, to which the asker may be
-connected. Source: ReplyMessageProcessor, Java 4.9.8.
+connected. A master that was just elected does not know its clients yet: it waits for the asker.
+Source: ReplyMessageProcessor, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ log = logging.getLogger(__name__)
 
 # The time limit for the asker's confirmation (Java: Broker2Client.callClient).
 ASKER_TIMEOUT_S: Final = 10.0
+NEW_S: Final = (
+    5.0  # so long after its election a master waits for askers: ours connect within a second or two
+)
+_LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class ReplyRules:
     cluster: str  # the cluster, whose topic of answers is `<cluster>_REPLY_TOPIC`
     is_stored: bool  # whether the broker also stores answers (storeReplyMessageEnable)
     store_host: bytes  # this broker's address in the format of records
+    is_elected: bool = False  # whether clients have just come from another master, and may be on their way
 
 
 class ReplyHandler:
@@ -54,6 +60,7 @@ class ReplyHandler:
         self._topic = rules.cluster + REPLY_SUFFIX
         self._clock = clock
         self._askers = Askers(clock)
+        self._started = clock.monotonic()
         sends.asked = self._askers.note
 
     @handles(SendReply, SendReplyV2)
@@ -95,8 +102,7 @@ class ReplyHandler:
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{Property.REPLY_TO_CLIENT}] is null"
-        asked = self._askers.find(properties.get(Property.CORRELATION_ID), client_id)
-        asker = self._clients.producer_by_id(client_id) if asked is None else self._clients.asking(asked)
+        asker = await self._asker(properties.get(Property.CORRELATION_ID), client_id)
         if asker is None:
             return f"push reply message fail, channel of <{shown(client_id)}> not found."
         now_ms = self._clock.now_ms()
@@ -122,3 +128,15 @@ class ReplyHandler:
         except (NetworkError, RemoteError) as error:
             return f"push reply message to {shown(client_id)} fail. {error}"
         return None
+
+    async def _asker(self, correlation_id: str | None, client_id: str) -> Peer | None:
+        while True:
+            asked = self._askers.find(correlation_id, client_id)
+            asker = self._clients.producer_by_id(client_id) if asked is None else self._clients.asking(asked)
+            if asker is not None or not self._is_new:
+                return asker
+            await self._clock.sleep(_LOOK_S)
+
+    @property
+    def _is_new(self) -> bool:
+        return self._rules.is_elected and self._clock.age(self._started) < NEW_S

@@ -4,8 +4,10 @@
     its consumer:           give(request, body) ── SEND_REPLY_MESSAGE_V2 (325) to a broker that knows the sender
 
 A broker pushes answers only to clients with a producer in their heartbeat. So the sender first sends a heartbeat to all
-brokers that may get the answer: those of the topic `<cluster>_REPLY_TOPIC`. Source: RequestFutureHolder and
-ClientRemotingProcessor.receiveReplyMessage, Java 4.9.8.
+brokers that may get the answer: those of the topic `<cluster>_REPLY_TOPIC`. While it waits, it connects to each new
+master at once, which would not know it before its next heartbeat. Who answers tries for some seconds, while the master
+hands over its lead, or dies. Unlike Java, which loses these answers.
+Source: RequestFutureHolder and ClientRemotingProcessor.receiveReplyMessage, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
 from sparrowmq.client.message_ids import MessageIds
-from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
+from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
@@ -37,6 +39,9 @@ _REPEATED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.
 # A broker waits 10 s for the sender of the request, and then reports that it did not accept the answer.
 GIVEN_S: Final = 12.0
 GREETING_S: Final = 1.0  # a request waits so long until the brokers know its sender
+LOOK_S: Final = 0.5  # how often a client that waits looks whether it is connected to each master
+PAUSE_S: Final = 0.5
+ELECTED_S: Final = 8.0  # meanwhile another master is elected
 
 
 class Answers:
@@ -53,17 +58,37 @@ class Answers:
         self._ids = ids
         self._greeted_for: set[str] = set()
         self._expected: dict[str, asyncio.Future[StoredMessage]] = {}
+        self._is_staying = False
 
     @contextmanager
     def expect(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
         """The future of an answer. An answer after the block is dropped."""
         future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
+        if not self._is_staying and not self._expected:
+            self._is_staying = True
+            self._spawn(self._stay_known(), "stay known")
         self._expected[correlation_id] = future
         try:
             yield future
         finally:
             del self._expected[correlation_id]
             future.cancel()
+
+    async def _stay_known(self) -> None:
+        """Connect to masters that do not know this client, as long as answers are expected."""
+        try:
+            while True:
+                await self._clock.sleep(LOOK_S)
+                if not self._expected:
+                    return
+                for address in [self._routes.master(name) for name in self._routes.brokers]:
+                    if address is None:
+                        self._routes.doubt()
+                    elif self._brokers.live(address) is None:
+                        with suppress(NetworkError):
+                            await self._brokers.session(address)
+        finally:
+            self._is_staying = False
 
     async def greet_brokers(self, topic: str) -> None:
         """Announce this client to every broker that may push answers to requests in `topic`, once for each topic.
@@ -117,23 +142,38 @@ class Answers:
             raise InvalidMessage("the answer is empty; clients of other languages refuse that, send a byte")
         topic = _reply_topic(request)
         answered = _properties(request, self._ids.next())
-        failure: SparrowError | None = None
-        was_refused = False
-        for name in await self._brokers_for(topic, broker_name):
+        names = await self._brokers_for(topic, broker_name)
+        begun, was_away = self._clock.monotonic(), False
+        while True:
+            failures = await self._give_once(names, topic, answered, body)
+            if failures is None:
+                return True
+            refusals = [each for each in failures if isinstance(each, RemoteError) and not each.is_slaves]
+            was_away |= len(refusals) < len(failures)
+            if not was_away or self._clock.age(begun) >= ELECTED_S:
+                break
+            self._routes.doubt()
+            await self._clock.sleep(PAUSE_S)
+        if not refusals:
+            raise failures[-1]
+        log.warning("the answer to %s was not taken: %s", request, failures[-1])
+        return False
+
+    async def _give_once(
+        self, names: list[str], topic: str, answered: str, body: bytes
+    ) -> list[NetworkError | RemoteError] | None:
+        """Try brokers until one of them has given the answer; return None then, and else the error of each."""
+        failures: list[NetworkError | RemoteError] = []
+        for name in names:
             try:
                 session = await self._brokers.of(name)
                 header = _header(topic, answered, name, self._clock.now_ms())
                 await session.call(header, body, timeout_s=GIVEN_S)
-            except RemoteError as error:
-                failure, was_refused = error, True
-            except NetworkError as error:
-                failure = error
+            except (NetworkError, RemoteError) as error:
+                failures.append(error)
             else:
-                return True
-        if failure is not None and not was_refused:
-            raise failure
-        log.warning("the answer to %s was not taken: %s", request, failure)
-        return False
+                return None
+        return failures
 
     async def _brokers_for(self, topic: str, first: str) -> list[str]:
         try:

@@ -25,7 +25,6 @@ from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.popping.ack_batches import batches_of
 from sparrowmq.client.popping.pop_answer import Place, PopAnswer
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -416,7 +415,7 @@ class Pops:
 
     def _explained(self, error: RemoteError, broker_name: str) -> SparrowError:
         """The error of a broker; another one if its master is elsewhere, or with advice if it cannot pop at all."""
-        if is_slaves(error):
+        if error.is_slaves:
             self._network.routes.doubt()
             return BrokerUnreachable(broker_name, "a slave is where its master was")
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

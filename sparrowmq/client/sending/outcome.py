@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.errors import A_SLAVE, NetworkError, RemoteError
+from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 
@@ -25,7 +25,6 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
-_OF_SLAVES: Final = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE)
 LESS_SAFE: Final = frozenset(int(status.value) for status in SendStatus if status is not SendStatus.OK)
 
 
@@ -49,7 +48,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 def is_slaves(error: BaseException) -> bool:
     """Return whether a slave of ours refused a request. It has done nothing, and its master is elsewhere."""
-    return isinstance(error, RemoteError) and error.code in _OF_SLAVES and A_SLAVE in error.remark
+    return isinstance(error, RemoteError) and error.is_slaves
 
 
 def may_go_right_again(error: BaseException) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,12 +14,14 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse, render
 from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
-from sparrowmq.protocol.requests.headers import HeartBeat, SendReply, SendReplyV2
+from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, SendReply, SendReplyV2
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from tests.broker.live import BORN_MS, Live, live_broker, send_request
+from tests.broker.members import Members
+from tests.interop.etcd import needs_etcd
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKING = {"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "asker", "TTL": "3000", "MSG_TYPE": "reply"}
@@ -201,3 +204,18 @@ async def test_no_other_account_gets_an_answer_by_a_client_id(tmp_path, is_known
         await answerer.call(SendReplyV2(*ALL), b"42")
     if is_known or is_first:
         assert len(pushed) == 1 and not stolen
+
+
+@needs_etcd
+@pytest.mark.guards("ReplyHandler._is_new: return False")
+async def test_a_master_that_was_just_elected_waits_for_the_asker(members: Members) -> None:
+    await members.start(1)
+    await members.leader(1)
+    broker = members.member(1).broker
+    assert broker is not None
+    session = await members.pool.session(broker.address)
+    answering = asyncio.ensure_future(session.call(SendReply(*ALL), b"42", timeout_s=10))
+    await session.call(GetMaxOffset(TOPIC, 0))  # and so the broker has the answer
+    async with asker(Live(broker, session, cast(Any, None))) as pushed:
+        await answering
+    assert len(pushed) == 1

@@ -4,12 +4,14 @@ import msgspec
 import pytest
 
 from sparrowmq.client.client import connect
+from sparrowmq.client.cluster import answers as module
 from sparrowmq.client.cluster.answers import GREETING_S, asks
-from sparrowmq.errors import ConnectionClosed, InvalidMessage, NoRoute
+from sparrowmq.errors import A_SLAVE, ConnectionClosed, InvalidMessage, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply
 from sparrowmq.remoting.handler import Answer
+from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
 from tests.client.scripted import Scripted
 
@@ -66,11 +68,51 @@ async def test_an_asker_that_no_broker_knows_has_no_answer(peer, answers, caplog
     assert "channel of <asker> not found" in caplog.text
 
 
-async def test_when_no_broker_can_be_asked_nobody_knows(peer, answers):
+async def test_when_no_broker_can_be_asked_nobody_knows(peer, answers, monkeypatch):
+    monkeypatch.setattr(module, "ELECTED_S", 0.2)
     peer.has(REPLY_TOPIC, queues=1)
     peer.usual[REPLY] = lambda _: [session.close() for session in peer.sessions] and None
     with pytest.raises(ConnectionClosed):
         await answers.give(REQUEST, "broker-a", b"x")
+
+
+@pytest.mark.guards("Answers.give: false not was_away", "Answers.give: drop self._routes.doubt")
+async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer, answers, monkeypatch):
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    doubts: list[int] = []
+    monkeypatch.setattr(answers._routes, "doubt", lambda: doubts.append(1))
+    peer.has(REPLY_TOPIC, queues=1)
+    slaves = Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {A_SLAVE}")
+    unknown = Answer(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found")
+    peer.script(REPLY, slaves, slaves, unknown)
+    assert await answers.give(REQUEST, "broker-a", b"x")
+    assert len(peer.requests(REPLY)) == 4 and len(doubts) == 3
+
+
+@pytest.mark.guards(
+    "Answers.expect: drop self._spawn", "Answers._stay_known: drop await self._brokers.session"
+)
+async def test_who_waits_for_an_answer_connects_again_to_a_master_that_it_lost(peer, answers, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    await answers._routes.of("t")
+    with answers.expect("c-1"):
+        await until(lambda: peer.sessions)
+        for session in peer.sessions:
+            session.close()
+        await until(lambda: answers._brokers.live(peer.address) is None)
+        await until(lambda: answers._brokers.live(peer.address) is not None)
+    await until(lambda: not answers._is_staying)
+    with answers.expect("c-2"):
+        assert answers._is_staying
+
+
+@pytest.mark.guards("Answers._stay_known: drop self._routes.doubt")
+async def test_who_waits_for_an_answer_asks_who_is_the_master_when_there_is_none(peer, answers, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    await answers._routes.of("t")
+    monkeypatch.setattr(answers._routes, "_brokers", {"broker-a": {1: peer.address}})
+    with answers.expect("c-1"):
+        await until(answers._routes._doubted.is_set)
 
 
 async def test_without_a_route_for_answers_the_requests_broker_is_told(peer, answers):
