@@ -5,15 +5,18 @@ Source: AdminBrokerProcessor, Java 4.9.8.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sparrowmq.broker.handlers.handler import Handler
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import Queue, QueueLocks
 from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.state.journal import Journal
 from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.errors import AccessDenied
+from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
@@ -21,6 +24,9 @@ from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
+
+
+_LONGEST_ID: Final = 255  # a record of the journal has the ids of 200 holders
 
 
 class LockHandler(Handler):
@@ -43,6 +49,11 @@ class LockHandler(Handler):
         """
         wish = LockQueues.of_request(body)
         names.check_group(wish.consumer_group)
+        if not 0 < len(wish.client_id) <= _LONGEST_ID:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client id has {len(wish.client_id)} characters; it must have 1 to {_LONGEST_ID}",
+            )
         self._check_id(wish, peer)
         answer = await to_end(self._lock(wish))
         if self._journal is not None:

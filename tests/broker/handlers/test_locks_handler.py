@@ -1,5 +1,6 @@
 import pytest
 
+from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
@@ -32,6 +33,15 @@ async def test_a_queue_that_is_not_here_is_not_locked(desk, lock):
     strange = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in (-1, 3, 2**31 - 1)]
     assert await lock("one", [*strange, MessageQueue("Unknown", "broker-a", 0)]) == []
     assert list(desk.locks.snapshot()) == []
+
+
+@pytest.mark.guards("LockHandler.lock: false len(wish.client_id)")
+async def test_a_client_id_is_as_long_as_a_record_of_the_journal_can_bear(desk, lock):
+    for client_id in ("", "x" * 256):
+        with pytest.raises(RemoteError, match="it must have 1 to 255"):
+            await lock(client_id, QUEUES)
+    assert list(desk.locks.snapshot()) == []
+    assert await lock("x" * 255, QUEUES) == QUEUES
 
 
 async def test_a_queue_is_the_same_whatever_broker_a_client_names(lock):
