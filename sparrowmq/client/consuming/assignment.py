@@ -110,12 +110,13 @@ class Assignment:
         if self.locks is not None:
             await self.locks.unlock_owed({*self._owned, *wanted})
         all_given_up = await self._give_up(change.drop)
+        asked = self._network.clock.monotonic()
         mine = await self.locks.lock(change.add) if self.locks and change.add else change.add
         failure: SparrowError | None = None
         taken: list[MessageQueue] = []
         for queue in sorted(mine):
             try:
-                self._take_over(queue, await self._first_offset(queue))
+                self._take_over(queue, await self._first_offset(queue), asked + TRUSTED_S)
                 taken.append(queue)
             except SparrowError as error:
                 failure = error
@@ -185,12 +186,13 @@ class Assignment:
         """Renew the broker's locks on all owned queues. Return whether it has answered that all are locked."""
         if self.locks is None or not self._owned:
             return True
+        asked = self._network.clock.monotonic()
         answers = await self.locks.ask(self._owned)
         self.locks.owe({queue for queue in answers.keys() - self._owned.keys() if answers[queue]})
         for queue in sorted(answers.keys() & self._owned.keys()):
             state = self._owned[queue].state
             if answers[queue]:
-                state.locked_until = self._network.clock.monotonic() + TRUSTED_S
+                state.locked_until = asked + TRUSTED_S
                 self._delivery.renewed(state)
             else:
                 state.locked_until = 0.0  # another member has the lock, so what is next may be its
@@ -238,9 +240,11 @@ class Assignment:
             queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.retry
         )
 
-    def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
+    def _take_over(
+        self, queue: MessageQueue, offset: int, locked_until: float, *, is_paused: bool | None = None
+    ) -> None:
         state = self._new_state(queue, offset)
-        state.locked_until = self._network.clock.monotonic() + TRUSTED_S
+        state.locked_until = locked_until
         state.is_paused = self._are_new_paused if is_paused is None else is_paused
         self._owned[queue] = _Owned(state)
         log.info("group %s consumes %s from offset %d", self._settings.group, queue, offset)
@@ -350,7 +354,7 @@ class Assignment:
         former.stop_pulling()
         former.state.drop()
         self._delivery.withdraw(former.state)
-        self._take_over(queue, offset, is_paused=former.state.is_paused)
+        self._take_over(queue, offset, former.state.locked_until, is_paused=former.state.is_paused)
         if is_pulled:
             self._pull(queue)
 

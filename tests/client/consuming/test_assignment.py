@@ -364,6 +364,42 @@ async def test_a_lock_that_could_not_be_renewed_runs_out(peer, orderly):
     assert state.locked_until == TRUSTED_S
 
 
+@pytest.mark.guards(
+    "Assignment._restart: former.state.locked_until -> self._network.clock.monotonic() + TRUSTED_S"
+)
+async def test_a_queue_that_goes_on_elsewhere_is_trusted_no_longer_than_before(peer, orderly):
+    """An operator resets the offsets of all members, also of one whose lock another has."""
+    await orderly.assignment.apply("t", QUEUES[:2])
+    await orderly.clock.advance(20)
+    peer.script(LOCK, Answer(body=LockedQueues(QUEUES[:1]).encode()))
+    await orderly.assignment.renew_locks()
+    await orderly.clock.advance(5)
+    await orderly.assignment.restart(dict.fromkeys(QUEUES[:2], 7))
+    kept, lost = (orderly.assignment.state_of(queue) for queue in QUEUES[:2])
+    assert (kept.locked_until, lost.locked_until) == (20 + TRUSTED_S, 0.0)
+
+
+@pytest.mark.guards(
+    "Assignment.renew_locks: asked + TRUSTED_S -> self._network.clock.monotonic() + TRUSTED_S"
+)
+@pytest.mark.guards("Assignment.apply: asked + TRUSTED_S -> self._network.clock.monotonic() + TRUSTED_S")
+async def test_a_lock_is_trusted_from_the_time_at_which_it_was_asked_for(peer, orderly, monkeypatch):
+    """A master that was asked before an election may answer after it."""
+    ask = orderly.assignment.locks.ask
+
+    async def late(queues):
+        answers = await ask(queues)
+        await orderly.clock.advance(1)
+        return answers
+
+    monkeypatch.setattr(orderly.assignment.locks, "ask", late)
+    await orderly.assignment.apply("t", QUEUES[:1])
+    state = orderly.assignment.state_of(QUEUES[0])
+    assert state.locked_until == TRUSTED_S
+    await orderly.assignment.renew_locks()
+    assert state.locked_until == 1 + TRUSTED_S
+
+
 @pytest.mark.guards("Assignment.renew_locks: drop self.locks.owe")
 async def test_a_queue_that_was_given_up_while_its_lock_was_renewed_is_unlocked(peer, orderly, monkeypatch):
     ask = orderly.assignment.locks.ask
