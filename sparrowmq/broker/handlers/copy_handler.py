@@ -4,9 +4,10 @@
     request     follows 900, reaches 1200    ── stored behind them
     the same again, or from a copier that counts as dead: not stored, because the copies end at 1200 now
 
-So a mirror may have many requests under way, and may send all again after a lost answer. The broker knows the ends in
-memory only. After its restart, or if it has forgotten a source, the mirror looks for the last copy in the queue, and
-its next request `begins`. Each copy has its own born time.
+So a mirror may have many requests under way, and may send all again after a lost answer. An answer that says where the
+copies end waits until these copies are as safe as sent messages, too. The broker knows the ends in memory only. After
+its restart, or if it has forgotten a source, the mirror looks for the last copy in the queue, and its next request
+`begins`. Each copy has its own born time.
 """
 
 from __future__ import annotations
@@ -100,8 +101,11 @@ class CopyHandler(Handler):
         reached = self._reached.get(way)
         if reached is None and header.begins:
             reached = header.follows
-        if reached is None or reached != header.follows:
-            return CopyBatchReply(stored=False, reached=-1 if reached is None else reached)
+        if reached is None:
+            return CopyBatchReply(stored=False, reached=-1)
+        if reached != header.follows:
+            told = CopyBatchReply(stored=False, reached=reached)
+            return After(self._store.safety(True), self._store.end, told)
         parts = yield from self._parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
         self._reached.pop(way, None)

@@ -25,7 +25,6 @@ from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
-
 _LONGEST_ID: Final = 255  # a record of the journal has the ids of 200 holders
 
 

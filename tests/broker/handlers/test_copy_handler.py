@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.handlers import copy_handler
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices
@@ -14,6 +15,7 @@ from sparrowmq.protocol.messages.copied_batch import Copy
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import CopyBatch, GetMinOffset
 from tests.broker.live import live_broker
+from tests.broker.replication.slaves import slave_at
 
 BORN_MS = 1_700_000_000_000
 
@@ -62,6 +64,22 @@ async def test_copies_are_stored_only_behind_those_before_them(live):
     assert await copy(live, 7, 9) == (False, 5)
     assert await copy(live, 7, 9, follows=5) == (True, 9), "the source may have gaps"
     assert await bodies(live) == [0, 1, 2, 3, 4, 7, 8]
+
+
+@pytest.mark.guards("CopyHandler._copied: After(self._store.safety(True), self._store.end, told) -> told")
+async def test_where_copies_end_is_told_once_they_are_safe(tmp_path):
+    async with live_broker(tmp_path, role=BrokerRole.SYNC_MASTER, slave_timeout_ms=100) as live:
+        await live.session.call(UpdateAndCreateTopic("orders", 4, 4, 6))
+        async with slave_at(live.broker.ha_address) as slave:
+            slave.report(0)
+            await slave.piece()
+            assert await copy(live, 0, 3) == (False, -1)
+            for begins in (True, False):
+                with pytest.raises(RemoteError) as late:
+                    await copy(live, 0, 3, begins=begins)
+                assert late.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            slave.report(live.broker.store.end)
+            assert await copy(live, 0, 3) == (False, 3)
 
 
 @pytest.mark.guards("CopyHandler._put: len(entries) == 1 -> True")

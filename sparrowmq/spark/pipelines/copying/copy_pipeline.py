@@ -5,7 +5,8 @@
 
 Each request names the end of the copies before it, and the broker stores a request only if that is where the copies
 end. So copies are in order, and none comes twice, also if answers are lost, or another copier works on the queue. After
-a failure the copier looks where the copies end, and goes on there.
+a failure the copier looks where the copies end, and goes on there. Copies that a slave did not confirm in time are a
+failure, too: the next master may lack them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Final, NamedTuple
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.blocking_link import Link, answer
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
-from sparrowmq.errors import NetworkError, RemoteError, SendFailed
+from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import copied_batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.copied_batch import Copy
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.headers import CopyBatch
+from sparrowmq.protocol.requests.headers import CopyBatch, CopyBatchReply
 from sparrowmq.spark.options import SinkOptions
 
 _OF_PROPERTIES: Final = 512  # bytes of a message beside its body, about
@@ -165,13 +167,17 @@ class CopyPipeline:
     def _settle(self) -> None:
         """Wait for the answer to the oldest request."""
         rows, request, link, opaque = self._under_way[0]
+        said = link.wait(opaque, self._options.send_timeout_ms / 1000)
         try:
-            reply = answer(request, link.wait(opaque, self._options.send_timeout_ms / 1000))
-            if not reply.stored:
-                raise _NotNext(reply.reached)
+            reply = answer(request, said)
         except RemoteError as error:
+            if error.code == ResponseCode.FLUSH_SLAVE_TIMEOUT:
+                raise BrokerUnreachable(self._target.broker_name, f"a slave is late: {error}") from error
             if error.code not in LESS_SAFE:
                 raise
+            reply = said.header(CopyBatchReply)
+        if not reply.stored:
+            raise _NotNext(reply.reached)
         self._under_way.popleft()
         self.sent += len(rows)
         if self._failures:

@@ -13,11 +13,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.errors import SendFailed
+from sparrowmq.client.cluster.blocking_link import answer
+from sparrowmq.errors import RemoteError, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.headers import GetMaxOffset
+from sparrowmq.protocol.requests.headers import CopyBatchReply, GetMaxOffset
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.pipelines.copying import copy_pipeline
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
 from sparrowmq.spark.pipelines.copying.message_copies import Copier, Copying
 from sparrowmq.spark.source.partition_ranges import Range
@@ -108,6 +111,30 @@ def test_cut_connections_lose_and_double_nothing(wired, bodies, seed):
             copier.copy(rows(first))
         assert wire.cuts == len(cuts)
     assert bodies() == list(range(6000))
+
+
+@pytest.mark.guards("CopyPipeline._settle: error.code == ResponseCode.FLUSH_SLAVE_TIMEOUT -> False")
+def test_copies_without_a_slave_in_time_are_asked_for_again_and_those_without_a_slave_are_not(
+    wired, bodies, monkeypatch
+):
+    codes = {0: ResponseCode.FLUSH_SLAVE_TIMEOUT, 3: ResponseCode.SLAVE_NOT_AVAILABLE}
+    seen, failures = [], []
+
+    def less_safe(request, reply):
+        seen.append((request.follows, reply.header(CopyBatchReply).stored))
+        code = codes.get(len(seen) - 1)
+        if code is not None:
+            raise RemoteError(code, "less safe")
+        return answer(request, reply)
+
+    monkeypatch.setattr(copy_pipeline, "answer", less_safe)
+    with wired(maxInFlight="1") as (copier, _):
+        monkeypatch.setattr(copier._network, "recover", lambda error, count: failures.append(str(error)))
+        copier.copy(original(offset) for offset in range(50))
+        assert copier.copied.sent == 50
+    assert len(failures) == 1 and "a slave is late" in failures[0]
+    assert seen == [(0, True), (10, True), (20, True), (30, True), (40, True)], "it looks after the first one"
+    assert bodies() == list(range(50))
 
 
 def test_two_copiers_at_once_double_nothing(wired, bodies):
