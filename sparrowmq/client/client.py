@@ -56,7 +56,8 @@ from sparrowmq.client.sending.producer_settings import (
 )
 from sparrowmq.client.sending.send_arguments import Body, RequestArguments, check_names, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
-from sparrowmq.client.sending.transaction import Ends
+from sparrowmq.client.sending.transaction import Ends, OnEnd
+from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
 from sparrowmq.client.unsent import tell_if_forgotten, tell_unsent
@@ -237,7 +238,7 @@ class Client:
             raise
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
-        ends = Ends(full, self._network.brokers, self._checks.has, self._home, told)
+        ends = self._ends(full, told)
         outbox = self._open_outbox(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
@@ -527,13 +528,18 @@ class Client:
         spawn = network.background.spawn
         return Outbox(group, settings, network.routes, network.brokers, network.clock, spawn)
 
+    def _ends(self, group: str, told: OnEnd | None = None) -> Ends:
+        network = self._network
+        unsure = UnsureEnds(network.brokers, network.clock, network.background.spawn)
+        return Ends(group, network.brokers, self._checks.has, self._home, unsure, told)
+
     def _start_tracing(self, trace: bool | str) -> Tracing:
         """Traces have an outbox of their own, which is neither waited for nor counted."""
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
         settings = ProducerSettings()
         outbox = self._make_outbox(tracing.GROUP, settings)
         self._trace_outbox.append(outbox)
-        ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has, self._home)
+        ends = self._ends(tracing.GROUP)
         producer = Producer(tracing.GROUP, outbox, self._network.ids, settings, ends)
         return Tracing(topic, producer, self._network.clock, self._network.ids.next, self._network.namespace)
 

@@ -67,7 +67,8 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
         if row.code == RequestCode.END_TRANSACTION:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                "Message store is slave mode, so end transaction is forbidden; its master has the half message",
+                f"Message store is slave mode, so end transaction is forbidden: {A_SLAVE}; its master has the half "
+                "message",
             )
         if row.code in _POPS:
             raise RemoteError(

@@ -3,7 +3,8 @@
     async with mq.transaction("orders", b"paid", tag="paid") as transaction:   # a half message is stored now
         await database.commit(transaction.msg_id)                            # commit at the end, rollback if it raises
 
-The client sends the end one-way, as in Java. If the broker does not get it, it asks the group's check.
+The client sends the end one-way, as in Java. If the broker does not get it, it asks the group's check. While a group of
+our brokers elects another master, the client sends it again (unsure_ends.py).
 Source: DefaultMQProducerImpl.sendMessageInTransaction and endTransaction, Java 4.9.8.
 """
 
@@ -18,6 +19,7 @@ from typing import Final, Self, TypeAlias
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.home import Home
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import NetworkError, SendFailed, TransactionEnded
 from sparrowmq.protocol.messages.message import Message, SysFlag
@@ -62,6 +64,7 @@ class Ends:
         group: the name that brokers know.
         has_check: whether the group in its argument has a check, so that brokers can ask.
         home: the loop in which transactions end.
+        unsure: sends ends again.
         told: called with every end that was sent to a broker.
     """
 
@@ -71,12 +74,14 @@ class Ends:
         brokers: Brokers,
         has_check: Callable[[str], bool],
         home: Home,
+        unsure: UnsureEnds,
         told: OnEnd | None = None,
     ) -> None:
         self.group = group
         self._brokers = brokers
         self._has_check = has_check
         self._told = told
+        self._unsure = unsure
         self.home = home
 
     @property
@@ -99,9 +104,13 @@ class Ends:
             from_transaction_check=False,
             transaction_id=half.msg_id,
         )
+        broker_name = half.queue.broker_name
         try:
-            session = await self._brokers.of(half.queue.broker_name)
-            session.tell(request)
+            session = await self._brokers.of(broker_name)
+            if commit is None:
+                session.tell(request)
+            else:
+                self._unsure.tell(session, broker_name, request)
             if self._told is not None:
                 self._told(End(request, session.address, message.tag, message.keys, commit))
         except NetworkError as error:
@@ -112,6 +121,8 @@ class Ends:
                 _WORDS[commit],
                 error,
             )
+            if commit is not None:
+                self._unsure.later(broker_name, [request])
 
 
 @short_tracebacks
