@@ -23,7 +23,7 @@ from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
 from sparrowmq.client.message_ids import MessageIds
-from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError
+from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
@@ -85,7 +85,7 @@ class Answers:
                     if address is None:
                         self._routes.doubt()
                     elif self._brokers.live(address) is None:
-                        with suppress(NetworkError):
+                        with suppress(SparrowError):
                             await self._brokers.session(address)
         finally:
             self._is_staying = False

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.errors import ClientClosed, NetworkError, RemoteError
+from sparrowmq.errors import ClientClosed, NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
@@ -102,7 +102,7 @@ class UnsureEnds:
         begun = self._clock.monotonic()
         try:
             while (left := self._waiting[broker_name]) and self._clock.age(begun) < ELECTED_S:
-                with suppress(NetworkError):
+                with suppress(SparrowError):
                     session = await self._brokers.of(broker_name)
                     if not self._brokers.takes_reasons(session):
                         break
