@@ -189,10 +189,10 @@ class GroupHandler(Handler):
         return (yield from encoded(ProducerTable(table)))
 
     @handles(ResetOffset)
-    def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    async def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
         """Tell a group's members to consume from a given time on; they commit the new offsets themselves.
 
-        Members that pop have no offsets: their queues begin again here.
+        Members that pop have no offsets: their queues begin again here, and the answer waits until that is safe.
         """
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -209,7 +209,10 @@ class GroupHandler(Handler):
                 f"Timestamp: {header.timestamp}",
             )
         chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        return in_slices(self._reset(header, chosen, peer))
+        answer, is_popped = await to_end(self._reset(header, chosen, peer))
+        if is_popped:
+            await self._offsets.file.confirm(f"group {header.group} is reset")
+        return answer
 
     def _demand_group(self, group: str, topic: str) -> None:
         """Check that the group exists: otherwise tools commit offsets for a mistyped name, and report success.
@@ -219,12 +222,13 @@ class GroupHandler(Handler):
         if self._groups.get(group) is None and not self._offsets.of_group(group, topic):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
 
-    def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[Answer]:
+    def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[tuple[Answer, bool]]:
         offsets: dict[MessageQueue, int] = {}
+        is_popped = False
         for queue_id in queue_ids:
             queue = MessageQueue(header.topic, self._topics.broker_name, queue_id)
             offsets[queue] = offset = self._reset_to(header, queue_id)
-            self._pops.reset(header.group, header.topic, queue_id, offset)
+            is_popped |= self._pops.reset(header.group, header.topic, queue_id, offset)
             yield
         table = ResetOffsets(offsets)
         # Java always sends isForce=false here, even if the tool asked for force. Otherwise C++ clients exit silently.
@@ -248,7 +252,7 @@ class GroupHandler(Handler):
             shown(table) if len(offsets) <= _MOST_SHOWN else f"{len(offsets)} queues",
         )
         yield from emptied(offsets)
-        return Answer(body=body)
+        return Answer(body=body), is_popped
 
     def _entry(self, member: Member) -> ProducerEntry:
         silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)

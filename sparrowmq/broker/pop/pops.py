@@ -178,10 +178,15 @@ class Pops:
         self._look_at(queue, offset // CHUNK, due_ms)
         return token
 
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Begin a queue again at an offset, if the group pops it. Its members have no offsets that they could move."""
-        if self.known(topic, group, queue_id) is not None:
-            self._begin(group, topic, queue_id, offset)
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Begin a queue again at an offset, if the group pops it; return whether it does.
+
+        Its members have no offsets that they could move.
+        """
+        if self.known(topic, group, queue_id) is None:
+            return False
+        self._begin(group, topic, queue_id, offset)
+        return True
 
     def close(self) -> None:
         """Look at no more times."""

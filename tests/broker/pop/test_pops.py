@@ -20,6 +20,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
     ResetOffset,
     UpdateAndCreateSubscriptionGroup,
+    UpdateAndCreateTopic,
 )
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat, QueryConsumerOffset, UpdateConsumerOffset
@@ -29,6 +30,7 @@ from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker
 from tests.broker.pop_live import ack, change, pop, pop_all, pop_request
 from tests.broker.replication.pairs import pair
+from tests.broker.replication.slaves import slave_at
 from tests.store.conftest import stores
 from tests.store.stores import put
 
@@ -307,6 +309,23 @@ async def test_a_reset_moves_members_that_pop_and_wakes_them(tmp_path, clock):
         await broker.session.call(ResetOffset("orders", "poppers", -1, is_force=True))
         await clock.advance(31)
         assert await pop_all(broker) == []
+
+
+@pytest.mark.guards("GroupHandler.reset: false is_popped")
+async def test_a_reset_that_no_slave_has_is_not_answered_as_done(tmp_path):
+    """The next master would go on where the group was."""
+    async with live_broker(tmp_path, role=BrokerRole.SYNC_MASTER, slave_timeout_ms=100) as broker:
+        await broker.session.call(UpdateAndCreateTopic("orders", 1, 1, 6))
+        await broker.session.call(pop_request(), accept={209, 210})
+        beat = Heartbeat("a member", [], [ConsumerBeat("poppers", "CONSUME_ACTIVELY")])
+        await broker.session.call(HeartBeat(), beat.encode())
+        async with slave_at(broker.broker.ha_address) as slave:
+            slave.report(0)
+            await slave.piece()
+            with pytest.raises(
+                RemoteError, match="group poppers is reset and in effect here, but not yet safe"
+            ):
+                await broker.session.call(ResetOffset("orders", "poppers", 0, is_force=True))
 
 
 async def test_a_reset_of_a_group_that_never_popped_leaves_its_offsets_to_its_members(tmp_path, clock):
