@@ -2,7 +2,7 @@
 restarts the checks of a discarded transaction.
 
 Java's clients send 37 one-way: their broker only logs an error, and asks later. A client that waits for an answer gets
-it once the end is as safe as a sent message.
+it once the end is as safe as a sent message, also if the transaction had this end before.
 Source: EndTransactionProcessor and AdminBrokerProcessor.resumeCheckHalfMessage, Java 4.9.7.
 """
 
@@ -54,7 +54,7 @@ class TransactionHandler:
                 "%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), shown(error.remark)
             )
             raise
-        return After(self._store.safety(True), placed.end, None) if placed is not None else None
+        return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(ResumeCheckHalfMessage)
     def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> After:

@@ -2,12 +2,15 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import EndTransaction, HeartBeat, ResumeCheckHalfMessage
 from tests.broker.live import live_broker, send_request
+from tests.broker.replication.slaves import slave_at
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "producers", "UNIQ_KEY": "u"}
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -37,6 +40,22 @@ async def test_an_end_is_answered_when_it_is_stored_and_may_come_again(tmp_path)
         for _ in range(2):
             await live.session.call(end(reply, COMMIT))
         assert [each.body for each in await live.messages()] == [b"paid"]
+
+
+@pytest.mark.guards("TransactionHandler.end: self._store.end if placed is None else placed.end -> 0")
+async def test_an_end_that_comes_again_is_answered_when_it_is_safe(tmp_path):
+    """Its client asks again because no slave had it: the next master may lack it."""
+    async with live_broker(tmp_path, role=BrokerRole.SYNC_MASTER, slave_timeout_ms=100) as live:
+        reply = await live.send(b"paid", properties=HALF | {"WAIT": "false"})
+        async with slave_at(live.broker.ha_address) as slave:
+            slave.report(0)
+            await slave.piece()
+            for _ in range(2):
+                with pytest.raises(RemoteError) as late:
+                    await live.session.call(end(reply, COMMIT))
+                assert late.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            slave.report(live.broker.store.end)
+            await live.session.call(end(reply, COMMIT))
 
 
 async def test_an_end_may_want_no_answer(tmp_path):
