@@ -116,6 +116,7 @@ TRANSACTIONS_OPEN: Final = Kind(
     Severity.WARNING,
     "start the producers of that group, or see in their logs why they do not answer checks; after transactionCheckMax "
     "checks a transaction ends by itself",
+    follows=("store_failed", "disk_full", "disk_hangs"),
 )
 
 UNREGISTERED: Final = Kind(

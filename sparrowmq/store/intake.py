@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
 _CHUNK: Final = 1 << 20  # bytes of a master's log that are read at once
 FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
+FULL_TOLD_S: Final = 60.0  # between two log lines about a disk that stays full
 
 
 class Intake:
@@ -88,6 +89,7 @@ class Intake:
         self._store_host = settings.store_host
         self._property_crc = settings.property_crc
         self._full_until_s = 0.0
+        self._told: dict[str, float] = {}  # by the class of what was full: when the log may say so again
         self._follows_master = False
         self._is_raw_due = False  # `dispatch` runs at the end of this turn, for bytes of a master's log
         self._shows_soon = False
@@ -183,10 +185,15 @@ class Intake:
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take no message for a while. Then the next message, or `tend`, tries again."""
-        log.warning("%s", full)
+        now, kind = self._clock.monotonic(), type(full).__name__
+        # A disk may stay full for days, with several attempts a second, and the log may be on it.
+        is_told = now < self._told.get(kind, 0.0)
+        log.log(logging.DEBUG if is_told else logging.WARNING, "%s", full)
+        if not is_told:
+            self._told[kind] = now + FULL_TOLD_S
         self.spare_descriptors(full)
         self.full = full
-        self._full_until_s = max(self._full_until_s, self._clock.monotonic() + pause_s)
+        self._full_until_s = max(self._full_until_s, now + pause_s)
         self._log.hold()
 
     def end_log(self, why: LogEnded) -> None:

@@ -19,6 +19,7 @@ from sparrowmq.metrics.condition_kinds import (
     INDEX_INCOMPLETE,
     LOG_FENCED,
     STATE_NOT_SAVED,
+    TRANSACTIONS_OPEN,
 )
 from sparrowmq.metrics.conditions import Conditions, NotReady
 from sparrowmq.metrics.figures import Figures
@@ -67,6 +68,14 @@ def test_a_condition_names_the_other_one_from_which_it_follows() -> None:
     assert (told["index_incomplete"].cause, told["disk_full"].cause) == ("disk_full", None)
     said["disk_full"] = ""
     assert told_conditions(conditions.told())["index_incomplete"].cause is None
+
+
+def test_open_transactions_follow_from_a_disk_that_takes_no_questions_about_them() -> None:
+    conditions = Conditions(ManualClock(), Figures())
+    conditions.watch(
+        [(DISK_FULL, lambda: "no room"), (TRANSACTIONS_OPEN, lambda: "12 transactions are open")]
+    )
+    assert told_conditions(conditions.told())["transactions_open"].cause == "disk_full"
 
 
 @pytest.mark.guards("Conditions.told: self._remedy(each.kind) -> each.kind.remedy")

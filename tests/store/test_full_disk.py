@@ -85,6 +85,18 @@ async def test_a_full_disk_is_left_in_peace_for_a_second(stores, disk, clock):
     put(store, bytes(1000))
 
 
+async def test_the_log_says_once_a_minute_that_the_disk_stays_full(stores, disk, clock, caplog):
+    store = stores.open(vfs=disk, clock=clock)
+    fill(store)
+    disk.full_for = ("commitlog",)
+    for _ in range(60):
+        refused(store)
+        await clock.advance(1)
+    assert caplog.text.count("no room on the disk") == 1
+    refused(store)
+    assert caplog.text.count("no room on the disk") == 2
+
+
 async def test_what_was_acknowledged_is_shown_once_there_is_room_for_its_queue(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)

@@ -55,6 +55,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
+from sparrowmq.store.intake import FULL_TOLD_S
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ class Transactions:
         self._deciders = Deciders(may_send)
         self._host = store.settings.store_host
         self._alarms = Alarms()
+        self._tells_full_s = 0.0  # when a full disk may be logged again: all open transactions meet it
         self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
         self._parked_to: Destination | None = None  # the destination of the message that is being parked
         self._absent: dict[str, int] = {}  # when the log said that a group has no producer
@@ -285,7 +287,9 @@ class Transactions:
             try:
                 self._look_at(transaction)
             except DiskFull as error:
-                log.warning("no questions about transactions now: %s", error)
+                if (now_s := self._clock.monotonic()) >= self._tells_full_s:
+                    self._tells_full_s = now_s + FULL_TOLD_S
+                    log.warning("no questions about transactions now: %s", error)
                 self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
             except CorruptRecord as bad:
                 self._alarms.tell(f"the transaction at log offset {transaction.offset}", bad)

@@ -401,12 +401,14 @@ async def test_a_producer_whose_clock_is_ahead_is_asked_all_the_same(it):
     assert await it.after(5) == [] and len(await it.after(1)) == 1
 
 
-async def test_a_full_disk_puts_questions_off(it):
-    it.begin(b"paid")
+async def test_a_full_disk_puts_questions_off_and_the_log_says_so_once(it, caplog):
+    for number in range(3):
+        it.begin(b"paid %d" % number)
     it.store.intake.stall(DiskFull("the disk is full"), 8)
     assert await it.after(6) == []
     assert await it.after(9) == []
-    assert len(await it.after(1)) == 1
+    assert len(await it.after(1)) == 3
+    assert caplog.text.count("no questions about transactions now: the disk is full") == 1
 
 
 # Starts --------------------------------------------------------------------------------------------------------------
