@@ -42,7 +42,7 @@ from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.metrics.condition_kinds import CERTIFICATE
+from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -112,7 +112,9 @@ class Console:
             gzip_middleware_factory=_squeezed,
         )
         ports = 1 if self._metrics is None else 2
-        most = descriptors.share(descriptors.limit(), with_store=False, ports=ports).connections
+        share = descriptors.share(descriptors.limit(), with_store=False, ports=ports)
+        protocol = http_protocol(share.connections, self._clock)
+        self._look.watch((CONNECTIONS_FULL, lambda: protocol.all.problem))
         async with AsyncExitStack() as stack:
             stack.callback(self._socket.close)
             tls = _encryption(self._settings, self._clock)
@@ -122,7 +124,8 @@ class Console:
             server = _Server(
                 uvicorn.Config(
                     TrustedProxies(requests, self._settings.trusted_proxy),
-                    http=http_protocol(most, self._clock),
+                    http=protocol,
+                    backlog=share.backlog,
                     proxy_headers=False,
                     log_level="warning",
                     timeout_graceful_shutdown=2,

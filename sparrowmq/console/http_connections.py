@@ -3,7 +3,8 @@
     head of a request    at most 64 KiB; h11 reads one request at a time, also of a client that sends many together
     waiting              at most 10 s for a whole head, however slowly its bytes come; 5 s for its first byte after an
                          answer, as uvicorn has it
-    connections          above the limit the oldest goes that has asked for nothing yet; TLS handshakes count, too
+    connections          above the limit the oldest goes that has asked for nothing yet; TLS handshakes count, too, and
+                         so do WebSockets: each open page has one
 
 uvicorn's other parser, httptools, has none of these limits.
 """
@@ -34,7 +35,7 @@ def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
 
 
 class HttpConnection(H11Protocol):
-    """One connection, until it becomes a WebSocket.
+    """One connection. It counts until its end, also as a WebSocket, whose bytes another protocol reads.
 
     Attributes:
         has_asked: a whole head has come.
@@ -55,7 +56,16 @@ class HttpConnection(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         super().handle_websocket_upgrade(event)
-        self._leave()
+        self._stop_waiting()
+        self.has_asked = True
+        socket = self.transport.get_protocol()
+        ended = socket.connection_lost
+
+        def lost(exc: Exception | None) -> None:
+            self._leave()
+            ended(exc)
+
+        socket.connection_lost = lost  # type: ignore[method-assign]
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

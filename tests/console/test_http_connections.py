@@ -18,9 +18,18 @@ from sparrowmq.loop.clock import SystemClock
 from tests import certificates
 
 ASKED = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 async def app(scope, receive, send):
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()  # its end
+        return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -149,6 +158,22 @@ async def test_above_the_limit_the_oldest_goes_that_has_asked_for_nothing():
         assert await has_ended(silent)
         assert await is_answered(late)
         assert await is_answered(known)
+
+
+@pytest.mark.guards("HttpConnection.handle_websocket_upgrade: drop self._leave")
+async def test_web_sockets_count_until_they_end():
+    async with served(most=2) as connect:
+        sockets = [await connect() for _ in range(2)]
+        for reader, writer in sockets:
+            writer.write(UPGRADE)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        reader, writer = await connect()
+        with suppress(ConnectionError):
+            writer.write(ASKED)
+            assert await reader.read() == b"", "it goes, as no page may lose its socket"
+        sockets[0][1].transport.abort()
+        await asyncio.sleep(0.05)
+        assert await is_answered(await connect())
 
 
 @pytest.fixture
