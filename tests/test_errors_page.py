@@ -306,7 +306,7 @@ async def test_a_disk_that_is_full(cluster, mq, monkeypatch):
         pass
     assert retention.is_full is not None
     check_quoted(retention.is_full)
-    check_quoted(errors.DiskFull("no room on the disk for /data; free some, writes go on by themselves"))
+    check_quoted(errors.DiskFull("no room on the disk for /data; free some"))
 
 
 async def test_a_store_that_is_in_use_damaged_or_of_another_size(tmp_path):

@@ -421,7 +421,7 @@ def disk_error(path: str, error: OSError) -> Exception:
     if error.errno in _SHORT:
         return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}")
     if error.errno in _FULL:
-        return DiskFull(f"no room on the disk for {path}; free some, writes go on by themselves")
+        return DiskFull(f"no room on the disk for {path}; free some")
     if error.filename is None:
         error.filename = path
     return error

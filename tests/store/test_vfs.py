@@ -59,7 +59,7 @@ def test_an_allocated_file_takes_its_room_at_once_and_a_sparse_one_does_not(path
 
 @pytest.mark.parametrize("allocate", [True, False])
 def test_a_file_for_which_there_is_no_room_is_not_left_behind(path, allocate):
-    with largest_file(4096), pytest.raises(DiskFull, match=f"no room on the disk for {path}; free some"):
+    with largest_file(4096), pytest.raises(DiskFull, match=f"no room on the disk for {path}; free some$"):
         DISK.create(path, 8192, allocate)
     assert not os.path.exists(path)
 
