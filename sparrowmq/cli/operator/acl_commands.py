@@ -14,7 +14,7 @@ import click
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, look, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
-from sparrowmq.cli.terminal.output import confirm, heads, is_for_people, say, table, tables
+from sparrowmq.cli.terminal.output import confirm, heads, hidden, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.account_operations import (
     accounts,
@@ -126,7 +126,7 @@ def set_account(cluster: str | None, broker: str | None, account: str, **given: 
     """
     refuse_no_change(given)
     if given["secret"] == "-":
-        given["secret"] = click.prompt("its secret key", hide_input=True, confirmation_prompt=True)
+        given["secret"] = hidden("its secret key", "give the key itself after --secret")
 
     async def put(servers: Servers, place: Where) -> None:
         is_admin = given["is_admin"]

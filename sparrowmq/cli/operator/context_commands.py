@@ -14,7 +14,7 @@ from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.asking import HELP, reporting
 from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.name_completion import CONTEXT
-from sparrowmq.cli.terminal.output import OUTPUT
+from sparrowmq.cli.terminal.output import OUTPUT, hidden
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
 from sparrowmq.errors import ConfigError
@@ -85,7 +85,9 @@ def set_context(
     What is not given comes from the environment, as with other commands. The first context is in use at once.
     """
     if secret_key == "-":
-        secret_key = click.prompt(f"the secret key of {access_key}", hide_input=True)
+        secret_key = hidden(
+            f"the secret key of {access_key}", "give it in the variable ROCKETMQ_SECRET_KEY", twice=False
+        )
     addresses_of(namesrv)
     if access_key or secret_key:
         Credentials(access_key, secret_key)

@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, options, verb
-from sparrowmq.cli.terminal.output import confirm, heads, tables
+from sparrowmq.cli.terminal.output import confirm, heads, hidden, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import user_operations as operations
 from sparrowmq.errors import ConfigError
@@ -197,7 +197,7 @@ def _at_masters(
 def _asked(password: str | None) -> str | None:
     if password != "-":
         return password
-    return str(click.prompt("its password", hide_input=True, confirmation_prompt=True))
+    return hidden("its password", "give the password itself after --password")
 
 
 def _policy(

@@ -13,6 +13,7 @@ import click
 
 from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
+from sparrowmq.cli.terminal.output import hidden
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
 from sparrowmq.console.history.history_folder import held
 from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
@@ -121,8 +122,8 @@ def one_time() -> tuple[Accounts, str]:
 
 def _asked(text: str, source: str) -> Account:
     name, role = named(text, source)
-    password = os.environ.get(PASSWORD) or click.prompt(
-        f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+    password = os.environ.get(PASSWORD) or hidden(
+        f"Password of {name}", f"give the password in the variable {PASSWORD}"
     )
     if len(password) < 8:
         raise ConfigError("the password has less than 8 characters; take a longer one")

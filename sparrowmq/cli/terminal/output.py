@@ -16,14 +16,17 @@ import csv
 import io
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 
 Rows = Iterable[Sequence[object]]
 Table = tuple[Sequence[str], Rows]
@@ -105,8 +108,33 @@ def say(text: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask whether to continue, beside what programs read. Raises: Abort, no."""
-    click.confirm(question, abort=True, err=not is_for_people())
+    """Ask whether to continue, beside what programs read. Raises: Abort, no; ClickException, no answer can come."""
+    if not _answered(
+        lambda: click.confirm(question, err=not is_for_people()), "give --yes to go on without it"
+    ):
+        raise click.Abort
+
+
+def hidden(what: str, instead: str, *, twice: bool = True) -> str:
+    """Ask for a secret without showing it.
+
+    Args:
+        instead: how to give it without a terminal.
+    Raises:
+        Abort, ClickException: as `confirm`.
+    """
+    ask = partial(click.prompt, what, hide_input=True, confirmation_prompt=twice, err=True)
+    return str(_answered(ask, instead))
+
+
+def _answered(ask: Callable[[], T], instead: str) -> T:
+    try:
+        return ask()
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.ClickException(f"there is no terminal to answer this question at: {instead}") from None
 
 
 def done(sentence: str, **told: object) -> None:

@@ -121,3 +121,27 @@ def test_every_command_that_asks_a_cluster_takes_an_output(noun):
     context = click.Context(main)
     for path, command in all_commands(main.get_command(context, noun), noun):
         assert path == "broker run" or "-o" in {word for each in command.params for word in each.opts}, path
+
+
+@click.command()
+@output.OUTPUT
+def asking():
+    output.confirm("go on?")
+    output.say(output.hidden("the key", "give it in KEY", twice=False))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "Error: there is no terminal to answer this question at: give --yes to go on without it"),
+        ("n\n", "Aborted!"),
+        ("y\n", "Error: there is no terminal to answer this question at: give it in KEY"),
+    ],
+)
+def test_a_question_that_nobody_answers_says_how_to_do_without_it(given, said):
+    done = CliRunner().invoke(asking, input=given)
+    assert done.exit_code == 1 and said in done.output.splitlines()
+
+
+def test_a_key_is_read_where_somebody_answers():
+    assert "s3cret" in CliRunner().invoke(asking, input="y\ns3cret\n").output.splitlines()
