@@ -148,6 +148,7 @@ class Admin:
         """
         if not changes:
             raise ConfigError("nothing is to be changed; give settings by their keys")
+        check_kind("changes", changes, Mapping, "settings by their keys, as {'fileReservedTime': '48'}")
         address = await single_brokers.address_of(self._servers, broker)
         await change_broker_settings(self._servers, address, changes)
 
@@ -202,10 +203,14 @@ class Admin:
             NoBroker: there is no such broker.
             RemoteError: there is a master, members in sync may come back, or another member has more.
             BrokerUnreachable: there is no such member, or none that is elected.
-            ConfigError: `force` without a member, and the longest log is not that of the last epoch.
+            ConfigError: `force` without a member, and the longest log is not that of the last epoch; or a value is
+                wrong.
             NotElected: the member does not answer, or does not lead within 20 s; or one is to be chosen without
                 `force`, and any of them does not answer.
         """
+        if member is not None:
+            check_count("member", member, at_least=0)
+        check_kind("force", force, bool, "True or False")
         return await leadership.elect(self._servers, broker, member, force)
 
     # Topics ---------------------------------------------------------------------------------------------------------
@@ -282,8 +287,12 @@ class Admin:
         Raises:
             StillUnread: the read queues stay; try again when the messages are consumed.
             NoRoute: it does not exist; ChangeFailed.
-            ConfigError: it is ordered, and another number of queues would move its keys.
+            ConfigError: it is ordered, and another number of queues would move its keys; or a value is wrong.
         """
+        for what, count in (("queues", queues), ("read_queues", read_queues), ("write_queues", write_queues)):
+            if count is not None:
+                check_count(what, count, at_least=0, at_most=MOST_QUEUES)
+        check_kind("hide_unread", hide_unread, bool, "True or False")
         return await topics.change(
             self._servers,
             self._full(name),

@@ -56,3 +56,27 @@ async def test_a_topic_with_no_number_of_queues_is_refused(admin, queues, is_ord
 async def test_a_switch_of_a_topic_is_true_or_false(admin, name, value):
     with pytest.raises(ConfigError, match=f"{name}="):
         await admin.create_topic("orders", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["queues", "read_queues", "write_queues"])
+@pytest.mark.parametrize("value", [-1, 10**9, "4", "", 3.5, True])
+async def test_a_topic_is_changed_to_a_number_of_queues(admin, name, value):
+    with pytest.raises(ConfigError, match=f"{name}="):
+        await admin.change_topic("orders", **{name: value})
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+async def test_messages_are_hidden_by_true_alone(admin, value):
+    with pytest.raises(ConfigError, match="hide_unread="):
+        await admin.change_topic("orders", hide_unread=value)
+
+
+async def test_settings_are_changed_by_their_keys(admin):
+    with pytest.raises(ConfigError, match=r"changes='a=b': give settings by their keys"):
+        await admin.change_broker("broker-0", "a=b")
+
+
+@pytest.mark.parametrize("given", [{"member": "1"}, {"member": []}, {"force": "no"}])
+async def test_a_member_that_shall_lead_is_a_number_and_force_is_true_or_false(admin, given):
+    with pytest.raises(ConfigError, match=r"(member|force)="):
+        await admin.elect("broker-0", **given)
