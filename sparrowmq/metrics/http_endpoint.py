@@ -1,7 +1,8 @@
 """A small HTTP server for metrics and health: GET of a few paths, one request for each connection.
 
 It has no TLS, no request bodies and no host names. h11 reads requests and refuses long ones. A connection ends after
-ten seconds of silence. When there are too many connections, one of them ends.
+ten seconds of silence. When there are too many connections, the oldest ends that has asked for nothing, or else the
+oldest of all. So idle connections keep no probe from its answer.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Endpoint:
     def __init__(self, door: Door, pages: Mapping[str, Ask]) -> None:
         self._door = door
         self._pages = pages
-        self._visits: set[Visit] = set()
+        self._visits: dict[Visit, None] = {}  # the oldest first
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Run until cancelled; call `opened` once it listens. Raises: ConfigError, the port cannot be listened on."""
@@ -66,9 +67,10 @@ class Endpoint:
 
     def _make(self) -> Visit:
         if len(self._visits) >= _MOST_VISITS:
-            next(iter(self._visits)).close()
-        visit = Visit(self.answer, self._visits.discard)
-        self._visits.add(visit)
+            silent = (each for each in self._visits if not each.has_asked)
+            next(silent, next(iter(self._visits))).close()
+        visit = Visit(self.answer, lambda ended: self._visits.pop(ended, None))
+        self._visits[visit] = None
         return visit
 
 
@@ -86,6 +88,11 @@ class Visit(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._limit: asyncio.TimerHandle | None = None
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a page is being made for it, or was."""
+        return self._task is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

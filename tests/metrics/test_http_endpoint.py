@@ -111,6 +111,27 @@ async def test_one_visitor_too_many_takes_the_place_of_another(monkeypatch):
             writer.close()
 
 
+async def test_idle_visitors_do_not_take_the_place_of_those_that_have_asked(monkeypatch):
+    monkeypatch.setattr(http_endpoint, "_MOST_VISITS", 8)
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(query):
+        begun.release()
+        await go_on.wait()
+        return await ok(query)
+
+    async with answering(metrics=slow, readyz=ok) as port:
+        asking = [asyncio.create_task(say(port, get("/metrics"))) for _ in range(6)]
+        for _ in asking:
+            await begun.acquire()
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        assert b" 200 " in await say(port, get("/readyz"))
+        go_on.set()
+        assert all(b" 200 " in said for said in await asyncio.gather(*asking))
+        for _, writer in idle:
+            writer.close()
+
+
 async def test_leaving_ends_a_page_that_is_being_made():
     begun, ended = asyncio.Event(), asyncio.Event()
 
