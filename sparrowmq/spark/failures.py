@@ -11,6 +11,14 @@ import re
 from typing import Final, NamedTuple
 
 _OURS: Final = re.compile(r"^\W*sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
+_NO_ROOM: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+)  # as Java and Python have it of the system
+_WRITTEN: Final = re.compile(
+    rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{'|'.join(_NO_ROOM)}): '([^']+)'"
+)
+_DISKS: Final = "the table, its progress, or the temporary files of Spark"
 _PYTHONS: Final = re.compile(r"^\W*((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
 
 CONFIG_ERROR: Final = "ConfigError"
@@ -42,9 +50,14 @@ class Failure(NamedTuple):
 
 
 def ours(text: str) -> Failure | None:
-    """The error of ours in a text of Spark; the last one, if there are several."""
-    found = _OURS.findall(text)
-    return Failure(*found[-1]) if found else None
+    """The error in a text of Spark for which we have a sentence: our last one, or a full disk."""
+    if found := _OURS.findall(text):
+        return Failure(*found[-1])
+    if not any(each in text for each in _NO_ROOM):
+        return None
+    written = _WRITTEN.search(text)
+    place = written[1] or written[2] if written else _DISKS
+    return Failure("DiskFull", f"no room on the disk for {place}; free some")
 
 
 def failure(text: str) -> Failure:

@@ -72,3 +72,29 @@ def test_a_failure_of_java_alone_has_its_first_line_and_may_pass():
 def test_each_permanent_error_exists():
     known = {name for module in (errors, bad_records, partition_ranges) for name in vars(module)}
     assert known >= PERMANENT
+
+
+OF_JAVA = "Caused by: java.io.IOException: No space left on device\n\tat java.base"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            f"Task failed while writing rows to file:/data/flights.state/staged/ebb. SQLSTATE: 58030\n{OF_JAVA}",
+            "/data/flights.state/staged/ebb",
+        ),
+        (
+            f"[STREAM_FAILED] Query ended\n{OF_JAVA}",
+            "the table, its progress, or the temporary files of Spark",
+        ),
+        (
+            TRACE.format(last="OSError: [Errno 122] Disk quota exceeded: '/data/flights.state/1'"),
+            "/data/flights.state/1",
+        ),
+    ],
+)
+def test_a_full_disk_is_a_sentence_and_may_have_room_at_the_next_start(text, what):
+    found = failure(text)
+    assert found.why == f"no room on the disk for {what}; free some"
+    assert not found.is_permanent

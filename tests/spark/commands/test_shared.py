@@ -158,6 +158,11 @@ def test_an_error_of_a_task_is_its_sentence_and_one_that_nobody_knows_is_told_wh
     )
     lost = run("-o", "spark=\nsparrowmq.spark.source.partition_ranges.RowsLost: 3 rows are gone")
     assert lost.stderr == "sparrowmq pipeline: 3 rows are gone\n"
+    full = run(
+        "-o",
+        "spark=[STREAM_FAILED] it ended\nCaused by: java.io.IOException: No space left on device\n\tat java",
+    )
+    assert full.stderr.endswith("temporary files of Spark; free some; run it again to go on\n")
     wrong = run("-o", "spark=\nsparrowmq.errors.ConfigError: /backup has no log files")
     assert wrong.stderr == "sparrowmq pipeline: /backup has no log files\n"
     assert "out of memory" in str(run("-o", "spark=[JAVA] out of memory").exception)
