@@ -21,7 +21,8 @@ A batch may be staged at several brokers. One of them decides: its commit record
 publish, and a repeated commit there returns them. So a writer that crashed between two commits can complete a decided
 batch with the attempts of its earlier run. For that, an ended run's attempts stay here until their batch is decided.
 
-A start reads the state (`writers`) from the topic's records, from a saved position on. That position is at or before
+A start reads the state (`writers`) from the topic's records, from a saved position on. Retention may have deleted some
+of them, so the topic also has the state of each writer in full (kept_writers.py). The saved position is at or before
 the first record of every batch that is staged and undecided, or committed and not done. The file is saved only after
 the log that it describes is on disk. A member that has lost an election may have to cut the end of its log. If that
 end is in the file, the member deletes the file before its log grows again, and a start reads the whole topic.
@@ -34,6 +35,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +47,9 @@ from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.broker.staging.kept_writers import KeptWriters, take_saved
 from sparrowmq.broker.staging.writers import (
+    GONE,
     REMEMBERED_RUNS,
     Address,
     Attempt,
@@ -59,6 +63,7 @@ from sparrowmq.broker.staging.writers import (
     SavedAuthor,
     SavedStaging,
     Source,
+    begins,
     demand_repetition,
 )
 from sparrowmq.broker.topics import Topics
@@ -98,7 +103,7 @@ _NUMBER: Final = "STAGED_NUMBER"
 TOPIC_PROPERTY: Final = "STAGED_TOPIC"
 _QUEUE: Final = "STAGED_QUEUE"
 _OWNER: Final = "STAGED_OWNER"
-_OPEN, _PART, _COMMIT, _DONE = "open", "part", "commit", "done"
+_OPEN, _PART, _COMMIT, _DONE, _KEPT = "open", "part", "commit", "done", "kept"
 
 
 class Staging:
@@ -139,6 +144,7 @@ class Staging:
         self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
         figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self._pending))
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
+        self.kept = KeptWriters(store, self.writers, partial(self._append, _KEPT))
         if not is_masters:
             self._recover(self._load(path))
         else:
@@ -150,7 +156,10 @@ class Staging:
         if self._is_masters:
             return Part()
         return Part(
-            chores=(Chore("save staged batches", SAVE_PERIOD_S, self.save),),
+            chores=(
+                Chore("keep writers in the log", SAVE_PERIOD_S, self.kept.keep),
+                Chore("save staged batches", SAVE_PERIOD_S, self.save),
+            ),
             tasks=(Task("publish staged batches", self.run),),
             saves=(self.close,),
         )
@@ -310,14 +319,15 @@ class Staging:
                     f"{shown(source.writer)} was started again as run {shown(author.runs[-1])}, which ends run "
                     f"{shown(source.run)}; do not run a query twice",
                 )
-            self._append(_OPEN, source, b"open")
-            author = self._begin_run(source)
+            placed = self._append(_OPEN, source, b"open")
+            author = self._begin_run(source, placed.offset)
         author.owner = source.owner
         author.used_ms = self._clock.now_ms()
         return author
 
-    def _begin_run(self, source: Source) -> Author:
-        author = self.writers.setdefault(source.writer, Author())
+    def _begin_run(self, source: Source, kept_at: int) -> Author:
+        """Return the writer with this run. For a new one, `kept_at` says from where on the log has all of it."""
+        author = self.writers.setdefault(source.writer, Author(kept_at=kept_at))
         if source.run in author.runs:
             return author
         author.runs = [*author.runs[1 - REMEMBERED_RUNS :], source.run]
@@ -333,19 +343,26 @@ class Staging:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged message needs a unique key (UNIQ_KEY)")
         self._writer.check_plain(properties)
 
-    def _pieces(self, author: Author, source: Source, attempts: Mapping[str, int]) -> tuple[list[Piece], int]:
-        """Return the pieces of the attempts in their order, and the position of the first record of them."""
+    def _pieces(
+        self, author: Author, source: Source, attempts: Mapping[str, int], *, is_decided: bool = False
+    ) -> tuple[list[Piece], int]:
+        """Return the pieces of the attempts in their order, and the position of the first record of them.
+
+        Of a batch that was decided, pieces may be deleted. Raises: RemoteError, pieces of another one are missing.
+        """
         pieces: list[Piece] = []
         position = self._end
         for name, count in attempts.items():
             attempt = author.attempts.get(name)
             found = {} if attempt is None or attempt.batch != source.batch else attempt.pieces
             if len(found) != count:
-                raise RemoteError(
-                    ResponseCode.ILLEGAL_OPERATION,
-                    f"{source} cannot be committed: of {count} requests of "
-                    f"attempt {shown(name)} {len(found)} are here; stage the batch again",
-                )
+                if not is_decided:
+                    raise RemoteError(
+                        ResponseCode.ILLEGAL_OPERATION,
+                        f"{source} cannot be committed: of {count} requests of "
+                        f"attempt {shown(name)} {len(found)} are here; stage the batch again",
+                    )
+                pieces.append(GONE)
             pieces += [found[number] for number in sorted(found)]
             if attempt is not None:
                 position = min(position, attempt.position)
@@ -423,7 +440,7 @@ class Staging:
 
     def _stored(self, piece: Piece) -> StoredMessage | None:
         """Return the message of a piece; None if it is deleted, or damaged and skipped. Raises: CorruptRecord."""
-        raw = self._store.parked_at(piece.offset, piece.size)
+        raw = None if piece is GONE else self._store.parked_at(piece.offset, piece.size)
         return None if raw is None else record.decode(raw)
 
     def _append(
@@ -475,9 +492,7 @@ class Staging:
     def _recover(self, saved: SavedStaging) -> None:
         self._saved = saved
         for name, each in saved.writers.items():
-            self.writers[name] = Author(
-                each.runs, each.last_batch, each.others, each.plan, each.used_ms, owner=each.owner
-            )
+            take_saved(self.writers.setdefault(name, Author()), each)
         for position, message in self._records(STAGED_TOPIC, 0, saved.position):
             self._replay(position, message)
         for publication in self._pending:
@@ -490,26 +505,33 @@ class Staging:
     def _replay(self, position: int, message: StoredMessage) -> None:
         said = message.properties
         source = Source(said[_WRITER], said[_RUN], int(said[_BATCH]), said.get(_OWNER))
-        author = self._begin_run(source)
+        kind, at = said[_KIND], message.physical_offset
+        if kind == _KEPT:
+            self._take_kept(source.writer, at, msgspec.json.decode(message.body, type=SavedAuthor))
+            return
+        author = self._begin_run(source, at if kind == _OPEN else -1)
         author.owner = source.owner
         author.used_ms = message.store_timestamp_ms
-        kind = said[_KIND]
         if kind == _DONE:
             kept = [each for each in self._pending if each.source != source]
             self._pending = deque(kept)
         elif source.batch <= author.last_batch:
             return
         elif kind == _PART:
-            piece = Piece(
-                message.physical_offset, message.store_size, (said[TOPIC_PROPERTY], int(said[_QUEUE]))
-            )
+            piece = Piece(at, message.store_size, (said[TOPIC_PROPERTY], int(said[_QUEUE])))
             self._add(source, said[_ATTEMPT], int(said[_NUMBER]), position, piece)
         elif kind == _COMMIT:
             body = msgspec.json.decode(message.body, type=CommitBody)
-            pieces, first = self._pieces(author, source, body.attempts)
+            pieces, first = self._pieces(author, source, body.attempts, is_decided=True)
             publication = _publication(author, source, first, pieces)
-            publication.begins = _begins(body)
-            self._decide(author, publication, body, message.physical_offset + message.store_size)
+            publication.begins = begins(body)
+            self._decide(author, publication, body, at + message.store_size)
+
+    def _take_kept(self, name: str, at: int, state: SavedAuthor) -> None:
+        """Take the state of a writer at this place of the log. All that changed it since comes later in the log."""
+        author = self.writers.setdefault(name, Author())
+        take_saved(author, state)
+        author.kept_at = at
 
     def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
         """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
@@ -556,7 +578,9 @@ class Staging:
         writers = {}
         for name, each in self.writers.items():
             batch, others, plan = undone.get(name, (each.last_batch, each.others, each.plan))
-            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others, each.owner, plan)
+            writers[name] = SavedAuthor(
+                list(each.runs), batch, each.used_ms, others, each.owner, plan, each.kept_at
+            )
         return SavedStaging(min(positions, default=self._end), self._store.end, writers)
 
     def _forget(self) -> None:
@@ -573,11 +597,3 @@ class Staging:
 def _publication(author: Author, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
     """A batch that is decided now, with what was decided before it."""
     return Publication(source, author.last_batch, author.others, author.plan, position, deque(pieces))
-
-
-def _begins(body: CommitBody) -> dict[Address, int]:
-    found = {}
-    for name, begin in body.begins.items():
-        topic, _, queue_id = name.rpartition("@")
-        found[topic, int(queue_id)] = begin
-    return found

@@ -52,6 +52,10 @@ class Piece:
     to: Address
 
 
+# The place of committed messages whose records are deleted.
+GONE: Final = Piece(-1, 0, ("", 0))
+
+
 @dataclass(slots=True)
 class Attempt:
     """The staged messages of one attempt at a part of a batch."""
@@ -109,10 +113,11 @@ class Author:
     commit_end: int = 0  # the end of the record that committed the last batch
     attempts: dict[str, Attempt] = field(default_factory=dict)
     owner: str | None = None
+    kept_at: int = -1  # the offset from which on the log has the whole state; -1 if it has not
 
 
 class SavedAuthor(msgspec.Struct):
-    """The state of a writer in the file."""
+    """The state of a writer in the file, and in a record of its own (kept_writers.py)."""
 
     runs: list[str]
     last_batch: int
@@ -120,6 +125,7 @@ class SavedAuthor(msgspec.Struct):
     others: Others = {}
     owner: str | None = None
     plan: str = ""
+    kept_at: int = -1
 
 
 class SavedStaging(msgspec.Struct):
@@ -146,6 +152,15 @@ class CommitBody(msgspec.Struct):
     begins: dict[str, int] = {}
     others: Others = {}
     plan: str = ""
+
+
+def begins(body: CommitBody) -> dict[Address, int]:
+    """The ends of the queues at a commit."""
+    found = {}
+    for name, begin in body.begins.items():
+        topic, _, queue_id = name.rpartition("@")
+        found[topic, int(queue_id)] = begin
+    return found
 
 
 def demand_repetition(author: Author, source: Source, plan: str) -> None:

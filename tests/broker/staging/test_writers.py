@@ -93,7 +93,7 @@ async def test_another_account_neither_commits_nor_ends_a_run_nor_stages(people)
         assert [each.body for each in await live_messages(live)] == [b"1", b"2"]
 
 
-@pytest.mark.guards("Staging._recover: owner = None")
+@pytest.mark.guards("take_saved: state.owner -> None")
 async def test_a_restart_keeps_the_owner(people):
     async with people.broker() as live:
         await (await people.session(live, "sparkjob")).call(stage(), rows("1"))
