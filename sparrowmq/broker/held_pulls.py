@@ -131,14 +131,18 @@ class HeldPulls:
     """All held pulls of a broker.
 
     Args:
-        serve: returns the answer to a pull, or None if it waits on. The flag says that its time is over.
+        serve: returns the answer to a pull, its `later` if another answers it, or None if it waits on. The flag says
+            that its time is over.
     Attributes:
         refused: the number of pulls that were not held because of a limit.
         quotas: further limits.
     """
 
     def __init__(
-        self, clock: Clock, serve: Callable[[Held, bool], Answer | None], limits: HeldLimits | None = None
+        self,
+        clock: Clock,
+        serve: Callable[[Held, bool], Answer | Later | None],
+        limits: HeldLimits | None = None,
     ) -> None:
         self.count = 0
         self.refused = 0

@@ -129,8 +129,11 @@ class Later:
         if self.told is not None:
             self.told(self, answer, error)
 
-    def attempt(self, serve: Callable[[Any, bool], Answer | None], asked: Any, is_over: bool) -> bool:
-        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet."""
+    def attempt(self, serve: Callable[[Any, bool], Answer | Later | None], asked: Any, is_over: bool) -> bool:
+        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet.
+
+        If it returns this, another sends the answer.
+        """
         try:
             answer = serve(asked, is_over)
         except Exception as error:
@@ -138,7 +141,8 @@ class Later:
             return True
         if answer is None:
             return False
-        self.answer(answer, None)
+        if isinstance(answer, Answer):
+            self.answer(answer, None)
         return True
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sparrowmq.broker.filters import Filters
@@ -23,7 +24,8 @@ from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
 from sparrowmq.broker.shared_parts import SharedParts
-from sparrowmq.errors import RemoteError
+from sparrowmq.broker.state.journal import Journal, not_safe
+from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.loop.waiting import after_thread, settled
 from sparrowmq.protocol.codes import ResponseCode
@@ -64,6 +66,12 @@ _Result = Answer | Later | Awaitable[Answer | Later]
 
 
 class PopHandler(Handler):
+    """Give messages to consumers.
+
+    Args:
+        journal: None at a slave, where the guard refuses pops.
+    """
+
     def __init__(
         self,
         shared: SharedParts,
@@ -71,8 +79,10 @@ class PopHandler(Handler):
         waits: PopWaits,
         filters: Filters,
         limits: HeldLimits | None = None,
+        journal: Journal | None = None,
     ) -> None:
         super().__init__(shared)
+        self._journal = journal
         self._popping = popping
         self._waits = waits
         self._filters = filters
@@ -133,7 +143,7 @@ class PopHandler(Handler):
     def _pop_or_hold(self, header: PopMessage, wish: Wish, peer: Peer) -> Answer | Later:
         popped = self._give(header, wish)
         if popped.count:
-            return self._answer(header, popped, peer)
+            return self._given(header, popped, self._answer(header, popped, peer))
         later = self._hold(header, wish.selector, peer, popped.is_cut)
         return later or self._answer(header, popped, peer)
 
@@ -199,7 +209,7 @@ class PopHandler(Handler):
             self._waits.ring_soon(topic, group)
         return later
 
-    def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
+    def _serve_held(self, held: Held, is_over: bool) -> Answer | Later | None:
         """Return the answer to a held request, if it has one now."""
         header = held.header
         assert not isinstance(header, PullMessage)
@@ -218,7 +228,29 @@ class PopHandler(Handler):
             return None
         if isinstance(header, Notification):
             return Answer(0, NotificationReply(popped.count > 0, False))
-        return self._answer(header, popped, held.peer, held.usages)
+        answer = self._answer(header, popped, held.peer, held.usages)
+        return self._given(header, popped, answer, held.later)
+
+    def _given(
+        self, header: PopMessage, popped: Popped, answer: Answer, later: Later | None = None
+    ) -> Answer | Later:
+        """Return the answer to a pop. One with messages in order waits until no election gives them to others.
+
+        If that takes too long, no consumer has them, and they are visible again.
+        """
+        if not header.order or not popped.count or self._journal is None:
+            return answer
+        refusal = partial(self._take_back, header, popped)
+        return self._journal.answer_soon(answer, later, refusal)
+
+    def _take_back(self, header: PopMessage, popped: Popped, problem: BaseException) -> RemoteError:
+        """Undo a pop that is not safe, and return the error to answer. A failed store is left as it is."""
+        error = not_safe("the messages are given", problem)
+        if isinstance(problem, NotSafeInTime):
+            self._popping.take_back(header.topic, header.consumer_group, popped)
+            error = RemoteError(problem.code, f"no message is given now, as that is not safe: {problem}")
+        error.__cause__ = problem
+        return error
 
     def _notice(self, header: Notification) -> Popped:
         wish = self._wish(header)

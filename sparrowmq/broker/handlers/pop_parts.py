@@ -66,7 +66,7 @@ def pop_parts(
     pops.on_ready = waits.ring
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     popping = Popping(shared.store, pops, settings.name, settings.message_group_read_ahead)
-    asked = PopHandler(shared, popping, waits, filters, limits)
+    asked = PopHandler(shared, popping, waits, filters, limits, journal)
     asked.held.quotas = quotas
     acks = PopAckHandler(pops, journal, shared.clock, settings.name)
 

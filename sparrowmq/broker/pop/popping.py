@@ -125,6 +125,13 @@ class Popping:
                 break
         return popped
 
+    def take_back(self, topic: str, group: str, popped: Popped) -> None:
+        """Undo an orderly pop whose answer does not leave. Messages that another pop has got since stay with it."""
+        for part in popped.queues:
+            queue = self._pops.known(topic, group, part.queue_id)
+            if queue is not None:
+                self._pops.take_back(queue, queue.valid(part.offsets, popped.token), popped.pop_ms)
+
     def cold_read(self, wish: Wish) -> Callable[[], None] | None:
         """The function to call in a thread before a pop, if the pop would wait for the disk."""
         for queue_id in islice(wish.queue_ids, _MOST_QUEUES):

@@ -87,6 +87,7 @@ class Pops:
         self._sequence = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
+        self._is_closed = False
         if journal is not None:
             self._adopt()
 
@@ -165,6 +166,25 @@ class Pops:
         place = (queue.topic, queue.group, queue.queue_id)
         self.step(Taken(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
+    def take_back(self, queue: PopQueue, offsets: Sequence[int], pop_ms: int) -> None:
+        """Let messages of an orderly pop be visible again, as no consumer got them. The delivery does not count."""
+        if self._is_closed:
+            return
+        place, due_ms = (queue.topic, queue.group, queue.queue_id), self._clock.now_ms()
+        for offset in offsets:
+            cell = queue.cell(offset)
+            if cell is None:
+                continue
+            before = max(cell.attempt - 1, 0)
+            times = (pop_ms, due_ms, new_token())
+            self.step(Taken(*place, runs_of([offset]), queue.next_offset, *times, before))
+            if before:
+                self._look_at(queue, offset // CHUNK, due_ms)
+            elif queue.lanes is not None:
+                queue.lanes.show(offset)
+        if offsets:
+            self.on_ready(queue.topic, queue.group)
+
     def settle(self, queue: PopQueue, offsets: Sequence[int]) -> None:
         self.settled += len(offsets)
         self.step(queue.settled(offsets))
@@ -190,6 +210,7 @@ class Pops:
 
     def close(self) -> None:
         """Look at no more times."""
+        self._is_closed = True
         self._times.clear()
         self._set_timer()
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
@@ -85,6 +85,18 @@ class LoggedPops(Protocol):
         """Yield the present state as steps."""
 
 
+class _Waiting(NamedTuple):
+    """An answer that waits until a change is safe.
+
+    Attributes:
+        refusal: returns the error to answer for the reason why the change is not safe.
+    """
+
+    later: Later
+    answer: Answer | None
+    refusal: Callable[[BaseException], RemoteError]
+
+
 class Journal:
     """Writes the state of one master to its log.
 
@@ -126,8 +138,7 @@ class Journal:
         # A slave's queues of these topics go only by a record. A snapshot only leaves the topics out.
         self._unlogged_deletions: set[str] = set()
         self._is_told = False
-        # The commits and acknowledgements that wait, each with its answer.
-        self._waiting: list[tuple[Later, Answer | None]] = []
+        self._waiting: list[_Waiting] = []  # commits, acknowledgements and orderly pops
         self._commits_wait = False
         self._pops: LoggedPops | None = None
         self._locks: QueueLocks | None = None
@@ -240,26 +251,36 @@ class Journal:
         if self._locks_end is None:
             if self._missing is None or self._rules.files_count:
                 return
-            raise _refusal(done, self._missing)
+            raise not_safe(done, self._missing)
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.dispatch()
         self._store.flusher.kick()
         self._store.safety(True).when(self._locks_end, partial(_set, reached))
         problem = self._unsafe(await reached)
         if problem is not None:
-            raise _refusal(done, problem)
+            raise not_safe(done, problem)
 
     def commit_soon(self) -> Later:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
         self._commits_wait = True
         return self.answer_soon(None)
 
-    def answer_soon(self, answer: Answer | None) -> Later:
-        """Return the answer to a change of pops. It leaves when the change is as safe as an acknowledged message."""
+    def answer_soon(
+        self,
+        answer: Answer | None,
+        later: Later | None = None,
+        refusal: Callable[[BaseException], RemoteError] | None = None,
+    ) -> Later:
+        """Return the answer to a change of pops. It leaves when the change is as safe as an acknowledged message.
+
+        Args:
+            later: what to return, if the request was held.
+            refusal: returns the error to answer if the change is not safe, for the reason.
+        """
         if not self._waiting:
             self._turn.write(self._log_waiting)
-        later = Later()
-        self._waiting.append((later, answer))
+        later = later or Later()
+        self._waiting.append(_Waiting(later, answer, refusal or partial(not_safe, "the offset is committed")))
         return later
 
     def _log_waiting(self) -> None:
@@ -271,11 +292,12 @@ class Journal:
         waiting, self._waiting = self._waiting, []
         commits_wait, self._commits_wait = self._commits_wait, False
         asked = []
-        for later, answer in waiting:
-            if later.command is not None and later.command.flag & ONEWAY_FLAG:
-                later.answer(None, None)
+        for each in waiting:
+            command = each.later.command
+            if command is not None and command.flag & ONEWAY_FLAG:
+                each.later.answer(None, None)
             else:
-                asked.append((later, answer))
+                asked.append(each)
         self.note_pops()
         if not asked:
             return
@@ -286,11 +308,13 @@ class Journal:
         else:
             self._store.safety(True).when(self._end, partial(self._answer, asked))
 
-    def _answer(self, asked: list[tuple[Later, Answer | None]], error: BaseException | None) -> None:
+    def _answer(self, asked: list[_Waiting], error: BaseException | None) -> None:
         problem = self._unsafe(error)
-        refusal = None if problem is None else _refusal("the offset is committed", problem)
-        for later, answer in asked:
-            later.answer(answer if refusal is None else None, refusal)
+        for each in asked:
+            if problem is None:
+                each.later.answer(each.answer, None)
+            else:
+                each.later.answer(None, each.refusal(problem))
 
     async def safe(self, done: str) -> bool:
         """Return True when all changes are on disk, and at slaves if answers wait for these.
@@ -302,14 +326,14 @@ class Journal:
         if self._missing is not None:
             if self._rules.files_count:
                 return False
-            raise _refusal(done, self._missing)
+            raise not_safe(done, self._missing)
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.dispatch()
         self._store.flusher.kick()
         self._store.on_disk.when(self._end, partial(_set, reached))
         problem = self._unsafe(await reached)
         if problem is not None:
-            raise _refusal(done, problem)
+            raise not_safe(done, problem)
         return True
 
     def _unsafe(self, error: BaseException | None) -> BaseException | None:
@@ -521,7 +545,8 @@ def _set(reached: asyncio.Future[BaseException | None], error: BaseException | N
         reached.set_result(error)
 
 
-def _refusal(done: str, problem: BaseException) -> RemoteError:
+def not_safe(done: str, problem: BaseException) -> RemoteError:
+    """The error of a request whose change is in effect, and not safe."""
     code = problem.code if isinstance(problem, NotSafeInTime) else ResponseCode.SYSTEM_ERROR
     remark = (
         f"{done} and in effect here, but not yet safe: {problem}. It is tried again by itself; if this broker is lost "

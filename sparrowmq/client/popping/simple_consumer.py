@@ -46,6 +46,7 @@ from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspent
 from sparrowmq.client.popping.pops import PAUSE_S, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import (
     ClientClosed,
@@ -65,6 +66,7 @@ log = logging.getLogger(__name__)
 MOST_MESSAGES: Final = 1024
 HOLD_S: Final = 20.0  # the longest wait of one request
 LEAVE_S: Final = 3.0
+_PASSING: Final = PASSING | LESS_SAFE  # an orderly pop is refused while slaves are behind
 
 
 @short_tracebacks
@@ -198,7 +200,7 @@ class SimpleConsumer:
         """Go on after an error that passes. Raises: the error, if it does not pass."""
         if isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
             await self._network.brokers.announce()
-        elif isinstance(error, RemoteError) and error.code not in PASSING:
+        elif isinstance(error, RemoteError) and error.code not in _PASSING:
             if error.code != ResponseCode.TOPIC_NOT_EXIST or await self._is_there(place):
                 raise error
         elif not isinstance(error, (NetworkError, RemoteError)):

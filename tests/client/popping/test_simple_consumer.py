@@ -107,9 +107,12 @@ async def test_each_broker_has_its_turn_to_be_first(peer, other, consumer):
     assert {each.queue.broker_name for each in await consumer.receive(2)} == {"broker-a", "broker-b"}
 
 
-@pytest.mark.guards("SimpleConsumer._wait_out: false error.code not in PASSING")
-async def test_a_used_up_quota_is_waited_out(peer, consumer):
-    peer.script(POP, Answer(ResponseCode.FLOW_CONTROL, remark="used up"), popped(rec(7)))
+@pytest.mark.guards(
+    "SimpleConsumer._wait_out: _PASSING -> frozenset()", "SimpleConsumer._wait_out: _PASSING -> PASSING"
+)
+@pytest.mark.parametrize("code", [ResponseCode.FLOW_CONTROL, ResponseCode.FLUSH_SLAVE_TIMEOUT])
+async def test_a_used_up_quota_and_slaves_that_are_behind_are_waited_out(peer, consumer, code):
+    peer.script(POP, Answer(code, remark="not now"), popped(rec(7)))
     assert len(await consumer.receive(1)) == 1
 
 
