@@ -25,12 +25,14 @@ from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
 from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
+from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Asker, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
+from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -224,11 +226,29 @@ class Assignment:
             states = [owned.state for owned in self._owned.values()]
             for state in states:
                 state.drop()
-            await self._commit_for_good(states)
-            if self.locks is not None:
-                await self.locks.unlock(self._owned)
-                await self.locks.unlock_owed(self._owned)
+            await self._give_back(states)
             self._owned.clear()
+
+    async def _give_back(self, states: list[ProcessQueue]) -> None:
+        """Commit and unlock all queues. If a slave refuses, wait a moment for its new master.
+
+        Otherwise the next owner would get handled messages again, and wait 60 s for a lock.
+        """
+        moved, left = MovedQueues(self._network), states
+        locked = set(self._owned) if self.locks is not None else set()
+
+        async def attempt() -> bool:
+            nonlocal left, locked
+            uncommitted = moved.among(await self._commit_for_good(left))
+            left = [state for state in left if state.queue in uncommitted]
+            if self.locks is not None:
+                locked = uncommitted & locked | moved.among(await self.locks.unlock(locked - uncommitted))
+            return bool(left or locked)
+
+        await until_elected(attempt, self._network)
+        if self.locks is not None:
+            await self.locks.unlock(locked)
+            await self.locks.unlock_owed(self._owned)
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         return await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
@@ -315,17 +335,20 @@ class Assignment:
                 ready.append(state)
         return ready
 
-    async def _commit_for_good(self, states: list[ProcessQueue]) -> None:
-        """Commit queues that are given up for the last time.
+    async def _commit_for_good(self, states: list[ProcessQueue]) -> dict[MessageQueue, SparrowError]:
+        """Commit queues that are given up for the last time. Return those that fail with their errors.
 
         A pull that is under way commits, too: the offset at the time when it was sent. A broker with several threads
         may handle the pull after the commit, and go back. So the offset is checked again.
         """
         last = _offsets_of(states)
-        await self._offsets.commit(last)
+        failed = await self._offsets.commit(last)
         for state in states:
             if state.queue in last and state.pull_commits not in (None, last[state.queue]):
-                await self._offsets.commit_again(state.queue, last[state.queue])
+                error = await self._offsets.commit_again(state.queue, last[state.queue])
+                if error is not None and (state.queue not in failed or is_slaves(error)):
+                    failed[state.queue] = error
+        return failed
 
     def _those(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
         if queues is None:

@@ -62,8 +62,12 @@ class QueueLocks:
         """Note queues that were given up while a broker was asked to lock them: `unlock_owed` unlocks them."""
         self._owed.update(queues)
 
-    async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Unlock queues at once. If a broker does not answer, `unlock_owed` tries again; its locks end after 60 s."""
+    async def unlock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
+        """Unlock queues at once. Return those that fail with their errors: `unlock_owed` tries them again.
+
+        The locks at a broker that does not answer end after 60 s.
+        """
+        failed: dict[MessageQueue, SparrowError] = {}
         for broker_name, portion in _by_broker(queues):
             self._owed.difference_update(portion)
             try:
@@ -71,7 +75,9 @@ class QueueLocks:
                 await session.call(UnlockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
             except SparrowError as error:
                 self._owed.update(portion)
+                failed |= dict.fromkeys(portion, error)
                 log.debug("cannot unlock queues of %s: %s", broker_name, error)
+        return failed
 
     async def unlock_owed(self, kept: Collection[MessageQueue] = ()) -> None:
         """Unlock the queues that may be locked without need: a broker remembers locks over a restart.

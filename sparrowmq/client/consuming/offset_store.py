@@ -16,6 +16,7 @@ from typing import Protocol
 from sparrowmq import snapshot
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -36,11 +37,11 @@ class OffsetStore(Protocol):
     async def resume(self, queue: MessageQueue) -> int | None:
         """The offset of a queue that is taken over: as `read`, or one not committed yet. Raises: SparrowError."""
 
-    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep these offsets. Those that fail are logged, and kept with the next commit."""
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, SparrowError]:
+        """Keep these offsets. Those that fail are logged, kept with the next commit, and returned with their errors."""
 
-    async def commit_again(self, queue: MessageQueue, offset: int) -> None:
-        """Commit an offset again, if it has changed since."""
+    async def commit_again(self, queue: MessageQueue, offset: int) -> SparrowError | None:
+        """Commit an offset again, if it has changed since. Return the error if that fails."""
 
     async def has(self, queue: MessageQueue) -> bool:
         """Return whether the group has committed an offset of the queue, even 0. Raises: SparrowError."""
@@ -67,8 +68,9 @@ def texts(offsets: Mapping[MessageQueue, int]) -> str:
 class BrokerOffsets:
     """Offsets of a group that shares its queues. Unchanged ones are not sent again.
 
-    An offset that could not be committed, because the broker was away, is kept until the queue comes back. No other
-    member can have consumed the queue meanwhile. Without the offset, handled messages would be delivered again.
+    An offset that could not be committed, because the broker was away or a slave, is kept until the queue comes back.
+    No other member can have consumed the queue meanwhile. Without the offset, handled messages would be delivered
+    again.
     """
 
     def __init__(self, group: str, brokers: Brokers) -> None:
@@ -103,18 +105,21 @@ class BrokerOffsets:
                 return None
             raise
 
-    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, SparrowError]:
+        failed: dict[MessageQueue, SparrowError] = {}
         changed = {queue: at for queue, at in offsets.items() if self._committed.get(queue) != at}
         sessions: dict[MessageQueue, Session] = {}
         for queue, offset in changed.items():
             try:
                 sessions[queue] = await self._brokers.having(queue)
             except SparrowError as error:
+                failed[queue] = error
                 self._report(queue, offset, error)
         calls = [session.call(self._update(queue, changed[queue])) for queue, session in sessions.items()]
         # Gathered, because a caller that is cancelled leaves no answer that nothing awaits.
         for queue, answer in zip(sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(answer, SparrowError):
+                failed[queue] = answer
                 self._report(queue, changed[queue], answer)
             elif isinstance(answer, BaseException):
                 raise answer
@@ -122,14 +127,17 @@ class BrokerOffsets:
                 self._committed[queue] = changed[queue]
                 self._uncommitted.pop(queue, None)
                 self._failing.discard(queue)
+        return failed
 
-    async def commit_again(self, queue: MessageQueue, offset: int) -> None:
+    async def commit_again(self, queue: MessageQueue, offset: int) -> SparrowError | None:
         try:
             if await self.read(queue) != offset:
                 session = await self._brokers.having(queue)
                 await session.call(self._update(queue, offset))
         except SparrowError as error:
             self._report(queue, offset, error)
+            return error
+        return None
 
     async def has(self, queue: MessageQueue) -> bool:
         session = await self._brokers.having(queue)
@@ -157,7 +165,7 @@ class BrokerOffsets:
         )
 
     def _report(self, queue: MessageQueue, offset: int, error: SparrowError) -> None:
-        if isinstance(error, NetworkError):
+        if isinstance(error, NetworkError) or is_slaves(error):
             self._uncommitted[queue] = offset
         level = logging.DEBUG if queue in self._failing else logging.WARNING
         self._failing.add(queue)
@@ -186,7 +194,7 @@ class LocalOffsets:
     async def resume(self, queue: MessageQueue) -> int | None:
         return self._loaded().get(queue)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, SparrowError]:
         known = self._loaded()
         if any(known.get(queue) != offset for queue, offset in offsets.items()):
             known.update(offsets)
@@ -196,8 +204,9 @@ class LocalOffsets:
                 log.warning(
                     "cannot keep offsets in %s (%s); after a restart messages come twice", self._file, error
                 )
+        return {}
 
-    async def commit_again(self, queue: MessageQueue, offset: int) -> None:
+    async def commit_again(self, queue: MessageQueue, offset: int) -> SparrowError | None:
         """Do nothing: no other process writes the file."""
 
     async def has(self, queue: MessageQueue) -> bool:

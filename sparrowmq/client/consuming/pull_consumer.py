@@ -38,13 +38,14 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscription,
 )
 from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
+from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
 from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.home import at_home
 from sparrowmq.client.tracebacks import short_tracebacks, shortened
-from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError
+from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
@@ -346,14 +347,14 @@ class PullConsumer:
                 self._readings.nudge()
         return True
 
-    async def _give_up(self, queues: list[MessageQueue]) -> None:
+    async def _give_up(self, queues: list[MessageQueue], is_end: bool = False) -> None:
         """Let other members have these queues."""
         for reading in self._readings.all():
             reading.is_held |= reading.queue in queues
         try:
             await tell(self._settings.on_revoked, queues, self._network)
         finally:
-            await self._commit_handled(queues)
+            await (self._commit_for_good(queues) if is_end else self._commit_handled(queues))
             for queue in queues:
                 self._readings.drop(queue)
                 self._offsets.forget(queue)
@@ -363,9 +364,9 @@ class PullConsumer:
             for reading in self._readings.all():
                 reading.handled = reading.position
         if self._subscriptions:
-            await self._give_up(self._readings.queues)
+            await self._give_up(self._readings.queues, is_end=True)
         else:
-            await self._commit_handled(self._readings.queues)
+            await self._commit_for_good(self._readings.queues)
             for queue in list(self._readings.queues):
                 self._readings.drop(queue)
 
@@ -396,11 +397,22 @@ class PullConsumer:
             await self._network.clock.sleep(period_s)
             await self._commit_handled(self._readings.queues)
 
-    async def _commit_handled(self, queues: Collection[MessageQueue]) -> None:
+    async def _commit_handled(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
         if self._settings.auto_commit_s is None:
-            return
+            return {}
         handled = {each.queue: each.handled for each in self._readings.all() if each.queue in queues}
-        await self._offsets.commit({queue: at for queue, at in handled.items() if at is not None})
+        return await self._offsets.commit({queue: at for queue, at in handled.items() if at is not None})
+
+    async def _commit_for_good(self, queues: Collection[MessageQueue]) -> None:
+        """Commit at the end. If a slave refuses, wait a moment for its new master."""
+        moved, left = MovedQueues(self._network), set(queues)
+
+        async def attempt() -> bool:
+            nonlocal left
+            left = moved.among(await self._commit_handled(left))
+            return bool(left)
+
+        await until_elected(attempt, self._network)
 
     # What brokers ask -----------------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits, subscription
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
+from sparrowmq.client.consuming.moved_masters import ELECTED_S, PAUSE_S
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.errors import A_SLAVE, ConfigError, RemoteError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -28,6 +29,7 @@ from tests.client.consuming.test_pulling import found, pulls, rec
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(3)]
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+OF_SLAVE = Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"{A_SLAVE}; its master has the offset")
 
 
 class Kept:
@@ -305,6 +307,75 @@ async def test_closing_commits_everything(peer, owner):
     assert sorted(commits(peer)) == [(0, 1), (1, 1)]
     await owner.assignment.close()
     assert owner.assignment.queues == [] and len(commits(peer)) == 2
+
+
+async def closed(world) -> None:
+    """Return when the queues are closed, while the time goes on."""
+    closing = asyncio.ensure_future(world.assignment.close())
+    while not closing.done():
+        if world.routes._doubted.is_set():
+            world.routes._doubted.clear()
+            await world.clock.advance(PAUSE_S)
+        await asyncio.sleep(0.001)
+    await closing
+
+
+@pytest.mark.guards("Assignment._give_back: return bool(left or locked) -> return bool(locked)")
+async def test_closing_commits_at_the_next_master(peer, owner):
+    peer.usual[RequestCode.PULL_MESSAGE] = first_only
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 2)
+    owner.assignment.state_of(QUEUES[0]).settle(owner.delivery.messages[0])
+    peer.script(UPDATE, OF_SLAVE, OF_SLAVE, OF_SLAVE)
+    begun = owner.clock.monotonic()
+    await closed(owner)
+    assert commits(peer) == [(0, 1)] * 4
+    assert owner.clock.age(begun) == 3 * PAUSE_S
+
+
+@pytest.mark.guards(
+    "Assignment._give_back: locked - uncommitted -> locked",
+    "Assignment._give_back: return bool(left or locked) -> return bool(left)",
+)
+async def test_closing_unlocks_at_the_next_master_once_everything_is_committed(peer, orderly):
+    peer.script(RequestCode.PULL_MESSAGE, found(next_offset=9))
+    await orderly.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 2)
+    peer.script(UPDATE, OF_SLAVE, OF_SLAVE)
+    peer.script(UNLOCK, OF_SLAVE, OF_SLAVE)
+    await closed(orderly)
+    assert codes(peer, UPDATE, UNLOCK) == [UPDATE, UPDATE, UPDATE, UNLOCK, UNLOCK, UNLOCK]
+
+
+@pytest.mark.guards("until_elected: network.clock.age(begun) < ELECTED_S -> True")
+async def test_closing_waits_for_the_next_master_only_for_a_while(peer, owner):
+    await never_committed(peer, owner)
+    peer.usual[UPDATE] = lambda _: OF_SLAVE
+    begun = owner.clock.monotonic()
+    async with asyncio.timeout(10):
+        await closed(owner)
+    assert owner.clock.age(begun) == ELECTED_S
+
+
+@pytest.mark.guards("MovedQueues.among: true is_slaves(error)", "MovedQueues.among: true self._routes.master")
+@pytest.mark.parametrize("answer", [Answer(ResponseCode.SYSTEM_ERROR), OF_SLAVE, None])
+async def test_closing_waits_for_no_broker_that_is_away_and_for_no_slave_of_a_dead_master(
+    peer, owner, answer
+):
+    await never_committed(peer, owner)
+    if answer is OF_SLAVE:
+        owner.routes._brokers["broker-a"] = {1: peer.address}
+    peer.usual[UPDATE] = lambda _: answer or ([session.abort() for session in peer.sessions] and None)
+    async with asyncio.timeout(5):
+        await owner.assignment.close()  # the clock stands still
+    assert len(commits(peer)) <= 2
+
+
+async def never_committed(peer, owner) -> None:
+    """Own a queue with an offset that is not committed."""
+    peer.script(RequestCode.PULL_MESSAGE, found(next_offset=9))
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 2)
 
 
 @pytest.mark.covers("S-CONS-17")

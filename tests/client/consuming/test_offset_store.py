@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets
-from sparrowmq.errors import BadStore, RemoteError
+from sparrowmq.errors import A_SLAVE, BadStore, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
@@ -81,6 +81,21 @@ async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_
     assert await away.read(ONE) == 4
     assert await away.resume(ONE) == 9
     assert await away.resume(ONE) == 4, "it counts once; what follows is committed"
+
+
+@pytest.mark.guards(
+    "BrokerOffsets._report: drop self._uncommitted[queue] = offset",
+    "BrokerOffsets._report: is_slaves(error) -> False",
+)
+async def test_what_a_slave_refused_is_gone_on_with_too(peer, offsets):
+    """Its master is elsewhere now, and the broker was the master before."""
+    peer.script(
+        UPDATE, Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"the offset is not committed: {A_SLAVE}")
+    )
+    assert list(await offsets.commit({ONE: 9})) == [ONE]
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=4))
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=9))
+    assert await offsets.resume(ONE) == 9
 
 
 async def test_whoever_went_further_meanwhile_is_right(peer, away):

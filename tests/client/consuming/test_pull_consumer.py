@@ -11,6 +11,7 @@ from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
+from tests.client.consuming.test_assignment import OF_SLAVE
 from tests.client.consuming.test_consumer import cluster_on
 from tests.client.consuming.test_pulling import found, pulls, rec, reply
 from tests.client.consuming.test_shared_topics import assigned, read, send_to_all
@@ -51,6 +52,17 @@ async def test_messages_come_as_they_are_and_positions_follow(peer, reader):
     assert await reader.position(QUEUES[0]) == 7
     assert [each.offset for each in await reader.poll()] == [7]
     assert await reader.positions() == {QUEUES[0]: 8}
+
+
+@pytest.mark.guards("PullConsumer._commit_for_good: return bool(left) -> return False")
+async def test_leaving_commits_at_the_next_master(peer, talker):
+    async with talker.pull_consumer(group="g", auto_commit_s=60) as reader:
+        await reader.queues("t")
+        reader.assign(QUEUES[:1])
+        peer.script(PULL, found(rec(100), next_offset=101))
+        assert len(await reader.poll()) == 1
+        peer.script(RequestCode.UPDATE_CONSUMER_OFFSET, OF_SLAVE, OF_SLAVE)
+    assert len(peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == 3
 
 
 async def test_queues_that_a_program_remembers_are_read_without_a_look_at_their_topic(peer, talker):
