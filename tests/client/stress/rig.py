@@ -118,6 +118,7 @@ class Rig:
             watching.cancel()
         finally:
             await self._kill_all()
+            self._samples.close()
         self._look()
         found = self._settling.finish(self.ledger)
         found.violations += self._unended
