@@ -106,7 +106,7 @@ def test_each_new_holder_is_a_change_and_a_renewal_is_none(logged):
     assert changes(logged) == [Holder(*QUEUES[0])]
 
 
-async def test_a_lock_that_expires_is_a_change_for_whoever_gets_it_or_by_the_chore(logged, clock):
+async def test_an_expired_lock_is_a_change_when_another_client_gets_it_or_the_chore_drops_it(logged, clock):
     lock(logged, "one", QUEUES[:2])
     changes(logged)
     await clock.advance(LOCK_LIFE_S)

@@ -38,6 +38,7 @@ from sparrowmq.errors import (
     StoreFailed,
 )
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
@@ -252,13 +253,7 @@ class Journal:
             if self._missing is None or self._rules.files_count:
                 return
             raise not_safe(done, self._missing)
-        reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._store.dispatch()
-        self._store.flusher.kick()
-        self._store.safety(True).when(self._locks_end, partial(_set, reached))
-        problem = self._unsafe(await reached)
-        if problem is not None:
-            raise not_safe(done, problem)
+        await self._reach(self._store.safety(True), self._locks_end, done)
 
     def commit_soon(self) -> Later:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
@@ -327,14 +322,18 @@ class Journal:
             if self._rules.files_count:
                 return False
             raise not_safe(done, self._missing)
+        await self._reach(self._store.on_disk, self._end, done)
+        return True
+
+    async def _reach(self, safety: Safety, end: int, done: str) -> None:
+        """Return when the log is safe up to this end. Raises: RemoteError."""
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.dispatch()
         self._store.flusher.kick()
-        self._store.on_disk.when(self._end, partial(_set, reached))
+        safety.when(end, partial(_set, reached))
         problem = self._unsafe(await reached)
         if problem is not None:
             raise not_safe(done, problem)
-        return True
 
     def _unsafe(self, error: BaseException | None) -> BaseException | None:
         """Return the error, unless it is the lack of a slave: then a change at the master is all that there can be."""

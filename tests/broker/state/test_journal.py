@@ -196,7 +196,7 @@ async def test_a_commit_without_an_answer_waits_for_the_next_record(
         assert (await after_kill(live, tmp_path)).offsets["workers"]["made"] == {0: 7, 1: 8}
 
 
-@pytest.mark.guards("Journal.safe: self._unsafe(await reached) -> None")
+@pytest.mark.guards("Journal._reach: self._unsafe(await reached) -> None")
 async def test_a_master_that_waits_for_slaves_answers_nothing_that_no_slave_has(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"role": BrokerRole.SYNC_MASTER, "slave_timeout_ms": 200}
     async with live_broker(tmp_path, **settings) as live, slave_at(live.broker.ha_address) as slave:

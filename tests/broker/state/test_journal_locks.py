@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from sparrowmq.store.message_store import MessageStore
 from tests.broker.live import Live, live_broker
 from tests.broker.members import Members
 from tests.broker.replication.slaves import slave_at
-from tests.broker.state.dead import killed
-from tests.broker.state.kept import kept
+from tests.broker.state.test_journal import after_kill
 from tests.interop.etcd import needs_etcd
 
 QUEUES = [MessageQueue("made", "broker-a", queue_id) for queue_id in range(3)]
@@ -43,10 +41,8 @@ async def unlock(session: Session, client_id: str, count: int = 3) -> None:
     await session.call(UnlockBatchMq(), LockQueues("g", client_id, QUEUES[:count]).encode())
 
 
-async def after_kill(live: Live, tmp_path: Path) -> Holders:
-    """The holders whom a broker knows that starts on the store as a kill leaves it now."""
-    path = killed(live.broker.settings.store_path, tmp_path / "killed")
-    return kept(replace(live.broker.settings, store_path=path)).locks
+async def holders_after_kill(live: Live, tmp_path: Path) -> Holders:
+    return (await after_kill(live, tmp_path)).locks
 
 
 @pytest.mark.guards("LockHandler.lock: drop await self._journal.safe_locks()")
@@ -58,10 +54,12 @@ async def test_holders_are_in_the_log_when_they_are_told(
     async with live_broker(tmp_path / "live") as live:
         await make(live.session)
         assert await lock(live.session, "one") == 3
-        assert await after_kill(live, tmp_path) == {("g", "made", number): "one" for number in range(3)}
+        assert await holders_after_kill(live, tmp_path) == {
+            ("g", "made", number): "one" for number in range(3)
+        }
         await unlock(live.session, "one", 2)
         await live.send(topic="made")  # what is freed waits for nothing, but is in the log before this
-        assert await after_kill(live, tmp_path) == {("g", "made", 2): "one"}
+        assert await holders_after_kill(live, tmp_path) == {("g", "made", 2): "one"}
 
 
 @pytest.mark.guards("Journal._pieces: false self._locks is not None")
@@ -70,7 +68,7 @@ async def test_a_snapshot_has_the_holders(tmp_path: Path) -> None:
         await make(live.session)
         await lock(live.session, "one")
         assert live.broker.journal is not None and live.broker.journal.write_snapshot()
-        assert len(await after_kill(live, tmp_path)) == 3
+        assert len(await holders_after_kill(live, tmp_path)) == 3
 
 
 @pytest.mark.guards("lock_part: drop state.locks")
@@ -83,7 +81,7 @@ async def test_a_restart_keeps_queues_for_their_holder(tmp_path: Path) -> None:
         assert await lock(live.session, "one") == 2
 
 
-@pytest.mark.guards("Journal.safe_locks: self._unsafe(await reached) -> None")
+@pytest.mark.guards("Journal.safe_locks: drop await self._reach")
 async def test_a_lock_that_no_slave_has_is_not_told_and_neither_is_its_renewal(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"role": BrokerRole.SYNC_MASTER, "slave_timeout_ms": 100}
     async with live_broker(tmp_path, **settings) as live:

@@ -138,7 +138,7 @@ def asking():
         ("y\n", "Error: there is no terminal to answer this question at: give it in KEY"),
     ],
 )
-def test_a_question_that_nobody_answers_says_how_to_do_without_it(given, said):
+def test_a_question_without_a_terminal_says_how_to_do_without_it(given, said):
     done = CliRunner().invoke(asking, input=given)
     assert done.exit_code == 1 and said in done.output.splitlines()
 
