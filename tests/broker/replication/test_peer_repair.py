@@ -237,7 +237,7 @@ async def test_damage_found_while_it_runs_is_repaired_by_another_member(
     members: Members, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     await two_with_messages(members)
-    await has_all(members, number)
+    await has_all_in_time(members, number)
     before = members.log(number)
     flip(members, number, TEXTS[11])
     broker = members._running[number][0].broker
