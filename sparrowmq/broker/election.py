@@ -586,9 +586,10 @@ class Member:
 
     def _present(self, broker: Broker) -> Present:
         full = self._start.full  # then the end of the log is not known
-        end = broker.store.end if self._found.leader is None and not full else UNKNOWN
+        end = broker.store.end if self._found.is_vacant and not full else UNKNOWN
         problem = full or ("" if self._is_able else self._problem)
-        return Present.of(self.settings.broker_id, self._own, self.address, end, problem)
+        is_proved = self._candidacy.is_proved
+        return Present.of(self.settings.broker_id, self._own, self.address, end, problem, is_proved=is_proved)
 
     def _note(self, problem: str) -> None:
         """Log each change between a reachable etcd and a problem once."""

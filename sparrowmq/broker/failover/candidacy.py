@@ -2,7 +2,8 @@
 
     etcd has no state of the group     a store that was part of an epoch waits for an operator: others may have more
     not in sync, or another store      never, but by an operator's decision
-    has just started                   other members in sync go first: this one may lack what a power cut took
+    has just started                   it waits for the other members in sync, for a while: it may lack what a power
+                                       cut took
     its recovery cut bytes             it is compared with other members first (member_presence.py)
     the lead was handed over           the chosen member goes first
     the start as the master failed     after COOLDOWN_S
@@ -20,7 +21,7 @@ from typing import Final
 
 from sparrowmq import descriptors
 from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.broker.failover.member_presence import Present, compare_first
+from sparrowmq.broker.failover.member_presence import Present, compare_first, none_can_have_more
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
@@ -143,7 +144,7 @@ class Candidacy:
         if first:
             what = f"not elected before another member, which may have more: {first}"
             return Reason(what, is_able=not self._own.doubt)
-        if self.is_fresh and (self._own.doubt or not state.may_lead(self._member, is_fresh=True)):
+        if self.is_fresh and (self._own.doubt or not self._may_lead_at_once(state, end, others)):
             what = (
                 f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
             )
@@ -187,6 +188,11 @@ class Candidacy:
         if not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
             return None
         return Reason(f"other members go first: {problem}")
+
+    def _may_lead_at_once(self, state: GroupState, end: int, others: Collection[Present]) -> bool:
+        return state.may_lead(self._member, is_fresh=True) or none_can_have_more(
+            self._member, end, state, others
+        )
 
     def _named(self, member: int) -> str:
         return f"{member} at {self._seen[member]}" if member in self._seen else str(member)

@@ -14,13 +14,23 @@ from sparrowmq.errors import EtcdFailed
 
 
 class Found(NamedTuple):
-    """The state of the group in etcd. A version of 0 means that the key does not exist."""
+    """The state of the group in etcd. A version of 0 means that the key does not exist.
+
+    Attributes:
+        is_read: etcd has answered; not so at the start, or after the end of our lead.
+    """
 
     leader: Leader | None = None
     leader_version: int = 0
     state: GroupState | None = None
     state_version: int = 0
     others: tuple[Present, ...] = ()
+    is_read: bool = False
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether there is no master, as etcd said."""
+        return self.is_read and self.leader is None
 
     @property
     def expected(self) -> frozenset[int]:
@@ -44,6 +54,7 @@ def found_in(kept: Mapping[str, Kept], keys: str, me: int) -> Found:
             GroupState.decode(state.value) if state else None,
             state.version if state else 0,
             tuple(each for each in entries if each and each.member != me),
+            is_read=True,
         )
     except msgspec.DecodeError as error:
         raise EtcdFailed(

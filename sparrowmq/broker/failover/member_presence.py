@@ -34,6 +34,8 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
         epoch, line: the last epoch that its log was part of.
         end: the end of its log; UNKNOWN while there is a master.
         problem: why it cannot lead; "" if it can.
+        is_proved: a master has checked since its start that its log lacks nothing. An older version, which does not say
+            this, counts as proved.
     """
 
     member: int
@@ -43,9 +45,12 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     line: str
     end: int = UNKNOWN
     problem: str = ""
+    is_proved: bool = True
 
     @classmethod
-    def of(cls, member: int, own: OwnEpoch, address: str, end: int, problem: str) -> Present:
+    def of(
+        cls, member: int, own: OwnEpoch, address: str, end: int, problem: str, *, is_proved: bool
+    ) -> Present:
         return cls(
             member=member,
             store=own.store,
@@ -54,6 +59,7 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
             line=own.line,
             end=end,
             problem=problem,
+            is_proved=is_proved,
         )
 
     def encode(self) -> bytes:
@@ -126,11 +132,7 @@ def compare_first(own: OwnEpoch, end: int, state: GroupState, others: Iterable[P
         end: the end of its log.
         others: the other members that run.
     """
-    alike = [
-        each
-        for each in others
-        if each.end != UNKNOWN and each.line == state.line and each.epoch >= state.proved_epoch
-    ]
+    alike = _comparable(state, others)
     in_sync = [each for each in alike if each.member in state.in_sync]
     able = alike if own.doubt else [each for each in in_sync if not each.problem]
     longest = max(able, key=lambda each: each.end, default=None)
@@ -141,3 +143,23 @@ def compare_first(own: OwnEpoch, end: int, state: GroupState, others: Iterable[P
     if own.doubt and not in_sync and len(state.in_sync) > 1:
         return f"{own.doubt}, and no other member in sync runs, whose log could be compared"
     return ""
+
+
+def none_can_have_more(member: int, end: int, state: GroupState, others: Iterable[Present]) -> bool:
+    """Return whether all other members in sync run, and none can have more than this store.
+
+    A log ends where its entry says or earlier: the entry was written after the last epoch whose messages were
+    acknowledged, and a log only loses bytes until the next epoch. So nothing more can come. A member that is proved to
+    lack nothing goes first, as a longer log can be that of an epoch without acknowledgements.
+    """
+    shorter = {each.member for each in _comparable(state, others) if each.end <= end and not each.is_proved}
+    return {*state.in_sync} <= {member, *shorter}
+
+
+def _comparable(state: GroupState, others: Iterable[Present]) -> list[Present]:
+    """Return the members whose logs can be compared: they were part of the last epoch that was settled."""
+    return [
+        each
+        for each in others
+        if each.end != UNKNOWN and each.line == state.line and each.epoch >= state.proved_epoch
+    ]

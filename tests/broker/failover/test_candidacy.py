@@ -285,6 +285,24 @@ async def test_an_operator_gives_up_what_only_lost_members_have(members: Members
     assert (state.epoch, len(state.begins), state.in_sync) == (2, 1, (2,))
 
 
+@pytest.mark.guards(
+    "Candidacy._may_lead_at_once: "
+    "state.may_lead(self._member, is_fresh=True) or none_can_have_more(self._member, end, state, others) -> "
+    "state.may_lead(self._member, is_fresh=True)",
+    "Member._present: self._candidacy.is_proved -> True",
+)
+async def test_a_group_that_was_killed_leads_again_as_soon_as_all_members_in_sync_are_back(
+    members: Members,
+) -> None:
+    """They need not wait for two leases: nobody is missing who could have more."""
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    await members.power_cut(1, 2)
+    await members.start(1, lease_s=60)
+    await members.start(2, lease_s=60)
+    assert await members.leader() in (1, 2)
+
+
 @pytest.mark.guards("Candidacy.look: drop self._seen[leader.member]")
 async def test_members_in_sync_are_named_with_the_addresses_where_they_were_last(tmp_path: Path) -> None:
     found = Candidacy(1, "broker-a", 4, OwnEpoch.load(tmp_path), ManualClock())

@@ -26,8 +26,15 @@ def test_all_keys_are_found_but_our_own_presence_and_others_are_passed_over() ->
         "/g/member/2": Kept(present(2).encode(), 8),
         "/g/member/3": Kept(b"nonsense", 9),
     }
-    assert found_in(kept, "/g/", 2) == Found(LEADER, 5, STATE, 6, (present(1),))
-    assert found_in({}, "/g/", 2) == Found(None, 0, None, 0, ())
+    assert found_in(kept, "/g/", 2) == Found(LEADER, 5, STATE, 6, (present(1),), is_read=True)
+    assert found_in({}, "/g/", 2) == Found(None, 0, None, 0, (), is_read=True)
+
+
+@pytest.mark.guards("Found.is_vacant: self.is_read and self.leader is None -> self.leader is None")
+def test_the_master_is_missing_only_once_etcd_has_said_so() -> None:
+    assert not Found().is_vacant, "nothing was read: there may be a master"
+    assert found_in({}, "/g/", 2).is_vacant
+    assert not found_in({"/g/leader": Kept(LEADER.encode(), 5)}, "/g/", 2).is_vacant
 
 
 @pytest.mark.guards(

@@ -8,23 +8,45 @@ import pytest
 
 from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.member_presence import Presence, Present, compare_first, decoded
+from sparrowmq.broker.failover.member_presence import (
+    Presence,
+    Present,
+    compare_first,
+    decoded,
+    none_can_have_more,
+)
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.loop.clock import SystemClock
 from tests.interop.etcd import LiveEtcd, needs_etcd
 
 STATE = GroupState(epoch=5, line="x", leader=1, in_sync=(1, 2, 3), begins=((5, 100),))
 ALONE = GroupState(epoch=5, line="x", leader=1, in_sync=(1,), begins=((5, 100),))
+PAIR = GroupState(epoch=5, line="x", leader=1, in_sync=(1, 2), begins=((5, 100),))
 
 
 def own(doubt: str = "") -> OwnEpoch:
     return OwnEpoch(Path("-"), 5, "x", "mark", doubt=doubt)
 
 
-def member(number: int, end: int, *, epoch: int = 5, line: str = "x", problem: str = "") -> Present:
+def member(
+    number: int,
+    end: int,
+    *,
+    epoch: int = 5,
+    line: str = "x",
+    problem: str = "",
+    is_proved: bool = False,
+) -> Present:
     address = f"127.0.0.1:{number}"
     return Present(
-        member=number, store="m", address=address, epoch=epoch, line=line, end=end, problem=problem
+        member=number,
+        store="m",
+        address=address,
+        epoch=epoch,
+        line=line,
+        end=end,
+        problem=problem,
+        is_proved=is_proved,
     )
 
 
@@ -59,6 +81,39 @@ def test_a_member_leads_once_nobody_who_could_have_more_is_there(
     found = compare_first(own(doubt), 180, state, others)
     assert (why in found) if why else found == ""
     assert doubt in found or not why
+
+
+@pytest.mark.guards(
+    "none_can_have_more: each.end <= end and (not each.is_proved) -> not each.is_proved",
+    "none_can_have_more: each.end <= end and (not each.is_proved) -> each.end <= end",
+    "_comparable: each.epoch >= state.proved_epoch -> True",
+    "_comparable: each.end != UNKNOWN -> True",
+    "_comparable: each.line == state.line -> True",
+)
+@pytest.mark.parametrize(
+    ("others", "has"),
+    [
+        ([member(2, 180), member(3, 170)], True),
+        ([member(2, 180), member(3, 170, problem="its disk is full")], True),
+        ([member(2, 180), member(3, 170), member(4, 190)], True),  # 4 is not in sync
+        ([member(2, 180)], False),
+        ([member(2, 180), member(3, 181)], False),
+        ([member(2, 180), member(3, 170, is_proved=True)], False),
+        ([member(2, 180), member(3, -1)], False),
+        ([member(2, 180), member(3, 170, epoch=4)], False),
+        ([member(2, 180), member(3, 170, line="y")], False),
+    ],
+)
+def test_a_member_waits_for_no_other_if_all_in_sync_are_there_and_none_can_have_more(
+    others: list[Present], has: bool
+) -> None:
+    assert none_can_have_more(1, 180, STATE, others) is has
+
+
+def test_an_older_version_says_nothing_of_its_proof_so_it_goes_first() -> None:
+    told = decoded(b'{"member":2,"store":"m","address":"a:1","epoch":5,"line":"x","end":180,"problem":""}')
+    assert told is not None and told.is_proved
+    assert not none_can_have_more(1, 180, PAIR, [told])
 
 
 def test_an_entry_of_another_program_is_nobody() -> None:
