@@ -5,6 +5,8 @@ import pytest
 
 from tests.conftest import APART, LONGEST_FIRST, TOGETHER, WAITING, group_of, rank
 
+pytestmark = pytest.mark.slow  # each runs pytest in a process of its own
+
 SKIPPING = """
 import pytest
 

@@ -113,6 +113,7 @@ def included(extra):
     return {name for row in rows for name in row.partition("[")[2].strip("]").split(",")}
 
 
+@pytest.mark.slow
 def test_what_is_always_installed_is_imported_by_the_product():
     assert declared() - set(used("sparrowmq", "pyspark_rocketmq")) == set()
 

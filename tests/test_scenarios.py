@@ -19,10 +19,11 @@ FOLDER = Path(__file__).with_name("scenarios")
 
 
 def scenarios() -> Iterator[Any]:
-    """Each file; one that begins with `# slow` takes half a minute or more."""
+    """Each file; one that begins with `# slow` takes half a minute or more, and one with `# long` some seconds."""
+    marks = {"# slow": [pytest.mark.nightly, pytest.mark.timeout(600)], "# long": [pytest.mark.slow]}
     for file in sorted(FOLDER.glob("*.txt")):
-        slow = file.read_text(encoding="utf-8").startswith("# slow\n")
-        yield pytest.param(file.stem, marks=[pytest.mark.nightly, pytest.mark.timeout(600)] if slow else [])
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        yield pytest.param(file.stem, marks=marks.get(first, []))
 
 
 @pytest.mark.guards("clients: 120.0 -> 180.0", "queue_locks: 60.0 -> 58.0", "route_table: 120.0 -> 180.0")

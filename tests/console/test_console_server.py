@@ -53,6 +53,7 @@ def test_it_serves_without_a_cluster_and_stops_in_order(tmp_path):
     "Console.__aenter__: drop self._look.watch((CERTIFICATE, lambda: tls.problem))",
     "Console.__aenter__: drop tls.watch()",
 )
+@pytest.mark.slow
 def test_its_certificate_that_ends_is_a_condition_until_it_is_renewed(tmp_path):
     vouching = authority(tmp_path)
     pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))

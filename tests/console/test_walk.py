@@ -30,6 +30,7 @@ def paths(stage):
 
 
 @pytest.mark.covers("S-ADM-04")
+@pytest.mark.slow
 async def test_every_page_opens_and_no_markup_in_it_comes_alive(visit, stage):
     vera = await visit("vera")
     for path in paths(stage):

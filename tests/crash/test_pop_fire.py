@@ -12,7 +12,7 @@ from tests.crash.pop_fire import PopFire
 @pytest.mark.parametrize(
     ("flush", "kills"),
     [
-        ("SYNC_FLUSH", 3),
+        pytest.param("SYNC_FLUSH", 3, marks=pytest.mark.slow),
         pytest.param("ASYNC_FLUSH", 8, marks=pytest.mark.slow),
         pytest.param("ASYNC_FLUSH", 200, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
     ],

@@ -56,8 +56,8 @@ def disk(request, tmp_path: Path):
 @pytest.mark.parametrize(
     ("disk", "flush", "rounds"),
     [
-        ("ext4", "SYNC_FLUSH", 2),
-        ("ext4", "ASYNC_FLUSH", 2),
+        pytest.param("ext4", "SYNC_FLUSH", 2, marks=pytest.mark.slow),
+        pytest.param("ext4", "ASYNC_FLUSH", 2, marks=pytest.mark.slow),
         pytest.param("ext4", "SYNC_FLUSH", 30, marks=pytest.mark.nightly),
         pytest.param("xfs", "SYNC_FLUSH", 30, marks=pytest.mark.nightly),
         pytest.param("xfs", "ASYNC_FLUSH", 30, marks=pytest.mark.nightly),

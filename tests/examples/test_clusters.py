@@ -38,7 +38,7 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     ("configuration", "ids"),
     [
-        ("2m-noslave", {0}),
+        pytest.param("2m-noslave", {0}, marks=pytest.mark.slow),
         pytest.param("2m-2s-async", {0, 1}, marks=pytest.mark.slow),
         ("2m-2s-sync", {0, 1}),
     ],

@@ -33,10 +33,22 @@ class _Threads(ThreadPoolExecutor):
         return self.others() or any(not each.done() for each in self._working)
 
     def submit(self, function: Any, /, *args: Any, **more: Any) -> Future[Any]:
+        """Run it in a thread, which works until the loop knows the result: a busy machine may halt it before."""
+        result: Future[Any] = Future()
+
+        def work() -> None:
+            if not result.set_running_or_notify_cancel():
+                return
+            try:
+                found = function(*args, **more)
+            except BaseException as error:
+                result.set_exception(error)
+            else:
+                result.set_result(found)
+
         self._working = {each for each in self._working if not each.done()}
-        done = super().submit(function, *args, **more)
-        self._working.add(done)
-        return done
+        self._working.add(super().submit(work))
+        return result
 
 
 class _Selector(selectors.DefaultSelector):

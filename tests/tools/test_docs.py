@@ -90,6 +90,7 @@ def test_the_list_of_what_is_not_shown_is_short_and_gives_reasons():
     assert len(unshown) <= 5 and all(len(reason) > 10 for reason in unshown.values())
 
 
+@pytest.mark.slow
 def test_a_capability_without_a_test_fails_the_build(monkeypatch):
     marks = docs.read_marks(docs.ROOT / "tests")
     del marks["S-CFG-01"]
@@ -105,6 +106,7 @@ def test_every_request_of_the_table_is_on_the_page_once():
     assert sorted(rows) == sorted((str(int(row.code)), row.code.name) for row in ROWS)
 
 
+@pytest.mark.slow
 def test_every_generated_page_has_a_title_and_a_place_in_the_site(pages):
     settings = yaml.safe_load(
         (docs.ROOT / "mkdocs.yml").read_text().split("markdown_extensions:")[0] + "nav: []"

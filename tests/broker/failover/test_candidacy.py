@@ -298,8 +298,8 @@ async def test_a_group_that_was_killed_leads_again_as_soon_as_all_members_in_syn
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK
     await members.power_cut(1, 2)
-    await members.start(1, lease_s=60)
-    await members.start(2, lease_s=60)
+    await members.start(1, lease_s=16)
+    await members.start(2, lease_s=16)
     assert await members.leader() in (1, 2)
 
 

@@ -30,7 +30,7 @@ async def test_requests_are_so_well_formed_that_an_administrator_may_send_most_o
 @pytest.mark.parametrize(
     ("users", "codes"),
     [
-        pytest.param(False, {1}, id="accounts"),
+        pytest.param(False, {1}, id="accounts", marks=pytest.mark.slow),
         pytest.param(True, {1, 16}, id="users", marks=pytest.mark.slow),
     ],
 )

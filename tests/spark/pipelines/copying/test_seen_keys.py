@@ -90,6 +90,7 @@ def test_messages_of_a_batch_come_in_the_order_of_their_times_and_places():
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_a_batch_of_spark_and_keys_that_an_earlier_release_has_left(spark, tmp_path):
     for number, name in enumerate(("old", "later")):
         folder = tmp_path / f"keys-{number:09}"

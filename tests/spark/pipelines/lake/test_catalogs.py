@@ -40,6 +40,7 @@ def rows_of(table):
 
 
 @needs_postgres
+@pytest.mark.slow
 def test_postgresql_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
     with LivePostgres() as server:
         monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
@@ -61,6 +62,7 @@ def test_glue_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
     assert rows_of(found) == [(1, None), (2, "b")]
 
 
+@pytest.mark.slow
 def test_a_rest_catalog_keeps_a_table_on_s3_and_its_token_is_never_shown(s3, tmp_path):
     url = f"s3://bucket/{uuid.uuid4().hex}/orders"
     with rest_catalog(tmp_path) as server:
