@@ -1,8 +1,9 @@
 """What holds for every test: which run side by side, and what may not pass unseen on CI.
 
-`./run test` has more workers than processors (ADR 0008). A file's tests stay together in one of them, so that what a
+`./run test` has more workers than processors (ADR 8). A file's tests stay together in one of them, so that what a
 module's fixture starts is started once, and so do the files that share a session's fixture. What takes longest begins
-first, or the other workers would wait for it at the end. Workers beyond the fourth only run what mostly waits.
+first, or the other workers would wait for it at the end. With the slow tests, workers beyond the fourth only run what
+mostly waits.
 On CI a skipped test is an error unless its reason says what that machine really lacks.
 """
 
@@ -146,7 +147,7 @@ WAITING = {
     "tests/interop/test_five.py",
     "tests/interop/test_transactions.py",
 }
-WORKERS = 4  # which run anything; ./run test --all has more
+WORKERS = 4  # which run anything, when there are slow tests
 GO_ON = 1  # of the others, once nothing waits any more: the first four leave a processor half idle
 LONGEST_SHOWN = 30
 GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
@@ -155,8 +156,8 @@ GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives each worker group after group of tests, in the order in which they were collected.
 
-    Each worker first takes groups of its kind: the first four what computes, the others what waits. The first five
-    end with what is left, and the others end.
+    With the slow tests, each worker first takes groups of its kind: the first four what computes, the others what
+    waits. The first five end with what is left, and the others end.
 
     Attributes:
         for_waiting: the workers that first take what waits. One that replaces a worker that died takes anything.
@@ -170,6 +171,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         config.option.loadscopereorder = False
         self.for_waiting: set[WorkerController] = set()
         self.ending: set[WorkerController] = set()
+        self.has_slow_tests = "not slow" not in config.option.markexpr
         self.took_s: defaultdict[str, float] = defaultdict(float)
         self.ended_s: dict[str, float] = {}
 
@@ -177,7 +179,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         return group_of(nodeid)
 
     def schedule(self) -> None:
-        if self.collection is None:
+        if self.collection is None and self.has_slow_tests:
             self.for_waiting = set(self.nodes[WORKERS:])
             self.ending = set(self.nodes[WORKERS + GO_ON :])
         super().schedule()
@@ -196,6 +198,8 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _next(self, node: WorkerController) -> str | None:
         """Return the next group for a worker; None if none is left that it takes."""
+        if not self.for_waiting:
+            return next(iter(self.workqueue), None)
         waits = node in self.for_waiting
         fitting = (group for group in self.workqueue if is_waiting(group) == waits)
         return next(fitting, None if node in self.ending else next(iter(self.workqueue), None))

@@ -167,6 +167,7 @@ def test_circles_are_found(edges, expected):
     assert circles(edges) == expected
 
 
+@pytest.mark.slow
 def test_modules_and_folders_import_each_other_in_one_direction():
     """The second drawing folds each folder inside a part into one node: none of them needs one that needs it."""
     modules = {name: imported_modules(file) - {name} for name, file in MODULES.items()}
@@ -183,6 +184,7 @@ def test_modules_and_folders_import_each_other_in_one_direction():
 
 
 @tidy
+@pytest.mark.slow
 def test_functions_take_few_arguments() -> Iterator[Offence]:
     too_many: set[str] = set()
     for file in FILES:

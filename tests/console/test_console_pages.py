@@ -30,6 +30,7 @@ def test_every_page_has_an_address_and_each_place_of_the_menu_a_key_of_its_own()
     assert not any("{" in page.path for page in places), "the menu has no place without its name"
 
 
+@pytest.mark.slow
 def test_the_frame_is_sent_while_the_cluster_does_not_answer(tmp_path):
     # A name server that is there, and never answers.
     with socket.create_server(("127.0.0.1", 0)) as silent:

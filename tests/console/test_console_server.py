@@ -13,6 +13,7 @@ import pytest
 from tests.certificates import authority, signed
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -27,6 +28,7 @@ def test_a_port_that_is_taken_is_told():
     )
 
 
+@pytest.mark.slow
 def test_it_serves_without_a_cluster_and_stops_in_order(tmp_path):
     words = ["console", "-n", "127.0.0.1:1", "--port", "0", "--prefix", "/mq"]
     with subprocess.Popen(

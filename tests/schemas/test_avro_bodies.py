@@ -121,6 +121,7 @@ def test_nesting_without_end_is_refused():
 
 
 @pytest.mark.guards("_Readers._record: drop body.count")
+@pytest.mark.slow
 def test_values_without_bytes_are_counted():
     """Records of nulls take no bytes, and each of these contains two others."""
     schema: object = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": "null"}]}
@@ -131,6 +132,7 @@ def test_values_without_bytes_are_counted():
         reader(schema).read(b"")
 
 
+@pytest.mark.slow
 def test_a_hostile_body_takes_bounded_memory_and_time():
     schema = {
         "type": "array",

@@ -349,6 +349,7 @@ def test_an_idempotent_batch_that_is_repeated_has_the_same_ids(topic, spark, nam
     assert copy.read().select("msgId", "body").distinct().count() == 200
 
 
+@pytest.mark.slow
 def test_an_exactly_once_batch_that_is_repeated_is_there_once(topic, spark, namesrv, tmp_path):
     topic.send(0, 200)
     copy = Topic(spark, namesrv)

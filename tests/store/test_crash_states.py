@@ -152,6 +152,7 @@ def test_nor_does_one_of_a_store_of_another_form(monkeypatch, kinds, module, nam
     assert tally.violations == [] and len(tally.states) >= MANY_OF_A_FORM
 
 
+@pytest.mark.slow
 def test_every_sync_of_the_store_is_on_the_list():
     assert sites_of(range(6), 30) == {*SITES, *UNSEEN}
 

@@ -239,6 +239,7 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
 
 
 @pytest.mark.guards("Member._try_to_lead: self._candidacy.is_chosen(found.state_version) -> False")
+@pytest.mark.slow
 async def test_a_disk_that_fills_after_an_order_leaves_etcd_as_it_was(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_another_command_may_restart_it_and_its_failure_stops_all(run, broker):
     assert "not all is well after 2 s" in said.stderr
 
 
+@pytest.mark.slow
 def test_an_upgrade_looks_at_versions(run, broker):
     assert "nothing was restarted" in run("upgrade").stdout
     said = run("upgrade", "--to", "99.0", *QUICK, code=2)

@@ -208,6 +208,7 @@ def test_brokers_end_in_order_when_what_keeps_them_is_killed(two, tmp_path):
 
 
 @pytest.mark.guards("Brokers.look: true not self._is_held(broker)")
+@pytest.mark.slow
 def test_a_start_waits_for_a_halted_broker_of_an_earlier_start_and_names_it(two_of, tmp_path):
     first = two_of()
     assert names(first.process, 2) == {"b-0", "b-1"}

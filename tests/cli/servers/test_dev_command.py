@@ -107,6 +107,7 @@ def test_a_brokers_port_can_be_chosen(dev):
 
 
 @pytest.mark.guards("Dev._show: self._folder / 'console' if self._folder is not None else None -> None")
+@pytest.mark.slow
 def test_a_console_shows_it_if_one_wants(dev, tmp_path):
     kept = tmp_path / "kept"
     (kept / "console").mkdir(parents=True)

@@ -11,6 +11,7 @@ from tests.client.conftest import until
 
 
 @pytest.mark.guards("PullConsumer._apply: is_shared = False")
+@pytest.mark.slow
 async def test_a_subscribed_topic_may_lose_queues(tmp_path):
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("t", queues=2)

@@ -13,6 +13,7 @@ from sparrowmq.testing.background import BackgroundCluster
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.slow
 def test_it_shows_the_cluster_until_it_is_left(tmp_path):
     with BackgroundCluster(tmp_path / "store") as cluster:
         with ConsoleProcess(cluster.namesrv, tmp_path) as console:
@@ -26,6 +27,7 @@ def test_it_shows_the_cluster_until_it_is_left(tmp_path):
             urllib.request.urlopen(console.address, timeout=5)
 
 
+@pytest.mark.slow
 def test_why_it_did_not_start_is_told(tmp_path):
     with (
         pytest.raises(SparrowError, match=r"the console did not start: .*is not an address"),

@@ -175,6 +175,7 @@ def test_the_size_of_an_unfinished_frame_is_known() -> None:
     assert (reader.pending_bytes, reader.frame_bytes) == (300, len(stream))
 
 
+@pytest.mark.slow
 def test_frames_in_tiny_pieces_cost_little_more_than_they_hold() -> None:
     reader, stream = FrameReader(), frame(b"{}", bytes(400_000))
     for _ in range(2):

@@ -247,6 +247,7 @@ def test_a_broken_body_is_refused_with_its_place(body, complaint):
         RecordColumns(body)
 
 
+@pytest.mark.slow
 def test_no_damaged_byte_leads_outside_the_body():
     random.seed(21)
     whole = b"".join(encode(offset) for offset in range(4))

@@ -115,6 +115,7 @@ def test_the_rows_are_those_of_the_pipeline_whose_table_can_be_taken_over(spark,
 
 @timeout
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_schema_that_is_none_ends_the_start(spark, namesrv, tmp_path):
     found = settings(namesrv, tmp_path, {"x": {"mode": "schema", "schema": "id biggest"}})
     with pytest.raises(ConfigError, match="is no schema"):

@@ -89,6 +89,7 @@ def test_all_rows_are_sent_again_to_a_target_that_was_made_again(topic, where, t
     assert f"topic {again} was made again since rows were sent, so all rows are sent again" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_note_sends_no_row_again(topic, where, tmp_path):
     topic.send(0, 40)
     table(topic.name, tmp_path / "t", once=True, **where)

@@ -114,6 +114,7 @@ def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(t
     assert len(places) == 405
 
 
+@pytest.mark.slow
 def test_raw_tables_have_all_of_each_message(topic, run, tmp_path):
     topic.send(0, 300, TAGS="paid", KEYS="a b", region="eu")
     assert run("delta").written == 300

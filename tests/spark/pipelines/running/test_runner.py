@@ -224,6 +224,7 @@ def test_a_stream_that_would_fail_again_ends_at_once(topic, tmp_path, error):
     assert (runner.report.batches, runner.report.restarts) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_pause_before_the_next_start(topic, tmp_path):
     topic.send(0, 200)
     runner = Runner(spark=topic.spark, every="1 second")
