@@ -103,7 +103,7 @@ def sending(
         )
     if body is None:
         raise InvalidMessage("no body was given; send(topic, body) needs one")
-    own = cast(dict[str, str], properties or {})
+    own = cast(dict[str, str], {} if properties is None else properties)
     level = delay_ms = deliver_at_ms = 0
     if delay is not None or deliver_at is not None or delay_level is not None:
         level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at, delay_level)

@@ -25,6 +25,7 @@ from sparrowmq.safe_text import shown
 KEY_SEPARATOR = " "
 MAX_TIME_MS: Final = (1 << 53) - 1
 INT32: Final = (1 << 31) - 1
+_NO_KEYS: Final[tuple[str, ...]] = ()
 
 
 class KeptTag(str):
@@ -54,7 +55,7 @@ class Message:
     topic: str
     body: bytes
     tag: str | None = None
-    keys: str | Sequence[str] = ()
+    keys: str | Sequence[str] = _NO_KEYS
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
     delay_level: int = 0
@@ -78,7 +79,9 @@ class Message:
                 check_tag(self.tag)
         if self.keys:
             self.keys = _keys(self.keys)
-        if self.properties:
+        elif self.keys is not _NO_KEYS and self.keys is not None:
+            _keys(self.keys)
+        if self.properties or type(self.properties) is not dict:
             _check_texts(self.properties)
         if type(self.flag) is not int or not -INT32 <= self.flag <= INT32:
             raise InvalidMessage(f"flag={self.flag!r} is not a whole number of 32 bits")

@@ -206,7 +206,9 @@ async def test_closed_returns_when_it_was_left(mq):
         await asyncio.sleep(0)
         assert not waiting.done()
     await asyncio.wait_for(waiting, 1)
-    assert await consumer.take() == []
+    others = asyncio.Event()
+    asyncio.get_running_loop().call_soon(others.set)
+    assert await consumer.take() == [] and others.is_set(), "a loop around it must not stop all else"
 
 
 async def test_a_client_has_one_consumer_of_a_group(mq):

@@ -31,6 +31,9 @@ def test_tag_keys_delay_and_wait_become_properties() -> None:
 def test_one_key_may_be_given_as_text() -> None:
     assert Message("Orders", b"x", keys="a").keys == ("a",)
     assert Message("Orders", b"x", keys="").keys == ""
+    for name in ("keys", "properties"):
+        with pytest.raises(InvalidMessage, match=name):
+            Message("Orders", b"x", **{name: 0})
 
 
 @pytest.mark.parametrize(
