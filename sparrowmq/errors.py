@@ -287,8 +287,9 @@ class NoRoute(SparrowError):
     def __str__(self) -> str:
         if self.args[1] is None:
             return (
-                f"no route for topic {self.topic!r}: none of its queues takes messages; look at its permission with "
-                f"`sparrowmq topic show {self.topic}`, and at brokerPermission of its brokers"
+                f"no route for topic {self.topic!r}: none of its queues takes messages; see `sparrowmq doctor` for "
+                f"full disks, and else the permission in `sparrowmq topic show {self.topic}` and brokerPermission of "
+                "its brokers"
             )
         return (
             f"no route for topic {self.topic!r} at name server {self.args[1]}; create the topic, or check that a "

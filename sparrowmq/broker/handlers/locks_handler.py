@@ -25,7 +25,7 @@ from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
-_LONGEST_ID: Final = 255  # a record of the journal has the ids of 200 holders
+_LONGEST_ID: Final = 255  # bytes: a record of the journal has the ids of 200 holders
 
 
 class LockHandler(Handler):
@@ -48,10 +48,11 @@ class LockHandler(Handler):
         """
         wish = LockQueues.of_request(body)
         names.check_group(wish.consumer_group)
-        if not 0 < len(wish.client_id) <= _LONGEST_ID:
+        size = len(wish.client_id.encode())
+        if not 0 < size <= _LONGEST_ID:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the client id has {len(wish.client_id)} characters; it must have 1 to {_LONGEST_ID}",
+                f"the client id has {size} bytes; it must have 1 to {_LONGEST_ID}",
             )
         self._check_id(wish, peer)
         answer = await to_end(self._lock(wish))

@@ -159,7 +159,7 @@ class Outbox:
             await wanted
 
     async def ask(self, broker_name: str, topic: str, request: Request[Any]) -> None:
-        """Send a broker a request that is not a message.
+        """Send a broker a request that it stores like a message, as one that no other broker has at worst.
 
         Raises:
             RemoteError, NetworkError: the broker refuses, or does not answer.
@@ -169,7 +169,8 @@ class Outbox:
             raise ClientClosed("the client is closed; ask inside its `with` block")
         await self._routes.for_sending(topic)
         session = await self._brokers.of(broker_name)
-        await session.call(request, timeout_s=self._settings.timeout_s)
+        is_alone = (ResponseCode.SLAVE_NOT_AVAILABLE,)
+        await session.call(request, timeout_s=self._settings.timeout_s, accept=is_alone)
 
     def close(self) -> None:
         """Fail the messages that were not sent. Messages in flight may or may not be stored."""

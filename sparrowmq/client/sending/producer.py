@@ -221,7 +221,8 @@ class Producer:
             sent: the result of `send`, or its `recall_handle`.
         Raises:
             InvalidMessage: the message waits for no time, or only by a delay level, which cannot be recalled.
-            RemoteError: the broker refuses; code 604 if the message was due already.
+            RemoteError: the broker refuses; code 604 if the message was due already. With FLUSH_SLAVE_TIMEOUT and
+                FLUSH_DISK_TIMEOUT it has stored the recall, but a failure may undo it: recall again.
             NetworkError, ClientClosed: the broker cannot be reached.
         """
         handle = sent.recall_handle if isinstance(sent, SendResult) else sent

@@ -35,9 +35,11 @@ async def test_a_queue_that_is_not_here_is_not_locked(desk, lock):
     assert list(desk.locks.snapshot()) == []
 
 
-@pytest.mark.guards("LockHandler.lock: false len(wish.client_id)")
+@pytest.mark.guards(
+    "LockHandler.lock: false size", "LockHandler.lock: len(wish.client_id.encode()) -> len(wish.client_id)"
+)
 async def test_a_client_id_is_as_long_as_a_record_of_the_journal_can_bear(desk, lock):
-    for client_id in ("", "x" * 256):
+    for client_id in ("", "x" * 256, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 128):
         with pytest.raises(RemoteError, match="it must have 1 to 255"):
             await lock(client_id, QUEUES)
     assert list(desk.locks.snapshot()) == []

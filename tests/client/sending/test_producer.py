@@ -10,13 +10,20 @@ from sparrowmq.errors import (
     InvalidMessage,
     InvalidName,
     MessageTooLarge,
+    RemoteError,
     SendFailed,
     SendManyFailed,
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, SysFlag
-from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply, SendMessageV2
+from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.requests.headers import (
+    HeartBeatReply,
+    RecallMessageReply,
+    SendMessageReply,
+    SendMessageV2,
+)
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 
@@ -173,6 +180,19 @@ async def test_messages_for_a_time_travel_alone(peer, sender):
 async def test_what_is_no_handle_cannot_be_recalled(sender, wrong):
     with pytest.raises(InvalidMessage, match=r"can be recalled|handle is invalid"):
         await sender.recall(wrong)
+
+
+@pytest.mark.guards("Outbox.ask: (ResponseCode.SLAVE_NOT_AVAILABLE,) -> ()")
+async def test_a_recall_is_stored_although_no_slave_has_it_and_is_not_safe_if_one_is_late(peer, sender):
+    handle = str(RecallHandle("t", "broker-a", 4102444800000, "id"))
+    peer.script(
+        RequestCode.RECALL_MESSAGE,
+        Answer(ResponseCode.SLAVE_NOT_AVAILABLE, header=RecallMessageReply("id")),
+        Answer(ResponseCode.FLUSH_SLAVE_TIMEOUT, header=RecallMessageReply("id")),
+    )
+    await sender.recall(handle)
+    with pytest.raises(RemoteError, match="code 12"):
+        await sender.recall(handle)
 
 
 async def test_a_message_without_a_handle_cannot_be_recalled(sender):
