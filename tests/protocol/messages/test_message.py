@@ -1,6 +1,7 @@
 """Messages: what a producer's message becomes, and what a stored one tells."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,13 @@ def test_tag_keys_delay_and_wait_become_properties() -> None:
 def test_one_key_may_be_given_as_text() -> None:
     assert Message("Orders", b"x", keys="a").keys == ("a",)
     assert Message("Orders", b"x", keys="").keys == ""
-    for name in ("keys", "properties"):
-        with pytest.raises(InvalidMessage, match=name):
-            Message("Orders", b"x", **{name: 0})
+
+
+@pytest.mark.parametrize("name", ["keys", "properties"])
+def test_zero_is_neither_keys_nor_properties(name) -> None:
+    wrong: dict[str, Any] = {name: 0}
+    with pytest.raises(InvalidMessage, match=name):
+        Message("Orders", b"x", **wrong)
 
 
 @pytest.mark.parametrize(
