@@ -15,7 +15,8 @@ The log has the whole state, and a crash keeps a prefix of the log. If the broke
     some of its messages           likewise: the start reads each queue from its end at the commit, and does not store
                                    the messages again that it finds there, by unique keys in their order
     all of them, no "done"         the same, and nothing is left to store
-So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon.
+So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon
+(publishing.py).
 
 A batch may be staged at several brokers. One of them decides: its commit record also names the attempts that the others
 publish, and a repeated commit there returns them. So a writer that crashed between two commits can complete a decided
@@ -30,7 +31,6 @@ end is in the file, the member deletes the file before its log grows again, and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,11 +43,11 @@ import msgspec
 
 from sparrowmq import snapshot
 from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
-from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.broker.staging.kept_writers import KeptWriters, take_saved
+from sparrowmq.broker.staging.publishing import Publishing
 from sparrowmq.broker.staging.writers import (
     GONE,
     REMEMBERED_RUNS,
@@ -56,7 +56,6 @@ from sparrowmq.broker.staging.writers import (
     Author,
     CommitBody,
     Decision,
-    OpenPiece,
     Others,
     Piece,
     Publication,
@@ -68,12 +67,10 @@ from sparrowmq.broker.staging.writers import (
 )
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
+from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps
-from sparrowmq.loop.waiting import in_turns
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import record
@@ -89,7 +86,6 @@ log = logging.getLogger(__name__)
 # A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
 SAVE_PERIOD_S: Final = 5.0
-_DISK_FULL_PAUSE_S: Final = 10.0
 _READ: Final = 512
 _READ_BYTES: Final = 4 << 20
 
@@ -135,14 +131,12 @@ class Staging:
         self._is_masters = is_masters
         self._host = store.settings.store_host
         self.writers: dict[str, Author] = {}
-        self._pending: deque[Publication] = deque()
-        self._wake = asyncio.Event()
-        self._alarms = Alarms()
         self._saved = SavedStaging()
         self._seen: tuple[SavedStaging, int] | None = None  # a state, and the log end to wait for
         self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
-        self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
-        figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self._pending))
+        self.publishing = Publishing(
+            store, writer, clock, figures, lambda source: self._append(_DONE, source, b"done")
+        )
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
         self.kept = KeptWriters(store, self.writers, partial(self._append, _KEPT))
         if not is_masters:
@@ -160,7 +154,7 @@ class Staging:
                 Chore("keep writers in the log", SAVE_PERIOD_S, self.kept.keep),
                 Chore("save staged batches", SAVE_PERIOD_S, self.save),
             ),
-            tasks=(Task("publish staged batches", self.run),),
+            tasks=(Task("publish staged batches", self.publishing.run),),
             saves=(self.close,),
         )
 
@@ -230,7 +224,6 @@ class Staging:
         placed = self._append(_COMMIT, source, msgspec.json.encode(body))
         self._decide(author, _publication(author, source, position, pieces), body, placed.end)
         self._committed.value += 1
-        self._wake.set()
         return Decision(placed.end, False, others)
 
     def topics_of(self, source: Source, attempts: Mapping[str, int]) -> set[str]:
@@ -240,54 +233,6 @@ class Staging:
             return set()
         named = [author.attempts[name] for name in attempts if name in author.attempts]
         return {piece.to[0] for each in named for piece in each.pieces.values()}
-
-    # Publishing ------------------------------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Publish committed batches as long as the broker runs."""
-        while True:
-            self._wake.clear()
-            try:
-                await in_turns(self.publish_some)
-            except DiskFull as error:
-                log.warning("committed batches wait: %s", error)
-                await self._clock.sleep(_DISK_FULL_PAUSE_S)
-                continue
-            with suppress(TimeoutError):
-                await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
-
-    def publish_some(self) -> bool:
-        """Publish some messages of the oldest committed batch, or store its "done". Returns False if there is none.
-
-        Raises: StoreFailed, DiskFull, the batch is not published yet.
-        """
-        publication = self._next()
-        if publication is None:
-            return False
-        if publication.pieces:
-            try:
-                is_whole = self._publish(publication, publication.pieces[0])
-            except CorruptRecord as bad:
-                self._alarms.tell(str(publication.source), bad)
-                publication.retry_s = self._clock.monotonic() + LONGEST_WAIT_S
-                return True
-            if is_whole:
-                publication.pieces.popleft()
-        else:
-            self._append(_DONE, publication.source, b"done")
-            self._pending.remove(publication)
-        return True
-
-    def _next(self) -> Publication | None:
-        """Return the oldest batch that need not wait. A damaged batch waits, and later ones of its writer with it."""
-        now_s = self._clock.monotonic()
-        waiting: set[str] = set()
-        for publication in self._pending:
-            writer = publication.source.writer
-            if writer not in waiting and publication.retry_s <= now_s:
-                return publication
-            waiting.add(writer)
-        return None
 
     async def save(self) -> None:
         """Save a state once the log that it describes is on disk. Raises: OSError."""
@@ -373,7 +318,7 @@ class Staging:
         author.last_batch, author.others, author.plan = batch, body.others, body.plan
         author.commit_end = end
         self._drop(author, batch)
-        self._pending.append(publication)
+        self.publishing.begin(publication)
 
     def _drop(self, author: Author, batch: int) -> None:
         """Forget the attempts of decided batches. Retention deletes their records."""
@@ -385,63 +330,6 @@ class Staging:
         if found is None or found.run != source.run:
             found = attempts[attempt] = Attempt(source.batch, source.run, position)
         found.pieces.setdefault(number, piece)
-
-    def _publish(self, publication: Publication, piece: Piece) -> bool:
-        """Publish some messages of a piece. Returns whether that was all of it."""
-        if publication.open_piece is None:
-            publication.open_piece = self._opened(publication, piece)
-        opened = publication.open_piece
-        if opened is not None and opened.left:
-            self._publish_part(opened)
-        if opened is not None and opened.left:
-            return False
-        publication.open_piece = None
-        return True
-
-    def _opened(self, publication: Publication, piece: Piece) -> OpenPiece | None:
-        """Read a piece, without its messages that were published before a restart. Returns None if it is deleted."""
-        message = self._stored(piece)
-        if message is None:
-            if piece.offset < self._store.begin:
-                log.error(
-                    "messages of %s are gone: they were older than fileReservedTime", publication.source
-                )
-            return None
-        body, skipped = bytes(message.body), publication.skipped
-        places = batches.places(body)
-        there = min(skipped.get(piece.to, 0), len(places) // batches.PLACE_BYTES)
-        skipped[piece.to] = skipped.get(piece.to, 0) - there
-        born = message.born_timestamp_ms, hosts.pack(message.born_host)
-        shared = Entry(*piece.to, b"", Properties(), *born)
-        return OpenPiece(shared, body, places[there * batches.PLACE_BYTES :])
-
-    def _publish_part(self, piece: OpenPiece) -> None:
-        part, shared, body = next(pieces(piece.left, PART)), piece.shared, piece.body
-        try:
-            if self._writer.put_plain(shared, body, part) is None:
-                part = next(pieces(part, PART_OF_ENTRIES))
-                self._writer.put_batch(batches.entries(shared, body, part))
-            self._note_published(piece, len(part))
-        # Together they are too long for a file of the log; or one was staged under a shorter name of the cluster.
-        except (InvalidMessage, RemoteError):
-            for entry in batches.entries(shared, body, part):
-                self._put_alone(entry)
-                self._note_published(piece, batches.PLACE_BYTES)
-
-    def _note_published(self, piece: OpenPiece, places_bytes: int) -> None:
-        piece.left = piece.left[places_bytes:]
-        self._published.value += places_bytes // batches.PLACE_BYTES
-
-    def _put_alone(self, entry: Entry) -> None:
-        try:
-            self._writer.put(entry)
-        except (InvalidMessage, RemoteError) as error:
-            log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
-
-    def _stored(self, piece: Piece) -> StoredMessage | None:
-        """Return the message of a piece; None if it is deleted, or damaged and skipped. Raises: CorruptRecord."""
-        raw = None if piece is GONE else self._store.parked_at(piece.offset, piece.size)
-        return None if raw is None else record.decode(raw)
 
     def _append(
         self,
@@ -495,7 +383,7 @@ class Staging:
             take_saved(self.writers.setdefault(name, Author()), each)
         for position, message in self._records(STAGED_TOPIC, 0, saved.position):
             self._replay(position, message)
-        for publication in self._pending:
+        for publication in self.publishing.pending:
             log.warning("%s was committed, and is published to its end", publication.source)
             publication.skipped = {
                 to: self._count_published(publication.pieces, to, begin)
@@ -513,8 +401,7 @@ class Staging:
         author.owner = source.owner
         author.used_ms = message.store_timestamp_ms
         if kind == _DONE:
-            kept = [each for each in self._pending if each.source != source]
-            self._pending = deque(kept)
+            self.publishing.end(source)
         elif source.batch <= author.last_batch:
             return
         elif kind == _PART:
@@ -546,7 +433,7 @@ class Staging:
 
     def _keys(self, pieces: Iterable[Piece]) -> Iterator[str | None]:
         for piece in pieces:
-            message = self._stored(piece)
+            message = self.publishing.stored(piece)
             for part in batches.decode(message.body) if message is not None else ():
                 yield Properties.decode(part.properties).unique_key
 
@@ -570,10 +457,10 @@ class Staging:
     def _content(self) -> SavedStaging:
         """The state that a start needs besides the topic's records from `position` on."""
         undone: dict[str, tuple[int, Others, str]] = {}
-        for publication in self._pending:
+        for publication in self.publishing.pending:
             before = publication.previous_batch, publication.previous_others, publication.previous_plan
             undone.setdefault(publication.source.writer, before)
-        positions = [publication.position for publication in self._pending]
+        positions = [publication.position for publication in self.publishing.pending]
         positions += [each.position for author in self.writers.values() for each in author.attempts.values()]
         writers = {}
         for name, each in self.writers.items():
@@ -585,7 +472,8 @@ class Staging:
 
     def _forget(self) -> None:
         """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""
-        now_ms, busy = self._clock.now_ms(), {publication.source.writer for publication in self._pending}
+        now_ms = self._clock.now_ms()
+        busy = {publication.source.writer for publication in self.publishing.pending}
         queue = self._store.queues.get(STAGED_TOPIC, 0)
         begin = 0 if queue is None else queue.min_offset
         for name, author in list(self.writers.items()):

@@ -52,7 +52,7 @@ class Broker:
         return self.staging.commit(source, attempts).is_repeated
 
     def publish(self):
-        while self.staging.publish_some():
+        while self.staging.publishing.publish_some():
             pass
 
     def messages(self, topic="T", queue_id=0):
