@@ -112,6 +112,8 @@ MODULES: Final = (
     "sparrowmq.broker.pop.pops",
     "sparrowmq.broker.transactions.half_message",
     "sparrowmq.broker.transactions.open_transactions",
+    "sparrowmq.broker.transactions.stored_transactions",
+    "sparrowmq.broker.transactions.transaction_rules",
     "sparrowmq.broker.transactions.transactions",
     "sparrowmq.broker.handlers.send_handler",
     "sparrowmq.broker.handlers.pull_handler",

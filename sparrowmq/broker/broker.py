@@ -71,7 +71,8 @@ from sparrowmq.broker.storage import FreedRoom, room, storage, was_full, while_w
 from sparrowmq.broker.store_opening import opened
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
-from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
+from sparrowmq.broker.transactions.transaction_rules import TransactionRules
+from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock

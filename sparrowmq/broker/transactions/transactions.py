@@ -26,11 +26,8 @@ Source: TransactionalMessageServiceImpl and EndTransactionProcessor, Java 4.9.7.
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Any, Final
-
-import msgspec
 
 from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.detour import Detour, restore
@@ -40,7 +37,9 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.deciders import Deciders, MaySend
-from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
+from sparrowmq.broker.transactions.open_transactions import Transaction
+from sparrowmq.broker.transactions.stored_transactions import StoredTransactions
+from sparrowmq.broker.transactions.transaction_rules import TransactionRules
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import in_turns
@@ -72,35 +71,6 @@ REMEMBERED_ENDS: Final = 10_000
 ABSENCE_TOLD_MS: Final = 60_000
 _LATE_CHECKS: Final = 3  # after so many without an end, a transaction is open for too long
 _MOST_ABSENT: Final = 1000
-_READ: Final = 1000
-_READ_BYTES: Final = 4 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransactionRules:
-    """The time limits of open transactions, with Java's names in brackets.
-
-    Attributes:
-        timeout_ms: from the message's birth until the first check (transactionTimeOut).
-        interval_ms: between two checks (transactionCheckInterval).
-        most_checks: checks of one transaction (transactionCheckMax).
-        retention_ms: older ones are discarded, because their half messages are about to be deleted (fileReservedTime).
-        place_ms: a half message that waits for a producer is stored again after this time, so that the log before it
-            can be deleted.
-        place_entries: sooner if the half topic has grown by so many entries: the broker keeps a number for each op
-            record behind the oldest copy.
-        rejected: whether half messages are refused (rejectTransactionMessage).
-        is_masters: whether only a master may append to this log, so that a start adds no op records to it.
-    """
-
-    timeout_ms: int = 6000
-    interval_ms: int = 60_000
-    most_checks: int = 15
-    retention_ms: int = 72 * 3_600_000
-    place_ms: int = 3_600_000
-    place_entries: int = 100_000
-    rejected: bool = False
-    is_masters: bool = False
 
 
 class Transactions:
@@ -148,7 +118,8 @@ class Transactions:
         self._checks = figures.counter("sparrowmq_transaction_checks_total", "checks sent to producers")
         self._reads = figures.counter("sparrowmq_transaction_reads_total", "half messages read for checks")
         figures.gauge("sparrowmq_transactions_open", "open transactions", lambda: len(self.open))
-        self.open = self._recover()
+        self.open, settled = StoredTransactions(store, offsets, clock, rules).read()
+        self._note_ends([] if rules.is_masters else settled)
 
     def part(self, save_period_s: float) -> Part:
         """Return the chores: check due transactions, and save offsets as often as consumer offsets are saved."""
@@ -423,20 +394,32 @@ class Transactions:
 
     # Records ---------------------------------------------------------------------------------------------------------
 
+    def _note_ends(self, settled: list[Transaction]) -> None:
+        """Store the op records that are missing because the broker was killed before it could store them."""
+        for transaction in settled:
+            self._finish(transaction)
+        if settled:
+            log.warning(
+                "%d transactions had ended when the broker was killed; that is noted now", len(settled)
+            )
+            self._store.dispatch()
+        if len(self.open):
+            log.info("%d transactions are open", len(self.open))
+        if self._store.queues.get(HALF_TOPIC, 0) is not None:
+            self._topics.ensure_own(HALF_TOPIC)
+
     def _add(self, placed: Placed, entry: Entry, to: Destination) -> None:
         now_ms = placed.store_timestamp_ms
         # A producer's clock that is ahead of ours must not delay the check.
         born_ms = min(entry.born_timestamp_ms, now_ms)
         own_s = half_message.own_immunity_s(entry.properties)
-        immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else self._immune_ms(own_s))
+        immune_until_ms = born_ms + (
+            self._rules.timeout_ms if own_s is None else self._rules.immune_ms(own_s)
+        )
         due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
         self.open.add(
             Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to, now_ms)
         )
-
-    def _immune_ms(self, own_s: int) -> int:
-        """Return the immunity that a producer asked for: at most the time for which messages are kept."""
-        return min(own_s * 1000, self._rules.retention_ms)
 
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store the records that end a transaction, and the op record: all or none."""
@@ -492,97 +475,6 @@ class Transactions:
                 f"the transaction {how}; one with too many check-backs is in {CHECK_MAX_TIME_TOPIC}",
             )
 
-    # Start -----------------------------------------------------------------------------------------------------------
-
-    def _recover(self) -> OpenTransactions:
-        """Read the open transactions from the half and op topics, from the saved offsets on."""
-        op_start = self._start(OP_HALF_TOPIC)
-        found = OpenTransactions(op_start)
-        ended: set[int] = set()
-        for message in self._read(OP_HALF_TOPIC, op_start):
-            offsets = half_message.ended_by(message)
-            ended.update(offsets)
-            found.ended(max(offsets, default=-1))
-        self.open = found
-        unfinished = []
-        for transaction, is_settled in self._chains(ended):
-            found.add(transaction)
-            if is_settled and not self._rules.is_masters:
-                unfinished.append(transaction)
-        for transaction in unfinished:
-            self._finish(transaction)
-        if unfinished:
-            log.warning(
-                "%d transactions had ended when the broker was killed; that is noted now", len(unfinished)
-            )
-            self._store.dispatch()
-        if len(found):
-            log.info("%d transactions are open", len(found))
-        if self._store.queues.get(HALF_TOPIC, 0) is not None:
-            self._topics.ensure_own(HALF_TOPIC)
-        return found
-
-    def _chains(self, ended: set[int]) -> Iterator[tuple[Transaction, bool]]:
-        """Yield each transaction without an op record, with its copies linked, and whether a record ended it."""
-        chains: dict[int, list[StoredMessage]] = {}
-        by_identity: dict[tuple[str | None, str | None, int], int] = {}
-        for half in self._read(HALF_TOPIC, self._start(HALF_TOPIC)):
-            first = half_message.origin(half)
-            identity = half_message.identity(half)
-            if first is None:
-                is_copy = half_message.check_times(half) > 0 and half.unique_key is not None
-                first = by_identity.get(identity, half.queue_offset) if is_copy else half.queue_offset
-            by_identity[identity] = first
-            chains[first] = [*chains.pop(first, []), _without_body(half)]
-        for first, copies in chains.items():
-            places = {first, *[each.queue_offset for each in copies]}
-            if ended.isdisjoint(places):
-                settled = any(each.physical_offset in self._store.settled for each in copies)
-                yield self._reopened(first, copies), settled
-
-    def _reopened(self, first: int, copies: list[StoredMessage]) -> Transaction:
-        """Return an open transaction after a start. As in Java, its first check comes an interval later, so that
-        producers can connect first.
-        """
-        newest = copies[-1]
-        now_ms = self._clock.now_ms()
-        own_s = half_message.own_immunity_s(newest.properties) or 0
-        begun_ms = min(now_ms, *[each.store_timestamp_ms for each in copies])
-        immune_until_ms = min(newest.born_timestamp_ms, begun_ms) + self._immune_ms(own_s)
-        due_ms = now_ms + self._rules.interval_ms
-        transaction = Transaction(
-            newest.queue_offset,
-            newest.physical_offset,
-            due_ms,
-            immune_until_ms,
-            newest.store_size,
-            begun_ms=begun_ms,
-        )
-        places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
-        transaction.older = tuple(sorted(places))
-        return transaction
-
-    def _start(self, topic: str) -> int:
-        """Return the offset to read from; the beginning if no offset was saved, as in Java."""
-        queue = self._store.queues.get(topic, 0)
-        if queue is None:
-            return 0
-        saved = self._offsets.query(TRANSACTION_GROUP, topic, 0)
-        return min(max(saved or 0, queue.min_offset), queue.max_offset)
-
-    def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
-        """Yield the messages of a system topic from an offset on, without damaged ones."""
-        queue = self._store.queues.get(topic, 0)
-        while queue is not None and offset < queue.max_offset:
-            found = self._store.read(topic, 0, offset, _READ, _READ_BYTES)
-            for view in found.views:
-                for each in record.walk(view):
-                    try:
-                        yield record.decode(each)
-                    except CorruptRecord as error:
-                        log.error("a message of %s is damaged, and left out: %s", topic, error)
-            offset = found.next_offset
-
 
 def _tell_damage(offset: int, error: Exception) -> None:
     log.error("the half message at log offset %d is damaged: %s", offset, error)
@@ -593,8 +485,3 @@ def _destination(half: Half) -> Destination:
         return half_message.destination(half)
     except InvalidMessage as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-
-
-def _without_body(message: StoredMessage) -> StoredMessage:
-    """Return the message without its body: at a start, all open ones are in memory for a moment."""
-    return msgspec.structs.replace(message, body=b"")

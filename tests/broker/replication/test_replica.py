@@ -140,7 +140,7 @@ async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: P
         await both.same()
 
 
-@pytest.mark.guards("Transactions._recover: is_settled and (not self._rules.is_masters) -> is_settled")
+@pytest.mark.guards("Transactions.__init__: [] if rules.is_masters else settled -> settled")
 async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
