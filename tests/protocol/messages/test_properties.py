@@ -1,6 +1,6 @@
 """The property string: both directions, both brokers' endings, broken pairs, limits."""
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -105,10 +105,10 @@ def test_a_name_that_stands_there_twice_is_removed_twice() -> None:
 def test_removing_repeated_properties_takes_time_in_proportion_to_their_number(separator: str) -> None:
     def seconds(times: int) -> float:
         many = Properties(f"REAL_QID\x01\x02{separator}" * times)
-        begin = perf_counter()
+        begin = thread_time()
         many.remove("REAL_QID")
         assert many.render() == separator * times
-        return perf_counter() - begin
+        return thread_time() - begin
 
     few = min(seconds(2_000) for _ in range(5))
     assert (
