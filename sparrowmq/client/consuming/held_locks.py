@@ -1,7 +1,7 @@
 """The broker's locks on queues. Only the member with the lock of a queue consumes it, so that order is kept.
 
-A lock lasts 60 s at the broker; it is renewed every 20 s here, and trusted for 30 s: a consumer that lost its
-connection stops before the broker gives the queue to another. Source: RebalanceImpl.lockAll and ProcessQueue,
+A lock lasts 60 s at the broker. The client renews it every 20 s, and trusts it for 30 s: a consumer without a
+connection stops before the broker gives the queue to another member. Source: RebalanceImpl.lockAll and ProcessQueue,
 Java 4.9.8.
 """
 
@@ -27,22 +27,24 @@ ANSWER_S: Final = 1.0
 
 
 class QueueLocks:
+    """The locks of one consumer, at all brokers."""
+
     def __init__(self, group: str, client_id: str, brokers: Brokers) -> None:
         self._group = group
         self._client_id = client_id
         self._brokers = brokers
-        self._owed: set[MessageQueue] = set()  # perhaps locked at their broker, and not ours
-        self._failing: set[str] = set()  # One line says so, until the next success.
+        self._owed: set[MessageQueue] = set()  # perhaps locked for us at their broker, but not in use here
+        self._failing: set[str] = set()  # brokers whose failure is logged already
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer."""
+        """Lock queues, or renew their locks. Return the locked ones."""
         answers = await self.ask(queues)
         return {queue for queue, is_locked in answers.items() if is_locked}
 
     async def ask(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, bool]:
-        """As `lock`. Return which queues are locked, and which belong to another; none of a broker without an answer.
+        """Lock queues, or renew their locks. Return for each queue whether it is ours, or another member's.
 
-        A broker may lock queues and answer too late. If another member gets these queues, they have to be unlocked.
+        The queues of a broker without an answer are left out, and owed: the broker may have locked them.
         """
         answers: dict[MessageQueue, bool] = {}
         self._owed.difference_update(queues)
@@ -63,7 +65,7 @@ class QueueLocks:
         self._owed.update(queues)
 
     async def unlock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
-        """Unlock queues at once. Return those that fail with their errors: `unlock_owed` tries them again.
+        """Unlock queues at once. Return the errors of failed queues, which `unlock_owed` tries again.
 
         The locks at a broker that does not answer end after 60 s.
         """
@@ -80,11 +82,7 @@ class QueueLocks:
         return failed
 
     async def unlock_owed(self, kept: Collection[MessageQueue] = ()) -> None:
-        """Unlock the queues that may be locked without need: a broker remembers locks over a restart.
-
-        Args:
-            kept: queues that stay locked.
-        """
+        """Unlock the owed queues except `kept`: a broker keeps their locks even over a restart."""
         if owed := self._owed.difference(kept):
             await self.unlock(owed)
 

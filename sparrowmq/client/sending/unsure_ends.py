@@ -1,13 +1,13 @@
-"""Sends ends of transactions to brokers of ours so that the next master has them, too, while another one is elected.
+"""Sends the ends of transactions (commit, rollback), and sends them again while another master is elected.
 
-    first end of a connection    asked with an answer: a former master would drop the end without a word
+    first end of a connection    a request with an answer: a former master would drop a one-way end silently
     later ends                   one-way, as in Java
-    the connection ends          those of the last 10 s are asked again, for 10 s, until a master has them
-    no connection                likewise
+    the connection ends          the ends of the last 10 s are sent again, for 10 s, until a master has them
+    no connection                the end is sent for 10 s, until a master has it
 
-Without this a committed message would wait for the check of the next master, which comes after
-`transactionCheckInterval` (60 s). An end that comes again changes nothing at brokers of ours. At Apache's it would
-store the message again, so those get an end once, one-way.
+Without this, a committed message would wait until the next master checks the transaction, after
+`transactionCheckInterval` (60 s). A SparrowMQ broker ignores a repeated end. Apache's would store the message again,
+so it gets each end once, one-way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
-UNSURE_S: Final = 10.0  # a master that hangs ends no connection
+UNSURE_S: Final = 10.0  # a master can hang for a while before its connection ends
 ELECTED_S: Final = 10.0
 PAUSE_S: Final = 0.5
 ANSWER_S: Final = 3.0
@@ -42,18 +42,18 @@ _MOST: Final = 10_000  # ends of one connection
 
 
 class UnsureEnds:
-    """The ends that one producer group has lately sent."""
+    """The recent ends of one producer group, and those that wait for a master."""
 
     def __init__(self, brokers: Brokers, clock: Clock, spawn: Spawn) -> None:
         self._brokers = brokers
         self._clock = clock
         self._spawn = spawn
-        # By the connections whose brokers have answered an end as masters.
+        # The recent ends by connection, once its broker has answered as a master.
         self._recent: dict[Session, deque[tuple[float, str, EndTransaction]]] = {}
-        self._waiting: dict[str, list[EndTransaction]] = {}  # by broker; each has a task
+        self._waiting: dict[str, list[EndTransaction]] = {}  # by broker; each broker has a task
 
     def tell(self, session: Session, broker_name: str, request: EndTransaction) -> None:
-        """Send an end, one-way if the broker is known to be the master."""
+        """Send an end: one-way if the broker has answered as a master, else with an answer."""
         if not self._brokers.takes_reasons(session):  # Apache's
             session.tell(request)
             return
@@ -69,14 +69,14 @@ class UnsureEnds:
         recent.append((now, broker_name, request))
 
     def later(self, broker_name: str, requests: Sequence[EndTransaction]) -> None:
-        """Send ends as soon as the broker has a master."""
+        """Send ends in a task, as soon as the broker name has a master."""
         waiting = self._waiting.get(broker_name)
         if waiting is not None:
             waiting += requests
             return
         self._waiting[broker_name] = list(requests)
         try:
-            self._spawn(self._send(broker_name), f"ends of {broker_name}")
+            self._spawn(self._send_waiting(broker_name), f"ends of {broker_name}")
         except ClientClosed:
             del self._waiting[broker_name]
 
@@ -91,14 +91,14 @@ class UnsureEnds:
         if error is not None and _is_lost(error):
             self.later(broker_name, [request])
         else:
-            self._is_master(session)
+            self._note_master(session)
 
     def _ended(self, session: Session) -> None:
         for at, broker_name, request in self._recent.pop(session, ()):
             if self._clock.age(at) < UNSURE_S:
                 self.later(broker_name, [request])
 
-    async def _send(self, broker_name: str) -> None:
+    async def _send_waiting(self, broker_name: str) -> None:
         begun = self._clock.monotonic()
         try:
             while (left := self._waiting[broker_name]) and self._clock.age(begun) < ELECTED_S:
@@ -107,25 +107,25 @@ class UnsureEnds:
                     if not self._brokers.takes_reasons(session):
                         break
                     sent = list(left)
-                    failed = await self._some(session, sent)
+                    failed = await self._send_all(session, sent)
                     left[: len(sent)] = failed
                     if not failed:
-                        self._is_master(session)
+                        self._note_master(session)
                         begun = self._clock.monotonic()
                         continue
                 await self._clock.sleep(PAUSE_S)
         finally:
             left = self._waiting.pop(broker_name)
         if left:
-            log.warning("%s does not get the ends of %d transactions, and asks later", broker_name, len(left))
+            log.warning("cannot send %d ends of transactions to %s, which asks later", len(left), broker_name)
 
-    def _is_master(self, session: Session) -> None:
+    def _note_master(self, session: Session) -> None:
         if session not in self._recent and not session.closed:
             self._recent[session] = deque(maxlen=_MOST)
             session.on_end(self._ended)
 
-    async def _some(self, session: Session, left: list[EndTransaction]) -> list[EndTransaction]:
-        """Send ends; return those that no master has."""
+    async def _send_all(self, session: Session, left: list[EndTransaction]) -> list[EndTransaction]:
+        """Send ends with answers; return the ends that no master has."""
         waiting, failed = iter(left), list[EndTransaction]()
         while some := list(islice(waiting, _AT_ONCE)):
             calls = [session.call(each, timeout_s=ANSWER_S) for each in some]

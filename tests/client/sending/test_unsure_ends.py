@@ -78,7 +78,7 @@ async def ending(peer):
     made.pool.close()
 
 
-@pytest.mark.guards("UnsureEnds._answered: drop self._is_master")
+@pytest.mark.guards("UnsureEnds._answered: drop self._note_master")
 async def test_the_first_end_of_a_connection_is_answered_and_others_are_one_way(ending):
     await ending.is_master()
     await ending.tell(1)
@@ -121,7 +121,7 @@ async def test_an_end_without_a_connection_is_asked_later(ending):
     assert len(ending.tasks) == 1
 
 
-@pytest.mark.guards("UnsureEnds._send: self._clock.age(begun) < ELECTED_S -> True")
+@pytest.mark.guards("UnsureEnds._send_waiting: self._clock.age(begun) < ELECTED_S -> True")
 async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
     ending.ends.later("gone", [end(5)])
     await ending.clock.advance(module.ELECTED_S + 1)
@@ -129,7 +129,7 @@ async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
         while not ending.tasks[0].done():
             await ending.clock.advance(module.PAUSE_S)
             await asyncio.sleep(0.001)
-    assert "gone does not get the ends of 1 transactions" in caplog.text and not ending.ends._waiting
+    assert "cannot send 1 ends of transactions to gone" in caplog.text and not ending.ends._waiting
 
 
 @pytest.mark.guards("UnsureEnds.tell: false self._brokers.takes_reasons(session)")
