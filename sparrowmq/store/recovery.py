@@ -4,14 +4,14 @@ A crash can lose any of the log's last sectors that no sync covered, in any comb
 
 1. Find where to begin: at the offset of our checkpoint; after Java, at the file that Java would begin at.
 2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
-3. Decide whether this is a torn tail or damage. It is damage if the bytes had been on disk, by our checkpoint, by the
-   mark of the last sync (synced_mark.py), or by a later good record that is older than Java's checkpoint. It is damage
-   too if no sector of the record can be missing: a crash loses sectors, but flips no bits in them. Damage is reported
-   (`corrupt_policy=fail`) or fenced off (`quarantine`). A tail is cut; its bytes go to set-aside, for people to read.
+3. Decide whether this is a torn tail or damage. It is damage if the bytes had been on disk, as shown by our
+   checkpoint, the mark of the last sync (synced_mark.py), or a later good record older than Java's checkpoint. It is
+   damage too if no sector of the record can be missing: a crash loses sectors, but flips no bits in them. Damage is
+   reported (`corrupt_policy=fail`) or fenced off (`quarantine`). A tail is cut; its bytes are kept in set-aside.
 4. Write zeros over the tail. Otherwise an old record becomes valid again when a new record ends where it begins.
 5. Cut queues and index back to the entries that were on disk, and replay the log from there.
-6. Write the kept bytes again that may not be on disk, and sync them. A killed process leaves pages and names only in
-   memory, and after a failed sync Linux treats pages as written that are not.
+6. Write the last kept bytes again, and sync them: they may not be on disk. A killed process leaves pages and names
+   only in memory, and after a failed sync Linux marks pages as written although they are not.
 
 No message is appended before all of this is on disk. A crash during recovery is like any other crash: each step can be
 repeated.
@@ -73,7 +73,7 @@ class Recovered:
 
     @property
     def doubt(self) -> str:
-        """Why the log may lack messages that it had; "" if nothing says so."""
+        """The reasons why the log may lack messages that it had; "" without a reason."""
         facts = []
         if self.fenced_bytes:
             facts.append(f"{self.fenced_bytes} damaged bytes of the log were fenced off")
@@ -97,11 +97,11 @@ class Recovery:
     checkpoint: Checkpoint
     policy: CorruptPolicy
     clean: bool
-    after_java: bool  # whether a broker of Java was the last that opened the store
+    after_java: bool  # whether a Java broker has opened the store since us
     ends: Known
     mending: Mending
-    synced: int = 0  # by the mark of the last sync, the log had been on disk up to here
-    checks_all: bool = False  # from the log's begin on
+    synced: int = 0  # the end of the bytes that had been on disk, by the mark of the last sync
+    checks_all: bool = False  # check all records of the log
 
     def recover(self) -> Recovered:
         """Make log, queues and index agree, on disk.
@@ -136,7 +136,7 @@ class Recovery:
         return found
 
     def _agree(self) -> None:
-        """Take the lower positions of our two copies. After Java, the copy beside the queue ends does not count."""
+        """Take the lower positions of our two copies. After Java, ignore the copy beside the queue ends."""
         positions, copy = self.checkpoint.positions, self.ends.positions
         deleted = self.ends.deleted
         if copy is not None and not self.after_java:
@@ -147,7 +147,7 @@ class Recovery:
             self.ends = Known()
         elif copy is not None:
             if positions is None:
-                log.warning("the checkpoint is damaged or missing; its second copy counts")
+                log.warning("the checkpoint is damaged or missing; using its second copy")
                 self.checkpoint = replace(self.checkpoint, log_ms=self.ends.log_ms)
             self.checkpoint = replace(self.checkpoint, positions=agreed(positions, copy))
 
@@ -162,7 +162,7 @@ class Recovery:
         raise missing_file(self.layout.commit_log, begin, remedy)
 
     def _scan_from(self) -> int:
-        """The offset at which to begin: a record, a blank or the log's end is there."""
+        """Return the offset at which the checks begin: that of a record, a blank or the log's end."""
         files, positions = self.log.row.files, self.checkpoint.positions
         if self.checks_all:
             return self.log.begin
@@ -177,7 +177,7 @@ class Recovery:
         return self.log.begin
 
     def _scan(self, offset: int) -> Recovered:
-        """Check records from `offset` on, up to the end of the sound ones."""
+        """Check the records from `offset` on, up to the end of the sound ones."""
         # Only our checkpoint is known to be whole. The records that Java's covers are in the last file, always read.
         found = Recovered(offset, [offset])
         found.passed.last_ms = self.checkpoint.log_ms if self.checkpoint.positions else 0
@@ -189,7 +189,7 @@ class Recovery:
             try:
                 record, following = self.log.parse(found.end)
                 problem = self.log.problem(record, found.end) if record is not None else None
-                if problem and not self._is_of_java(found.end) and not self._is_forwarded(found.end):
+                if problem and not self._accept_from_java(found.end) and not self._seal_forwarded(found.end):
                     raise CorruptRecord(self._path_at(found.end), found.end, f"a sound record, but {problem}")
             except CorruptRecord as bad:
                 resume = self._judge(bad, found)
@@ -201,8 +201,8 @@ class Recovery:
                 _take(record, found.passed)
             found.end = following
 
-    def _is_of_java(self, offset: int) -> bool:
-        """Whether a record lacks the property CRC because Java ran on the store in the meantime.
+    def _accept_from_java(self, offset: int) -> bool:
+        """Accept a record without the property CRC if Java wrote it. Returns whether this accepted the record.
 
         Java may leave our checkpoint unchanged. It writes the file a second after its start, which changes nothing
         while there is no message, and then once a minute. So a record counts as Java's if Java finds it sound and it
@@ -220,11 +220,11 @@ class Recovery:
         log.warning("another broker wrote to the log from offset %d on; its records are kept", offset)
         return True
 
-    def _is_forwarded(self, offset: int) -> bool:
-        """Whether Java stored a copy of one of our messages, with the CRC of the first record in its properties.
+    def _seal_forwarded(self, offset: int) -> bool:
+        """Correct the CRC of Java's copy of one of our records. Returns whether the record is such a copy.
 
-        Java does so with messages that are delayed, retried, or forwarded by a client. If that property comes last, it
-        looks like the CRC of the copy. So this writes the right CRC there.
+        Java copies messages that are delayed, retried, or forwarded by a client, with the CRC of the first record in
+        the properties. If that property comes last, it looks like the CRC of the copy.
         """
         positions = self.checkpoint.positions
         if not self.after_java or (positions is not None and offset < positions.flushed):
@@ -238,18 +238,18 @@ class Recovery:
         file = self.log.row.find(offset)
         assert file is not None
         file.write(offset - file.begin, sealed)
-        self.clean = False  # so it is synced
+        self.clean = False  # so the file is synced
         log.warning(
-            "the record at offset %d had the CRC of another one, whose copy it is; it got its own", offset
+            "the record at offset %d is a copy with the CRC of its original; the CRC was corrected", offset
         )
         return True
 
     def _note_stranger(self, end: int) -> None:
-        """Report records after the end of a store that was closed in order: another broker has appended them."""
+        """Log that another broker appended records to the store after we closed it."""
         positions = self.checkpoint.positions
         if self.clean and positions is not None and end > positions.flushed:
             log.warning(
-                "the log goes on at offset %d, where it ended when the store was closed", positions.flushed
+                "another broker appended to the log at offset %d, after we closed it", positions.flushed
             )
             self.clean = False
 
@@ -272,8 +272,8 @@ class Recovery:
             raise CorruptRecord(
                 bad.file,
                 offset,
-                f"there should be {bad.expected}; it had been on disk, so this is no torn tail. Restore the file "
-                "from a slave or a backup, or set corruptPolicy=quarantine to go on without the damaged messages",
+                f"there should be {bad.expected}; these bytes had been on disk, so this is no torn tail. Restore the "
+                "file from a slave or a backup, or set corruptPolicy=quarantine to go on without these messages",
             ) from bad
         end = survivor or max(used, min(self.synced, self.log.row.end))  # a lost tail may be zeros
         self.set_aside(offset, end, LOST if survivor is None else "damaged")
@@ -286,7 +286,7 @@ class Recovery:
         return offset
 
     def _is_damage(self, offset: int, survivor: int | None, used: int) -> bool:
-        """Whether more than a crash is needed for the bad record at `offset`.
+        """Whether a crash alone cannot explain the bad record at `offset`.
 
         Args:
             survivor: the offset of the next sound record.
@@ -299,10 +299,10 @@ class Recovery:
         )
 
     def _has_all_sectors(self, offset: int, survivor: int | None, used: int) -> bool:
-        """Whether the sectors of the bad record at `offset` have their newest content, so that its bytes rotted.
+        """Whether all sectors of the bad record at `offset` were written, so that its bytes rotted later.
 
         The space of the log is zeros at first, and each write begins where the last one ended. So an older version of
-        a sector ends with a zero. Other sectors may end with a zero too: then this cannot tell.
+        a sector ends with a zero. A complete sector may end with a zero too; then this returns False.
         """
         end = self._end_of_bad(offset, used) or survivor
         if end is None:
@@ -315,7 +315,7 @@ class Recovery:
         return True
 
     def _end_of_bad(self, offset: int, used: int) -> int | None:
-        """The end of the bad record at `offset` by its own size, if that is right: None if nothing confirms it."""
+        """Return the end of the bad record at `offset` by its size field; None if nothing confirms the size."""
         try:
             record, end = self.log.parse(offset)
             if record is None or end == used:
@@ -349,7 +349,7 @@ class Recovery:
         set_aside(self.vfs, self.layout, self.log, begin, end, why)
 
     def _distrust(self, offset: int) -> None:
-        """Write down, before any change, that queues and index are right only before the damage."""
+        """Save, before any change, that queues and index are right only before the damage."""
         if not self.vfs.exists(self.layout.abort):
             self.vfs.close(self.vfs.create(self.layout.abort, 0, allocate=False))
             self.vfs.sync_folder(self.layout.root)
@@ -392,9 +392,9 @@ class Recovery:
                     file.write(begin, bytes(size))
 
     def _write_again(self, scan_from: int, end: int) -> None:
-        """Make the pages dirty again that no sync is known to have covered; `run` syncs them.
+        """Write all pages again that no sync is known to have covered; `run` syncs them.
 
-        A failed sync drops the write. The pages stay in memory, marked as if they were on disk:
+        A failed sync drops the write, and marks the pages in memory as if they were on disk:
 
             sync fails ─ the broker ends ─ a start reads the records, syncs: no error ─ the power fails: they are lost
         """
@@ -455,7 +455,7 @@ class Recovery:
         return following
 
     def _fill_up(self) -> None:
-        """Write gaps for lost records at a queue's end, so that no new message gets their queue offsets."""
+        """Write gaps for lost records at the ends of queues: no new message may get their queue offsets."""
         for (topic, queue_id), wanted in self.ends.ends.items():
             queue = self.queues.get(topic, queue_id)
             if queue is not None and queue.next_offset < wanted.end:
@@ -483,7 +483,7 @@ class Recovery:
         return min(max(behind_last), end) if self.clean and positions is None else known
 
     def _restore_queues(self, known: int) -> None:
-        """Restore the queues to the ends that were written down, and repair damaged files."""
+        """Restore the queues up to their saved ends, and repair damaged files."""
         damaged = self.queues.restore(self.ends.ends, None if self.clean else known)
         for topic in self.ends.deleted:
             of_topic = self.queues.of_topic(topic)
@@ -501,7 +501,7 @@ class Recovery:
         """Remove the entries of records from `known` on. After a crash, also remove all bytes after them."""
         keep = queue.find(known) if queue.last_entry()[0] >= known else queue.next_offset
         if not self.clean and keep == queue.begin:
-            # No entry is known to have been on disk, nor whether the queue had earlier files.
+            # Perhaps no entry had been on disk, and the queue may have had earlier files.
             queue.restart(0)
         elif not self.clean or keep < queue.next_offset:
             queue.truncate(keep)
@@ -527,19 +527,19 @@ class Recovery:
         )
 
     def _cut_index(self, known: int) -> int:
-        """Remove the index entries of records from `known` on. Returns the offset up to which it has all records."""
+        """Remove the entries of records from `known` on; return the offset up to which the index is complete."""
         if self.index is None:
             return self.log.end
-        indexed = self._indexed(self.index, known)
+        indexed = self._cut_entries(self.index, known)
         if not all(file.makes_sense(self.log.stored_ms) for file in self.index.files):
-            return self._index_anew(self.index, "has a header that does not fit what follows it")
+            return self._drop_index(self.index, "has a header that does not fit what follows it")
         return indexed
 
-    def _indexed(self, index: Index, known: int) -> int:
-        """As `_cut_index`, which afterwards checks whether the remaining files make sense."""
+    def _cut_entries(self, index: Index, known: int) -> int:
+        """Do the work of `_cut_index`, except the check of the files that are left."""
         positions = self.checkpoint.positions
         if index.is_damaged or index.has_unreadable():
-            return self._index_anew(index, "was cut, or cannot be read")
+            return self._drop_index(index, "was cut, or cannot be read")
         if positions is None:
             while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
                 index.drop_last()
@@ -547,24 +547,24 @@ class Recovery:
             whole = index.end_offset if self.clean else index.end_offset - 1
             return max(whole, self.log.begin - 1) if index.files else self.log.begin - 1
         if positions.index_file == UNKNOWN_INDEX:
-            return self._index_anew(index, "was switched off, or found damaged")
+            return self._drop_index(index, "was switched off, or found damaged")
         name = f"{positions.index_file:017d}" if positions.index_file else ""
         if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
-            return self._index_anew(index, "is not what it was")
+            return self._drop_index(index, "is not what it was")
         if not self.clean or index.end_offset >= known:
             index.cut(name, positions.index_next, known)
             if index.has_unreadable():
-                return self._index_anew(index, "cannot be read")
+                return self._drop_index(index, "cannot be read")
         return known - 1
 
-    def _index_anew(self, index: Index, why: str) -> int:
-        """Delete the index, and return the offset up to which it has all records. A damaged file is set aside."""
+    def _drop_index(self, index: Index, why: str) -> int:
+        """Delete the index, set damaged files aside, and return the offset up to which the index is complete."""
         log.warning("the index %s; it is built again from the log", why)
         index.drop_all(self.layout.set_aside)
         return self.log.begin - 1
 
     def _heal(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
-        """Replay all records of one queue."""
+        """Build one queue again from all its records in the log."""
         for record in self.log.sound_records(self.log.begin, end):
             found = records.outline(record)
             if (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
@@ -578,7 +578,7 @@ def _has_whole_text(record: memoryview) -> bool:
 
 
 def _take(record: memoryview, passed: Passed) -> None:
-    """Add a record that was checked alone to the result."""
+    """Add a record that `_scan` checked by itself to the counts of passed records."""
     passed.count += 1
     passed.last_ms = records.store_timestamp_ms(record)
     if (half := records.settled_half(record)) is not None:
@@ -586,8 +586,8 @@ def _take(record: memoryview, passed: Passed) -> None:
 
 
 def _filler(offset: int, size: int, stored_ms: int) -> bytes:
-    """A record of exactly `size` bytes that no queue takes (it says that it is a prepared transaction)."""
-    crc = size >= MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE  # each record that ought to have one is as large
+    """Return a record of exactly `size` bytes. No queue takes it: its flag is that of a prepared transaction."""
+    crc = size >= MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE  # a record that needs a CRC is at least so large
     free = size - MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
     topic = LOST_TOPIC if free >= len(LOST_TOPIC) else ""
     host = bytes(8)

@@ -30,7 +30,7 @@ def test_what_somebody_stored_behind_a_store_closed_in_order_stays(stores: Store
     store = stores.open()
     assert bodies(store) == [*FIVE, b"from Apache", b"from Apache again"]
     assert store.end == offsets[5] + len(first + second)
-    assert "the log goes on at offset" in caplog.text
+    assert "another broker appended to the log at offset" in caplog.text
     assert put(store)[1] == 7
 
 

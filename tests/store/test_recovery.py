@@ -187,7 +187,7 @@ def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
     stores.crash(store)
     disk.bad = {(str(log_file(store)), 2 * PAGE): errno.EIO}
     before = log_file(store).read_bytes()
-    with pytest.raises(CorruptRecord, match="it had been on disk, so this is no torn tail"):
+    with pytest.raises(CorruptRecord, match="these bytes had been on disk, so this is no torn tail"):
         stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
     assert log_file(store).read_bytes() == before
     disk.bad = {}
@@ -461,7 +461,7 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
     assert len(store.query("Orders", "message-0", *FOREVER)) == 1
 
 
-@pytest.mark.guards("Recovery._indexed: drop index.cut")
+@pytest.mark.guards("Recovery._cut_entries: drop index.cut")
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)

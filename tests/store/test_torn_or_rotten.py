@@ -32,7 +32,9 @@ def test_damage_before_the_last_sync_is_refused_and_nothing_is_changed(stores: S
     store, offsets = killed_store(stores, synced=True)
     overwrite(log_file(store), offsets[number] + 60, bytes(40))  # as a crash leaves it, or a disk
     before = snapshot(Path(store.settings.path))
-    with pytest.raises(CorruptRecord, match="it had been on disk, so this is no torn tail") as refused:
+    with pytest.raises(
+        CorruptRecord, match="these bytes had been on disk, so this is no torn tail"
+    ) as refused:
         stores.open()
     assert refused.value.offset == offsets[number]
     assert snapshot(Path(store.settings.path)) == before
