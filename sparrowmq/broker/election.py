@@ -1,4 +1,4 @@
-"""A member of a group with failover: one of several brokers of the same name, master or slave as etcd says.
+"""A member of a failover group: one of several brokers with the same name. The state in etcd decides its role.
 
                       there is no master, and we are in sync ── elected ──┐
     slave of the master ── cut to the common part, follow                  master, while the lease is valid (lease.py)
@@ -13,7 +13,7 @@ A member tries its port and its disk before it tries to become the master (failo
 master still fails, it gives up its lease at once and lets others go first. Its epoch is not settled then, so the other
 members in sync can lead (failover/group_state.py).
 
-    hand over    take no more messages ── all members in sync have the log ── etcd: no leader, and who comes next
+    hand over    take no more messages ── all members in sync have the log ── etcd: no leader, and the successor
 
 A slave looks at etcd twice a second; a master looks with each renewal of its lease. Without etcd no member is elected.
 A master without etcd goes on until its lease expires by its own clock, and then becomes a slave. Members that still
@@ -67,10 +67,10 @@ RETRY_S: Final = 2.0  # between two attempts to start a broker, or two trials of
 
 
 class Member:
-    """A member, which runs while its context is entered. Enter the context, serve and leave it in one task.
+    """A member of a group. It runs while its context is entered; enter, serve and leave in one task.
 
     Args:
-        settings: those of a master; `broker_id` is the member's own.
+        settings: a master's settings, with the `broker_id` of this member.
         file: the settings file, where changes to the settings are saved.
     Raises:
         ConfigError: the settings exclude each other, or one is missing.
@@ -93,21 +93,21 @@ class Member:
         self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
         self._lease: Lease | None = None
         self._found = Found()
-        # The master that we follow. Its epoch alone does not name it: a new line of epochs may have the number, too.
+        # The master that we follow. Its epoch does not identify it: a new line of epochs can reuse the number.
         self._followed: Leader | None = None
         self._changed = asyncio.Event()
         self._is_deposed = False
-        self._told = ""
+        self._etcd_problem = ""
         self._problem = ""  # the reason why we do not lead, or do not follow
         self._candidacy = Candidacy(
             settings.broker_id, settings.name, settings.lease_s, self._own, self._clock
         )
-        self._stepped = self._clock.monotonic()  # when `serve` last looked
+        self._stepped_at = self._clock.monotonic()  # when `serve` last looked
         self._tried_at: float | None = None  # when the last trial of the disk failed
         self._start_failed_at: float | None = None
         self._start_problem = ""
-        self._is_able = False  # could lead in spite of the problem
-        self._live = self.settings  # as operators have changed them
+        self._is_able = False  # whether this member could lead in spite of the problem
+        self._live = self.settings  # the settings with the changes of operators
         self._is_handing_over = False
         self._awaits_successor = False
         self._has_served = False
@@ -172,15 +172,15 @@ class Member:
             self.broker.reload(with_live(self.broker.settings, settings))
 
     async def serve(self) -> None:
-        """Serve forever. When the broker fails, this is cancelled, and the context raises the reason."""
+        """Serve forever. If the broker fails, this call is cancelled, and the context raises the error."""
         while True:
             self._changed.clear()
             try:
                 await self._step()
-                self._note("")
+                self._note_etcd("")
             except EtcdFailed as error:
-                self._note(str(error))
-            self._stepped = self._clock.monotonic()
+                self._note_etcd(str(error))
+            self._stepped_at = self._clock.monotonic()
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), LOOK_S)
 
@@ -218,11 +218,11 @@ class Member:
             self._start.note_doubt("")
 
     async def _end_earlier_life(self, leader: Leader) -> None:
-        """Delete the leader's key that an earlier process of this member left. Raises: EtcdFailed, ConfigError."""
+        """Delete the leader key of an earlier process of this member. Raises: EtcdFailed, ConfigError."""
         if leader.store != self._own.store:
             raise ConfigError(
-                f"brokerId = {leader.member} of {self.settings.name} is that of the broker at {leader.address}; each "
-                "member needs another one"
+                f"the broker at {leader.address} has brokerId = {leader.member} in {self.settings.name}, too; each "
+                "member needs its own"
             )
         key = self._keys + "leader"
         await self._etcd.change({key: self._found.leader_version}, {}, deletes=[key])
@@ -231,7 +231,7 @@ class Member:
     # To lead --------------------------------------------------------------------------------------------------------
 
     async def _try_to_lead(self) -> None:
-        """Become the master if we may and no other member is faster. Raises: EtcdFailed, StoreFailed."""
+        """Become the master if the rules allow it and no other member is faster. Raises: EtcdFailed, StoreFailed."""
         if self.broker is None or self._start.full:
             return
         found, store = self._found, self.broker.store
@@ -244,7 +244,7 @@ class Member:
             self._tried_at = self._clock.monotonic() if reason is not None else None
         self._note_reason(reason)
         if reason is None:
-            await self._stand(self.broker)
+            await self._campaign(self.broker)
 
     def _is_time(self, failed_at: float | None) -> bool:
         """Whether the pause after a failed attempt is over."""
@@ -260,8 +260,8 @@ class Member:
                 log.warning("%s", what)
         self._problem, self._is_able = what, reason is None or reason.is_able
 
-    async def _stand(self, broker: Broker) -> None:
-        """Try to become the master. Raises: EtcdFailed, StoreFailed."""
+    async def _campaign(self, broker: Broker) -> None:
+        """Ask etcd for the lead, and start as the master if we get it. Raises: EtcdFailed, StoreFailed."""
         settings, found, own = self.settings, self._found, self._own
         end = broker.stop_following()
         await on_disk(broker.store, end)
@@ -331,7 +331,7 @@ class Member:
         self._slow.begin()
 
     async def _give_up(self, lease: Lease, error: Exception) -> None:
-        """Let another member lead, because we cannot start as the master."""
+        """End the lease after a failed start as the master, so that another member can lead."""
         log.critical(
             "elected in epoch %d, but this member cannot start as the master: %s. It gives up its lease; other members "
             "in sync go first",
@@ -343,7 +343,7 @@ class Member:
         self._found, self._followed = Found(), None
 
     async def _renew(self, lease: Lease, version: int) -> None:
-        """Renew the lease as long as etcd has the leader of this version."""
+        """Renew the lease until it fails, or until etcd has another version of the leader key."""
         key = self._keys + "leader"
 
         async def leads() -> bool:
@@ -357,9 +357,9 @@ class Member:
         """Write the members in sync to etcd.
 
         Args:
-            version: of our leader's key. Once it has another one, the lead is over.
+            version: the version of our leader key. Any other version in etcd means that we no longer lead.
         Returns:
-            The state that etcd has then; None if we are not the master.
+            The new state in etcd; None if we are not the master.
         Raises:
             EtcdFailed
         """
@@ -385,7 +385,7 @@ class Member:
         with suppress(EtcdFailed):
             await self._look()
             if self._awaits_successor:
-                await self._successor()
+                await self._wait_for_successor()
         self._is_handing_over = self._awaits_successor = False
         await self._follow()
 
@@ -397,19 +397,19 @@ class Member:
         try:
             self._own.save(self._own.epoch, self._own.line, in_sync.replicated.value)
         except OSError as error:
-            log.warning("what was acknowledged cannot be written down: %s", error)
+            log.warning("cannot save the acknowledged offset: %s", error)
 
     # To hand over, and decisions of an operator -----------------------------------------------------------------------
 
     async def _hand_over(self, wanted: int, *, stays: bool) -> int:
-        """Give the lead to a member in sync once all of them have the whole log; return that member.
+        """Give the lead to a member in sync once all members in sync have the whole log. Return that member.
 
         Args:
-            wanted: the member; 0 for one of those in sync.
-            stays: whether we go on as a slave.
+            wanted: the next master; 0 for any member in sync.
+            stays: whether this member goes on as a slave.
         Raises:
             RemoteError: we do not lead, the member is not in sync, or the others do not get the log in time.
-            EtcdFailed: the lead may be handed over, or not.
+            EtcdFailed: etcd may have handed the lead over, or not.
         """
         broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
@@ -431,7 +431,7 @@ class Member:
             if not is_done:
                 raise refused("the members in sync have just changed; try again")
         except EtcdFailed:
-            lease.deadline = 0.0  # etcd may have done it
+            lease.deadline = 0.0  # etcd may have made the change
             raise
         except BaseException:
             broker.store.intake.continue_log()
@@ -448,19 +448,19 @@ class Member:
         if self._is_handing_over or in_sync is None or not in_sync.is_settled:
             return
         if all(in_sync.end_of(member) < 0 for member in in_sync.members):
-            return  # no other one, or each is away
+            return  # there is no other member, or none is connected
         self._slow.leaves()
-        log.critical("%s: another member in sync is to lead", problem)
+        log.critical("%s: handing over the lead to another member in sync", problem)
         try:
             await self._hand_over(0, stays=True)
         except (RemoteError, EtcdFailed) as error:
-            log.warning("the lead is given up, as it cannot be handed over: %s", error)
+            log.warning("giving up the lead, because the hand-over failed: %s", error)
             self._candidacy.failed(problem)
             self._is_deposed = self._awaits_successor = True
             self._changed.set()
 
-    async def _successor(self) -> None:
-        """Wait until the member that the lead was handed over to leads, at most for a while. Raises: EtcdFailed."""
+    async def _wait_for_successor(self) -> None:
+        """Wait until the next master leads, for HAND_OVER_S at most. Raises: EtcdFailed."""
         begun = self._clock.monotonic()
         while self._found.leader is None and self._clock.age(begun) < HAND_OVER_S:
             await self._clock.sleep(_SUCCESSOR_LOOK_S)
@@ -483,7 +483,7 @@ class Member:
     # To follow ------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Become the slave of the master; a slave without a master if there is none."""
+        """Become a slave of the master that etcd has, or a slave without a master."""
         leader, state, own = self._found.leader, self._found.state, self._own
         self._problem, self._is_able = "", False
         if leader is None or state is None or leader.member == self.settings.broker_id:
@@ -501,10 +501,10 @@ class Member:
         cut_at = state.shared_end(own.epoch, own.line)
         if cut_at is not None and cut_at < own.acknowledged:
             log.critical(
-                "the master at %s is not followed, and nothing is cut: it has the log up to offset %d in common with "
-                "ours, and all that were in sync had it up to %d, so it has lost messages. If they matter, stop all "
-                "other members, and let this one begin: `sparrowmq cluster elect -b %s --member %d --force`; if not, "
-                "move the store of this one away and start it empty (docs/operate/failover.md)",
+                "the master at %s has lost messages, so this member does not follow it, and cuts nothing off its log. "
+                "Both logs are the same up to offset %d; all members in sync had the log up to %d. To keep the "
+                "messages, stop all other members and run `sparrowmq cluster elect -b %s --member %d --force`. To "
+                "give them up, move this member's store away and start it empty (docs/operate/failover.md)",
                 *(leader.address, cut_at, own.acknowledged, self.settings.name, self.settings.broker_id),
             )
             self._problem = (
@@ -545,17 +545,17 @@ class Member:
             if not self._has_served:
                 raise
             if str(error) != self._start_problem:
-                log.critical("this member cannot start now, trying again and again: %s", error)
+                log.critical("this member cannot start, trying again and again: %s", error)
             self._start_problem, self._followed = str(error), None
             self._start_failed_at = self._clock.monotonic()
 
     def _obstacle(self) -> str:
         """The problem that prevents us from leading or following, for `brokerStatus`; "" if there is none."""
-        problem = self._start.full or self._problem
-        return problem if problem or not self._told else f"who is the master cannot be seen: {self._told}"
+        unseen = self._etcd_problem and f"the master is unknown, as etcd fails: {self._etcd_problem}"
+        return self._start.full or self._problem or unseen
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
-        """Stop the present broker, and start another one. Raises: as a Broker."""
+        """Stop the present broker, and start one in this role. Raises: as a Broker."""
         if self.broker is not None:
             self._live = self.broker.settings_now
         stack, self._stack, self.broker = self._stack, AsyncExitStack(), None
@@ -566,7 +566,7 @@ class Member:
     # Other members --------------------------------------------------------------------------------------------------
 
     async def _look_for_peers(self) -> list[str]:
-        """The addresses of the other members that run, the master first."""
+        """Return the addresses of the other running members, the master first."""
         with suppress(EtcdFailed):
             kept = await self._etcd.below(self._keys)
             others = found_in(kept, self._keys, self.settings.broker_id).others
@@ -576,25 +576,25 @@ class Member:
         return list(dict.fromkeys(first + [each.address for each in self._found.others]))
 
     async def _announce(self) -> None:
-        """Let etcd have this member's address and log end as long as `serve` does its work."""
+        """Publish this member's address and log end in etcd while `serve` makes progress."""
         while True:
-            is_alive = self._clock.age(self._stepped) < self.settings.lease_s
+            is_alive = self._clock.age(self._stepped_at) < self.settings.lease_s
             if is_alive and self.broker is not None:
                 with suppress(EtcdFailed):
                     await self._presence.show(self._present(self.broker))
             await self._clock.sleep(self.settings.lease_s / 4)
 
     def _present(self, broker: Broker) -> Present:
-        full = self._start.full  # then the end of the log is not known
+        full = self._start.full  # on a full disk the end of the log is unknown
         end = broker.store.end if self._found.is_vacant and not full else UNKNOWN
         problem = full or ("" if self._is_able else self._problem)
         is_proved = self._candidacy.is_proved
         return Present.of(self.settings.broker_id, self._own, self.address, end, problem, is_proved=is_proved)
 
-    def _note(self, problem: str) -> None:
-        """Log each change between a reachable etcd and a problem once."""
-        if problem and not self._told:
-            log.warning("who is the master cannot be seen now, trying again and again: %s", problem)
-        elif self._told and not problem:
+    def _note_etcd(self, problem: str) -> None:
+        """Log once when etcd begins to fail, and once when it answers again."""
+        if problem and not self._etcd_problem:
+            log.warning("the master is unknown, as etcd fails; trying again and again: %s", problem)
+        elif self._etcd_problem and not problem:
             log.info("etcd answers again")
-        self._told = problem
+        self._etcd_problem = problem

@@ -3,10 +3,10 @@
 An orderly consumer locks a queue before it consumes it, and repeats the lock every 20 s. A lock that is not repeated
 for 60 s expires, so a consumer that vanished blocks its queues for a minute at most.
 
-Unlike Java: the journal has each change of a holder, and a lock is answered once its record is safe. So the holders
-survive a restart of the broker and an election. A holder trusts its lock for 30 s, so it may be handling messages all
-the time that the broker was away; without its lock another member would overtake it. At a new master a lock of the
-journal lasts as long as its holder trusts it; then the queue is free.
+Unlike Java: the journal records each change of a holder, and the broker confirms a lock once its record is safe. So
+locks survive a restart of the broker and an election. A holder trusts its lock for 30 s, and handles messages even
+while the broker is away. If the lock were lost, another member would handle later messages at the same time. At a new
+master, a lock from the journal lasts for these 30 s; if the holder does not repeat it, the queue is free then.
 Source: RebalanceLockManager, Java 4.9.8.
 """
 
@@ -23,9 +23,7 @@ from sparrowmq.broker.part import Chore
 from sparrowmq.loop.clock import Clock
 
 LOCK_LIFE_S: Final = 60.0
-TRUSTED_S: Final = (
-    30.0  # how long a holder trusts its lock without another answer: `held_locks` of the client
-)
+TRUSTED_S: Final = 30.0  # how long a client trusts its lock without another answer (held_locks.py)
 _AT_ONCE: Final = 200  # holders in one record of the journal
 
 Queue: TypeAlias = tuple[str, str, int]  # the group, the topic and the queue's id
@@ -33,7 +31,7 @@ Holders: TypeAlias = dict[Queue, str]  # client ids
 
 
 class Holder(msgspec.Struct, array_like=True):
-    """The holder of a queue as the journal has it; no client: the queue is free."""
+    """The holder of a queue in a record of the journal. Without a client id the queue is free."""
 
     group: str
     topic: str
@@ -49,7 +47,7 @@ class _Lock:
 
 
 def take_holders(holders: Holders, changes: Iterable[Holder]) -> None:
-    """Take the changes of one record of the journal."""
+    """Apply the changes of one record of the journal to `holders`."""
     for each in changes:
         if each.client_id:
             holders[each.group, each.topic, each.queue_id] = each.client_id
@@ -61,9 +59,9 @@ class QueueLocks:
     """The locks of all groups.
 
     Args:
-        holders: of the locks before the broker started, or was elected.
+        holders: the holders in the journal when the broker starts as the master.
     Attributes:
-        is_logged: whether a journal takes the changes.
+        is_logged: whether a journal records the changes.
     """
 
     def __init__(self, clock: Clock, holders: Holders | None = None) -> None:
@@ -80,7 +78,7 @@ class QueueLocks:
         return (Chore("forget expired locks", 60, self.forget_expired),)
 
     def lock(self, queue: Queue, client_id: str) -> bool:
-        """Lock a queue that is free, or locked by this client already. Returns whether it holds the queue now."""
+        """Lock a queue, or renew the client's lock. Returns False if another client holds the queue."""
         holder = self.holder(queue)
         if holder not in (None, client_id):
             return False

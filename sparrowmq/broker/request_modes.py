@@ -1,8 +1,7 @@
-"""Which groups pop which topics, as an operator has set it; saved in `messageRequestMode.json`.
+"""Request modes: an operator sets whether a group pulls or pops a topic. Saved in `messageRequestMode.json`.
 
 Members of Java's push consumer that leave sharing to the broker (`clientRebalance=false`) ask for their queues, and
-learn from the answer whether to pull or to pop. A group without a mode pulls. Each change is a record of the log, as
-for topics and groups.
+learn from the answer whether to pull or to pop. A group without a mode pulls. The journal records each change.
 Source: MessageRequestModeManager, Java 5.4.0; the file is Apache's.
 """
 
@@ -25,12 +24,12 @@ class RequestModes:
     """The modes by topic and group, and one version for all of them.
 
     Args:
-        path: of messageRequestMode.json.
-        known: the modes and their version, if they are known from the log; else the file has them.
+        path: the path of messageRequestMode.json.
+        known: the modes and their version from the log; None to read the file.
     Attributes:
         version: None before the first change.
         on_put: called with a mode that changed, at once.
-        mark: returns the part of the journal that the modes have.
+        mark: returns the place in the journal up to which the modes are complete.
     Raises:
         BadStore: neither the file nor one of its copies can be read.
     """
@@ -46,7 +45,7 @@ class RequestModes:
 
     @property
     def table(self) -> Modes:
-        """All modes. A change makes another table."""
+        """All modes. A change makes a new table, so a reader can keep this one."""
         return self._table
 
     def get(self, topic: str, group: str) -> RequestMode:
@@ -65,12 +64,12 @@ class RequestModes:
         return RequestModeTable(self._table, self.version, self.mark())
 
     def take(self, version: DataVersion | None, modes: Modes) -> None:
-        """Have these modes, on a slave: those of the journal, or what a master without one has answered."""
+        """Replace the modes on a slave: by those of the journal, or of a master without a journal."""
         if (version, modes) != (self.version, self._table):
             self.version, self._table = version, modes
             self.file.touch()
 
 
 def with_mode(modes: Modes, mode: RequestMode) -> Modes:
-    """The modes with a new or changed one."""
+    """Return a copy of the modes with one mode added or changed."""
     return modes | {mode.topic: modes.get(mode.topic, {}) | {mode.consumer_group: mode}}

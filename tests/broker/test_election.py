@@ -106,7 +106,7 @@ async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
     with caplog.at_level(logging.CRITICAL):
         await members.start(1)
     (told,) = [each.message for each in caplog.records if each.levelno == logging.CRITICAL]
-    assert f"up to offset 0 in common with ours, and all that were in sync had it up to {len(before)}" in told
+    assert f"up to offset 0; all members in sync had the log up to {len(before)}" in told
     assert "is not followed: it has lost messages that we have" in await members.problem(1)
     await asyncio.sleep(1.5)
     assert members.log(1) == before and not (members.settings(1).store_path / "set-aside").exists()
@@ -245,7 +245,7 @@ async def test_a_second_broker_with_the_same_id_ends_and_says_so(members: Member
     await members.leader()
     ports = free_ports(2)
     twin = replace(members.settings(1), store_path=tmp_path / "twin", port=ports[0], ha_port=ports[1])
-    with pytest.raises(ConfigError, match="each member needs another one"):
+    with pytest.raises(ConfigError, match="each member needs its own"):
         async with asyncio.timeout(20), Member(twin) as second:
             await second.serve()
     assert await members.leader() == 1
@@ -260,7 +260,7 @@ async def test_a_broker_on_a_copy_of_its_store_does_not_take_a_masters_place(
     backup(members.settings(1).store(members.settings(1).port), tmp_path / "copy", Disk())
     ports = free_ports(2)
     twin = replace(members.settings(1), store_path=tmp_path / "copy", port=ports[0], ha_port=ports[1])
-    with pytest.raises(ConfigError, match="each member needs another one"):
+    with pytest.raises(ConfigError, match="each member needs its own"):
         async with asyncio.timeout(20), Member(twin) as second:
             await second.serve()
     assert first.leads
@@ -309,7 +309,7 @@ async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_unti
             await members.stop_all()
 
 
-@pytest.mark.guards("Member._note: not problem and not self._told")
+@pytest.mark.guards("Member._note_etcd: not problem and not self._etcd_problem")
 async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -326,7 +326,7 @@ async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     async with asyncio.timeout(20):
         while "etcd answers again" not in caplog.text:
             await asyncio.sleep(0.02)
-    assert caplog.text.count("cannot be seen now") == 1
+    assert caplog.text.count("the master is unknown") == 1
 
 
 @pytest.mark.guards("Member._look: not self._candidacy.is_proved")

@@ -19,7 +19,7 @@ pytestmark = needs_etcd
 LOOKS = 30
 
 
-@pytest.mark.guards("Member._stand: drop await on_disk")
+@pytest.mark.guards("Member._campaign: drop await on_disk")
 async def test_a_member_is_elected_once_its_log_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +38,7 @@ async def test_a_member_is_elected_once_its_log_is_on_disk(
             put(member.broker.store)  # which creates the first file of the log
             monkeypatch.setattr(vfs, "_sync_data", slow)
             end = put(member.broker.store).end
-            candidate = asyncio.create_task(member._stand(member.broker))
+            candidate = asyncio.create_task(member._campaign(member.broker))
             await asyncio.to_thread(began.wait, 20)
             try:
                 for _ in range(LOOKS):

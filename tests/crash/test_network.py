@@ -47,7 +47,7 @@ async def test_what_is_acknowledged_while_the_slave_is_cut_off_is_at_the_slave(t
     "Member._step: false not self._lease.is_valid or self._is_deposed",
     "Primary.__init__: in_sync.shown_end -> lambda: 1 << 62",
     "Member._follow: state.shared_end(own.epoch, own.line) -> None",
-    "Member._stand: elected(found.state, settings.broker_id, own, end) -> elected(found.state, 1, own, 0)",
+    "Member._campaign: elected(found.state, settings.broker_id, own, end) -> elected(found.state, 1, own, 0)",
 )
 @needs_etcd
 async def test_a_master_that_is_cut_off_from_all_but_its_clients_acknowledges_nothing_any_more(

@@ -4,11 +4,11 @@
                           └────── the journal, at the end of the turn (state/journal.py)
     time is over     ── ready ── waiting consumers wake; after too many deliveries: %DLQ%group
 
-The journal has each step before the offset that follows from it. So after a crash the steps decide: an offset in the
-log is the same, or older. A commit from elsewhere, such as a reset by an operator, begins the queue again; that is a
-step too. A slave does nothing with the steps in its log. When it becomes the master, its start reads them.
+The journal has each step before the offset that follows from it. So an offset in the log is never newer than the
+steps, and after a crash the steps decide. Another commit, such as an operator's reset, begins the queue again; that is
+a step too. A slave ignores the steps in its log. When it becomes the master, its start reads them.
 
-Times are looked at by chunk of 64 messages, so an acknowledged message leaves no timer behind.
+Due times are kept for chunks of 64 messages, so an acknowledged message leaves no timer behind.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_LEAST_WAIT_S: Final = 0.01  # one timer for all messages of so long
-_TOKENS: Final = (1 << 31) - 1000  # Java reads the token as an int; 999 has a meaning there
-_FEW: Final = 1000
-_AGAIN_MS: Final = 1000  # after a dead letter could not be stored
+_LEAST_WAIT_S: Final = 0.01  # messages that are due within this time share a timer
+_TOKENS: Final = (1 << 31) - 1000  # from 1000 on: Java reads the token as an int, and gives 999 a meaning
+_FEW: Final = 1000  # a heap of fewer times is not cleaned
 
 _Times = list[tuple[int, int, PopQueue, int]]  # a heap: time, a number, the queue and its chunk
 
@@ -54,11 +53,11 @@ class Pops:
 
     Args:
         table: the state that the log had at the start.
-        journal: writes the steps; None at a slave, which has no steps.
+        journal: writes the steps; None at a slave, which makes no steps.
     Attributes:
         on_ready: called with the topic and group whose messages are visible again.
-        bury: called with a queue, an offset and its cell when its time is over. Returns whether the message has no
-            tries left and is a dead letter now.
+        bury: called with the queue, offset and cell of a message whose time is over. Returns whether the message is
+            a dead letter now, because it has no tries left.
         taken, settled, expired, buried: the numbers of messages since the start.
     """
 
@@ -97,7 +96,7 @@ class Pops:
         return sum(queue.count for queue in self.table)
 
     def queue(self, topic: str, group: str, queue_id: int, from_end: bool) -> PopQueue:
-        """Return a queue's state; begin it at the group's offset, or else at the end of the queue or its beginning."""
+        """Return a queue's state. A new one begins at the group's offset, or else at the queue's end or start."""
         known = self.known(topic, group, queue_id)
         if known is not None:
             return known
@@ -114,7 +113,7 @@ class Pops:
         return queue
 
     def known(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
-        """Return a queue's state, unless the group's offsets or the messages were deleted: then there is none."""
+        """Return a queue's state; None without one. Drop the state of deleted offsets or messages."""
         queue = self.table.get(topic, group, queue_id)
         if queue is None:
             return None
@@ -124,7 +123,7 @@ class Pops:
         return queue
 
     def step(self, step: AnyStep) -> None:
-        """Make a change: here, in the group's offset and in the journal."""
+        """Apply a change to the state and to the group's offset, and write it to the journal at the turn's end."""
         queue = self.table.apply(step)
         self._steps.append(step)
         if not self._is_noting and self._journal is not None:
@@ -145,29 +144,29 @@ class Pops:
         """Give messages to a consumer.
 
         Args:
-            until: the times and the token; its attempt is not used.
+            until: has the times and the token; its attempt is not used.
             attempt: the number of this delivery; None: one more than before.
             pop: the number of the attempt id of an orderly pop.
         """
         by_attempt = _by_attempt(queue, offsets, attempt)
         place = (queue.topic, queue.group, queue.queue_id)
         times = (until.pop_ms, until.due_ms, until.token)
-        # A power cut may keep only the first steps. The new messages must be in them, because they move `next_offset`.
+        # New messages go first: each step moves `next_offset` past them, and a power cut may keep only the first.
         new_first = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
         for number in new_first:
             some = by_attempt.get(number, ())
             self.step(Taken(*place, runs_of(some), next_offset, *times, number, pop))
         self.taken += len(offsets)
         for number in _chunks_of(offsets):
-            self._look_at(queue, number, until.due_ms)
+            self._schedule(queue, number, until.due_ms)
 
     def hold_back(self, queue: PopQueue, offsets: Sequence[int], next_offset: int, now_ms: int) -> None:
-        """Let new messages wait: they are visible, but were given to no consumer."""
+        """Keep new messages for a later pop: they are visible, and no consumer has got them yet."""
         place = (queue.topic, queue.group, queue.queue_id)
         self.step(Taken(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
     def take_back(self, queue: PopQueue, offsets: Sequence[int], pop_ms: int) -> None:
-        """Let messages of an orderly pop be visible again, as no consumer got them. The delivery does not count."""
+        """Make messages of an orderly pop visible again that no consumer got. The delivery does not count."""
         if self._is_closed:
             return
         place, due_ms = (queue.topic, queue.group, queue.queue_id), self._clock.now_ms()
@@ -179,29 +178,30 @@ class Pops:
             times = (pop_ms, due_ms, new_token())
             self.step(Taken(*place, runs_of([offset]), queue.next_offset, *times, before))
             if before:
-                self._look_at(queue, offset // CHUNK, due_ms)
+                self._schedule(queue, offset // CHUNK, due_ms)
             elif queue.lanes is not None:
                 queue.lanes.show(offset)
         if offsets:
             self.on_ready(queue.topic, queue.group)
 
     def settle(self, queue: PopQueue, offsets: Sequence[int]) -> None:
+        """End the delivery of messages: a consumer acknowledged them, or they are stored elsewhere."""
         self.settled += len(offsets)
         self.step(queue.settled(offsets))
         if queue.is_orderly and queue.may_give():
             self.on_ready(queue.topic, queue.group)
 
     def change(self, queue: PopQueue, offset: int, pop_ms: int, due_ms: int) -> int:
-        """Let a message become visible at another time. Returns the token of its new handle."""
+        """Change the time at which a message becomes visible. Returns the token of its new handle."""
         token = new_token()
         self.step(Changed(queue.topic, queue.group, queue.queue_id, offset, pop_ms, due_ms, token))
-        self._look_at(queue, offset // CHUNK, due_ms)
+        self._schedule(queue, offset // CHUNK, due_ms)
         return token
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Begin a queue again at an offset, if the group pops it; return whether it does.
+        """Begin a queue again at an offset, if the group pops the queue. Returns whether the group does.
 
-        Its members have no offsets that they could move.
+        Members that pop keep no offsets, so only the broker can move them.
         """
         if self.known(topic, group, queue_id) is None:
             return False
@@ -209,13 +209,13 @@ class Pops:
         return True
 
     def close(self) -> None:
-        """Look at no more times."""
+        """Stop the timer: no message becomes visible again."""
         self._is_closed = True
         self._times.clear()
         self._set_timer()
 
     def _moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Begin a queue again whose offset another than this has set."""
+        """Begin a queue again after a commit that was not made by `step`."""
         queue = self.table.get(topic, group, queue_id)
         if queue is not None and queue.front != offset:
             self._begin(group, topic, queue_id, offset)
@@ -225,7 +225,7 @@ class Pops:
         self.on_ready(topic, group)
 
     def _adopt(self) -> None:
-        """Make the state of the log fit to its queues and to the groups' offsets."""
+        """Adjust the state from the log to the ends of the queues and to the groups' offsets."""
         for queue in self.table:
             committed, end = self._offsets.query(queue.group, queue.topic, queue.queue_id), self._end(queue)
             if queue.next_offset > end:
@@ -234,7 +234,7 @@ class Pops:
                 self.step(Begun(queue.topic, queue.group, queue.queue_id, committed))
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.front)
             for number in queue.chunks:
-                self._look_at(queue, number, 0)
+                self._schedule(queue, number, 0)
         if self.table.groups:
             self._offsets.on_move = self._moved
 
@@ -249,8 +249,8 @@ class Pops:
     def snapshot(self) -> Iterator[list[bytes]]:
         """Yield the present state, as records of the journal.
 
-        The state may change between two of them, so each must be logged before anything else happens. A step that it
-        contains already may come behind it: all steps since the step then lead to the same state.
+        The state may change between two records, so log each before anything else happens. After a
+        record, the journal may repeat a step that the record contains: the replay still ends in the same state.
         """
         return encoded(chain.from_iterable(map(PopQueue.snapshot, self.table)))
 
@@ -259,8 +259,8 @@ class Pops:
         if self._journal is not None:
             self._journal.note_pops()
 
-    def _look_at(self, queue: PopQueue, number: int, at_ms: int) -> None:
-        """Look at a chunk at a time, at the latest."""
+    def _schedule(self, queue: PopQueue, number: int, at_ms: int) -> None:
+        """Look at a chunk at this time or before."""
         chunk = queue.chunks.get(number)
         if chunk is None or chunk.at_ms <= at_ms:
             return
@@ -278,6 +278,7 @@ class Pops:
         self._most_times = max(_FEW, 2 * len(self._times))
 
     def _set_timer(self, is_cut: bool = False) -> None:
+        """Set the timer to the next time. `is_cut`: `_look_at_due` may have left due times for the next turn."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -285,12 +286,12 @@ class Pops:
             self._timer_ms = self._times[0][0]
             wait_s = (self._timer_ms - self._clock.now_ms()) / 1000
             if wait_s <= 0 and is_cut:
-                asyncio.get_running_loop().call_soon(self._ring)
+                asyncio.get_running_loop().call_soon(self._look_at_due)
             else:
-                self._timer = self._clock.call_later(max(_LEAST_WAIT_S, wait_s), self._ring)
+                self._timer = self._clock.call_later(max(_LEAST_WAIT_S, wait_s), self._look_at_due)
 
-    def _ring(self) -> None:
-        """Look at the chunks whose time is over, for a moment."""
+    def _look_at_due(self) -> None:
+        """Look at the due chunks, for SLICE_S at most."""
         now_ms, until_s = self._clock.now_ms(), perf_counter() + SLICE_S
         woken: dict[tuple[str, str], bool] = {}
         while self._times and self._times[0][0] <= now_ms and perf_counter() < until_s:
@@ -298,21 +299,21 @@ class Pops:
             _, _, queue, number = due
             if _is_valid(due):
                 found = queue.look(number, now_ms)
-                self._again(queue, number)
+                self._reschedule(queue, number)
                 if found and self._come_back(queue, found):
                     woken[queue.topic, queue.group] = True
         self._set_timer(is_cut=True)
         for topic, group in woken:
             self.on_ready(topic, group)
 
-    def _again(self, queue: PopQueue, number: int) -> None:
+    def _reschedule(self, queue: PopQueue, number: int) -> None:
         chunk = queue.chunks[number]
         at_ms, chunk.at_ms = chunk.at_ms, NEVER_MS
         if at_ms < NEVER_MS:
-            self._look_at(queue, number, at_ms)
+            self._schedule(queue, number, at_ms)
 
     def _come_back(self, queue: PopQueue, offsets: list[int]) -> bool:
-        """Count messages that are visible again, and bury the dead ones. Returns whether a pop may find a message."""
+        """Count messages whose time is over, and bury the dead ones. Returns whether a pop may find a message."""
         dead = []
         for offset in offsets:
             cell = queue.cell(offset)
@@ -326,12 +327,12 @@ class Pops:
 
 
 def new_token() -> int:
-    """Return the token of handles, which no client can guess."""
+    """Return a random token for a handle, so that no client can guess it."""
     return int.from_bytes(os.urandom(8)) % _TOKENS + 1000
 
 
 def _by_attempt(queue: PopQueue, offsets: Sequence[int], attempt: int | None) -> Mapping[int, Sequence[int]]:
-    """Return messages by the number of their delivery."""
+    """Group messages by the number of the delivery that begins now."""
     if not offsets:
         return {}
     if (offsets[0] if isinstance(offsets, range) else min(offsets)) >= queue.next_offset:  # new ones
@@ -351,7 +352,7 @@ def _chunks_of(offsets: Sequence[int]) -> Iterable[int]:
 
 
 def _is_valid(due: tuple[int, int, PopQueue, int]) -> bool:
-    """Whether this is the time at which the chunk is looked at next."""
+    """Whether the chunk still has this time; an entry with an older time is left in the heap."""
     at_ms, _, queue, number = due
     chunk = queue.chunks.get(number)
     return chunk is not None and chunk.at_ms == at_ms

@@ -1,4 +1,4 @@
-"""The slave's connection to its master: received bytes are compared with the slave's log, or appended and reported.
+"""The slave's connection to its master: it compares received bytes with the slave's log, or appends and reports them.
 
     our log     ■■■■■■■■■■■■■■|~~~~~~|             the slave asks again for its last part, up to 64 KiB,
     master                    |~~~~~~|■■■■■ ■■     and compares: it follows only a master with the same bytes there
@@ -38,7 +38,7 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 COMPARED_BYTES: Final = 64 << 10
-_LAST_SIGNS: Final = 2
+_LAST_HEARTBEATS: Final = 2
 
 
 class Upstream(asyncio.Protocol):
@@ -50,10 +50,10 @@ class Upstream(asyncio.Protocol):
         introduction: the bytes that a member sends before its first report to an elected master.
         took: called with the number of bytes that were appended.
         follows: called when the master is found to have everything in our log.
-        showed: called with the offset up to which consumers may read, as the master has said it last.
+        showed: called with the newest offset from the master up to which consumers may read.
     Attributes:
         ended: set when the connection is over.
-        error: the error for which this side ended it. After `LogsDiffer` another attempt is useless.
+        error: the reason why this side ended the connection. After `LogsDiffer` another attempt is useless.
         is_following: whether the master is found to have everything in our log.
         master_end: the known end of the master's log.
         has_heard: whether the master has sent anything.
@@ -88,16 +88,16 @@ class Upstream(asyncio.Protocol):
         self._transfers = Transfers()
         self._whole: WholeRecords | None = None  # set after the comparison
         self._compared = self._start()
-        self._signs = 0  # heartbeats since the last compared byte
+        self._heartbeats = 0  # heartbeats since the last compared byte
         self._waiter: Waiter | None = None
         self._hello = b""
-        self._said = b""
+        self._handshake = b""
         self.last_heard = self.last_reported = clock.monotonic()
 
     # Events of asyncio ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
         if self._secret is not None:
             self._hello = replication.hello()
             self._transport.write(self._hello)
@@ -124,7 +124,7 @@ class Upstream(asyncio.Protocol):
     # Calls of the owner ---------------------------------------------------------------------------------------------
 
     def close(self, error: SparrowError | None = None) -> None:
-        """Leave the master."""
+        """End the connection. `error`: the reason."""
         self.error = self.error or error
         if self._waiter is not None:
             self._waiter.cancel()
@@ -152,21 +152,21 @@ class Upstream(asyncio.Protocol):
         return max(self._safe(start), self._store.begin)
 
     def _introduced(self, chunk: bytes) -> bytes:
-        """Take the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
-        self._said += chunk
+        """Check the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
+        self._handshake += chunk
         whole = HELLO_SIZE + PROOF_SIZE
-        if not self._said.startswith(GREETING[: len(self._said)]):
-            raise RemoteProtocolError("it shows no secret, as none of Java's can; haSecret is set here")
-        if len(self._said) < whole or self._transport is None:
+        if not self._handshake.startswith(GREETING[: len(self._handshake)]):
+            raise RemoteProtocolError("the master shows no secret (Java has none); haSecret is set here")
+        if len(self._handshake) < whole or self._transport is None:
             return b""
-        of_master, shown = self._said[:HELLO_SIZE], self._said[HELLO_SIZE:whole]
+        of_master, shown = self._handshake[:HELLO_SIZE], self._handshake[HELLO_SIZE:whole]
         secret = self._secret or ""
         if not replication.is_proof(secret, "master", self._hello, of_master, shown):
             raise RemoteProtocolError("the master has another haSecret than this slave; both need the same")
         self._transport.write(replication.proof(secret, "slave", self._hello, of_master))
         self._hello = b""
         self._begin()
-        return self._said[whole:]
+        return self._handshake[whole:]
 
     def _begin(self) -> None:
         if self._introduction and self._transport is not None:
@@ -176,13 +176,13 @@ class Upstream(asyncio.Protocol):
         self.report()
 
     def _safe_end(self) -> int:
-        """The offset to report. Every report can count as an acknowledgement, also the first one."""
+        """Return the offset to report. Every report can count as an acknowledgement, also the first one."""
         return self._safe(self._compared if self._whole is None else self._store.end)
 
     def _safe(self, offset: int) -> int:
         """Return the offset, or with slaveAck=flushed the end of the bytes on disk if that is lower.
 
-        After a reconnection more than the compared bytes may not be on disk yet, as during a slow sync.
+        After a reconnection, a slow sync may leave more bytes off the disk than the comparison covers.
         """
         return min(offset, self._store.flushed.value) if self._is_flushed_first else offset
 
@@ -205,22 +205,22 @@ class Upstream(asyncio.Protocol):
         expected = self._whole.end if self._whole is not None else self._compared
         offset, content = piece
         if not len(content):
-            self._take_sign(offset, expected)
+            self._take_heartbeat(offset, expected)
             return
         if self._whole is None and not self._store.end and not self._store.begin:
             if offset:
                 self._store.begin_at(offset)
             self._compared = expected = offset
         if offset != expected:
-            raise RemoteProtocolError(f"the master sends its log from {offset} on where {expected} is next")
+            raise RemoteProtocolError(f"the master sent offset {offset} of its log instead of {expected}")
         self.master_end = max(self.master_end, offset + len(content))
         if self._whole is None:
             content = self._compare(offset, content)
         if self._whole is not None and len(content):
             self._append(self._whole, content)
 
-    def _take_sign(self, offset: int, expected: int) -> None:
-        """Handle a heartbeat: the master has nothing new, so it must have everything in our log."""
+    def _take_heartbeat(self, offset: int, expected: int) -> None:
+        """Handle a heartbeat, a piece without bytes. Raises: LogsDiffer, the master lacks a part of our log."""
         self.master_end = max(self.master_end, offset)
         if self._whole is not None:
             return
@@ -233,8 +233,8 @@ class Upstream(asyncio.Protocol):
                 f"the master's log begins at offset {offset}, and ours ends at {self._store.end}: this slave was away "
                 "for longer than messages are kept (fileReservedTime), and lacks what was deleted meanwhile"
             )
-        self._signs += 1
-        if offset < expected or self._signs >= _LAST_SIGNS:
+        self._heartbeats += 1
+        if offset < expected or self._heartbeats >= _LAST_HEARTBEATS:
             raise LogsDiffer(
                 f"the master has nothing at offset {expected} of its log, and ours ends at {self._store.end}: it lost "
                 "its last messages, or is another broker's"
@@ -249,7 +249,7 @@ class Upstream(asyncio.Protocol):
                 raise LogsDiffer(f"the master has other bytes than we between {offset} and {offset + size}")
             self._compared += len(ours)
             size, content = size - len(ours), content[len(ours) :]
-        self._signs = 0
+        self._heartbeats = 0
         if self._compared == self._store.end:
             self._follow()
         return content
@@ -257,11 +257,11 @@ class Upstream(asyncio.Protocol):
     def _follow(self) -> None:
         self.is_following = True
         self._whole = WholeRecords(self._store.end, self._store.settings.commit_log_file_size)
-        log.info("the master has all that is here; it is followed from offset %d on", self._store.end)
+        log.info("following the master from offset %d on: it has everything in our log", self._store.end)
         self._follows()
 
     def _append(self, records: WholeRecords, content: memoryview) -> None:
-        """Append the records that are whole now. Raises: CorruptRecord, and as `MessageStore.follow`."""
+        """Append all complete records. Raises: CorruptRecord, and as `MessageStore.follow`."""
         offset = records.position
         whole = records.take(content)
         if len(whole):

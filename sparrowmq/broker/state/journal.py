@@ -1,7 +1,7 @@
 """The journal: a master writes each change of its topics, groups, offsets, pops and queue locks to its log.
 
     topics, groups    one record a change, in the turn of the change: before the message that made the topic
-    offsets           commits that wait for an answer: one record for all of a turn
+    offsets           commits whose clients wait for an answer: one record for each turn of the loop
                       other commits, such as those of pulls: one record a second, with the queues that changed
     pops              all steps of a turn: before offsets, which follow from them
     locks             new holders, before they learn that they have their queues
@@ -10,8 +10,8 @@
 
 An answer to an operator waits until its record is on disk, and at the slaves of a SYNC_MASTER, as a message with
 SEND_OK. Without a slave it waits for the disk only. If the log cannot take a record, for instance on a full disk, the
-change is in memory and in the file. The file says so in its mark. Once the log takes records again, a snapshot brings
-everything.
+change is only in memory and in the file, and the file's mark says that the log lacks it. Once the log takes records
+again, a snapshot contains the whole state.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 1.0
 _LARGEST: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
-_GROWTH: Final = 4  # changes take this many times the room of a snapshot before the next one
+_GROWTH: Final = 4  # the next snapshot is due when changes take this many times the bytes of the last one
 _LEAST_GROWTH: Final = 1 << 20
 _PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
 _PER_QUEUE: Final = 30
-_OFFSETS_AT_ONCE: Final = 500  # of one step
+_OFFSETS_AT_ONCE: Final = 500  # written in one step
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class JournalRules:
     """The rules of one master.
 
     Attributes:
-        files_count: whether a start believes a file that has what the log could not take: a broker without slaves.
-        is_alone: whether no other broker can be the master that lacks what this one has now.
+        files_count: whether a start uses changes that only the files have: true for a broker without slaves.
+        is_alone: whether no other broker can become the master without having the changes of this one.
     """
 
     files_count: bool = True
@@ -90,7 +90,7 @@ class _Waiting(NamedTuple):
     """An answer that waits until a change is safe.
 
     Attributes:
-        refusal: returns the error to answer for the reason why the change is not safe.
+        refusal: makes the error for the client from the reason why the change is not safe.
     """
 
     later: Later
@@ -131,25 +131,24 @@ class Journal:
         self._snapshot_bytes, self._changed_bytes = found.snapshot_bytes, found.changed_bytes
         queue = store.queues.get(STATE_TOPIC, 0)
         self._next = 0 if queue is None else queue.next_offset
-        self._end = store.end  # of the last record
+        self._end = store.end  # the end of the last record
         self._problem: SparrowError | None = None  # why the log lacks a change
-        self._lacked: SparrowError | None = (
-            None  # the same, until the end of the snapshot that brings the change
-        )
-        # A slave's queues of these topics go only by a record. A snapshot only leaves the topics out.
+        # While a snapshot is written: why the log lacked a change before it.
+        self._old_problem: SparrowError | None = None
+        # The log lacks these deletions. A snapshot just omits a topic; a slave deletes its queues only for a record.
         self._unlogged_deletions: set[str] = set()
-        self._is_told = False
+        self._is_reported = False
         self._waiting: list[_Waiting] = []  # commits, acknowledgements and orderly pops
         self._commits_wait = False
         self._pops: LoggedPops | None = None
         self._locks: QueueLocks | None = None
-        self._locks_end: int | None = 0  # of their last record; None: the log lacks it
+        self._locks_end: int | None = 0  # the end of their last record; None: the log lacks a change
         self._is_writing = False
         topics.on_put, topics.on_delete, topics.mark = self._topic, self._no_topic, self._mark
         groups.on_put, groups.on_delete, groups.mark = self._group, self._no_group, self._mark
         offsets.on_delete, offsets.mark = self._no_offsets, self._mark
         users.on_put, users.on_delete, users.mark = self._user, self._no_user, self._mark
-        users.on_policies = self._of_subject
+        users.on_policies = self._policies
         modes.on_put, modes.mark = self._mode, self._mark
         for file in (topics.file, groups.file, offsets.file, users.file, modes.file):
             file.logged = self.safe
@@ -158,11 +157,11 @@ class Journal:
         return Part(
             chores=(Chore("journal", PERIOD_S, self.tend),),
             saves=(self.close,),
-            probes=((STATE_NOT_LOGGED, self._lack),),
+            probes=((STATE_NOT_LOGGED, self._condition),),
         )
 
-    def _lack(self) -> str:
-        """Return why the log lacks a change; "" if the store has failed, which is reported anyway, or the log ended."""
+    def _condition(self) -> str:
+        """Return why the log lacks a change; "" if the log ended, or the store failed: another condition says so."""
         is_over = isinstance(self._store.intake.full, LogEnded)
         if self._missing is None or self._store.flushed.error is not None or is_over:
             return ""
@@ -174,8 +173,8 @@ class Journal:
 
     @property
     def _missing(self) -> SparrowError | None:
-        """Why the log lacks a change: it could not take the last one, or the snapshot after that is not complete."""
-        return self._problem or self._lacked
+        """Why the log lacks a change: it refused one, and no complete snapshot has followed yet."""
+        return self._problem or self._old_problem
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -206,14 +205,14 @@ class Journal:
     def _no_user(self, name: str) -> None:
         self._note(Change(no_user=name, users_version=self._users.version))
 
-    def _of_subject(self, policies: UserPolicies) -> None:
+    def _policies(self, policies: UserPolicies) -> None:
         self._note(Change(policies=[policies], users_version=self._users.version))
 
     def _mode(self, mode: RequestMode) -> None:
         self._note(Change(modes=[mode], modes_version=self._modes.version))
 
     def note_offsets(self, most: int | None = None) -> None:
-        """Write the offsets that changed since the last call, `most` of them at most, and pops before them."""
+        """Write the steps of pops, and then the offsets that changed since the last call, at most `most`."""
         self.note_pops()
         unlogged = self._offsets.unlogged
         if most is None or len(unlogged) <= most:
@@ -224,7 +223,7 @@ class Journal:
             self._note(Change(offsets=piece))
 
     def watch_pops(self, pops: LoggedPops) -> None:
-        """Write pops, too, from now on."""
+        """Write also the steps of these pops from now on."""
         self._pops = pops
 
     def note_pops(self) -> None:
@@ -234,7 +233,7 @@ class Journal:
                 self._note(Change(pops=steps))
 
     def watch_locks(self, locks: QueueLocks) -> None:
-        """Write the holders of queue locks, too, from now on."""
+        """Write also the holders of these queue locks from now on."""
         self._locks = locks
         locks.is_logged = True
 
@@ -246,7 +245,7 @@ class Journal:
                 self._locks_end = self._end if self._missing is None else None
 
     async def safe_locks(self) -> None:
-        """Return when all holders are as safe as acknowledged messages. Raises: RemoteError, they are not yet."""
+        """Wait until all lock holders are as safe as acknowledged messages. Raises: RemoteError, they are not."""
         done = "the queues are locked"
         self.note_locks()
         if self._locks_end is None:
@@ -269,8 +268,8 @@ class Journal:
         """Return the answer to a change of pops. It leaves when the change is as safe as an acknowledged message.
 
         Args:
-            later: what to return, if the request was held.
-            refusal: returns the error to answer if the change is not safe, for the reason.
+            later: the `Later` of a request that was held; None to make one.
+            refusal: makes the error for the client from the reason why the change is not safe.
         """
         if not self._waiting:
             self._turn.write(self._log_waiting)
@@ -280,7 +279,7 @@ class Journal:
 
     def _log_waiting(self) -> None:
         if self._commits_wait and len(self._offsets.unlogged) > _OFFSETS_AT_ONCE:
-            # Pulls have committed so much that it takes several turns. Answers wait for all of it.
+            # Pulls have committed many offsets. Write them in several turns; answers wait for all of them.
             self.note_offsets(_OFFSETS_AT_ONCE)
             asyncio.get_running_loop().call_soon(self._turn.write, self._log_waiting)
             return
@@ -312,9 +311,9 @@ class Journal:
                 each.later.answer(None, each.refusal(problem))
 
     async def safe(self, done: str) -> bool:
-        """Return True when all changes are on disk, and at slaves if answers wait for these.
+        """Wait until all changes are on disk, and at slaves if answers wait for slaves.
 
-        Returns: False if the log could not take a change; then the file has it, where that counts.
+        Returns: False if only the files have a change, and that counts (`files_count`).
         Raises: RemoteError, the change is in effect, but not safe yet.
         """
         await self.settle()
@@ -326,7 +325,7 @@ class Journal:
         return True
 
     async def _reach(self, safety: Safety, end: int, done: str) -> None:
-        """Return when the log is safe up to this end. Raises: RemoteError."""
+        """Wait until the log is safe up to this end. Raises: RemoteError."""
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.dispatch()
         self._store.flusher.kick()
@@ -336,16 +335,16 @@ class Journal:
             raise not_safe(done, problem)
 
     def _unsafe(self, error: BaseException | None) -> BaseException | None:
-        """Return the error, unless it is the lack of a slave: then a change at the master is all that there can be."""
+        """Return the error; None if only slaves are lacking, and no other broker can lead without the change."""
         lacks_slaves = isinstance(error, NotSafeInTime) and error.code == ResponseCode.SLAVE_NOT_AVAILABLE
         return None if lacks_slaves and self._rules.is_alone() else error
 
     # Records --------------------------------------------------------------------------------------------------------
 
     def _note(self, change: Change) -> None:
-        """Write a change; before the first one, or after one that the log could not take, the whole state.
+        """Write a change. Without a snapshot, or if the log lacks a change, write the whole state before it.
 
-        A large state takes many steps, so `tend` writes it a moment later, with this change.
+        If the log lacks a change and the state is large, `tend` writes the state later, with this change.
         """
         is_small = self._snapshot_bytes <= self._largest
         if self._begin is None or (self._problem is not None and is_small):
@@ -361,9 +360,9 @@ class Journal:
         try:
             placed = self._store.append(change.entry(self._clock.now_ms(), self._host))[0]
         except (StoreError, InvalidMessage) as error:
-            if not self._is_told and not isinstance(error, LogEnded):
+            if not self._is_reported and not isinstance(error, LogEnded):
                 log.warning("the log lacks a change of topics, groups or offsets: %s", error)
-            self._problem, self._is_told = error, True
+            self._problem, self._is_reported = error, True
             return 0
         self._end, self._next = placed.end, placed.queue_offset + 1
         self._changed_bytes += placed.size
@@ -377,7 +376,7 @@ class Journal:
     # Snapshots ------------------------------------------------------------------------------------------------------
 
     def write_snapshot(self) -> bool:
-        """Write the whole state to disk at once. Returns whether the log could take it."""
+        """Write the whole state to disk in one step. Returns whether the log could take it."""
         for _ in self._writing():
             pass
         if self._problem is None:
@@ -421,11 +420,11 @@ class Journal:
         return not is_in_last_file and self._store.end - self._begin > _GROWTH * self._snapshot_bytes
 
     def _writing(self) -> Iterator[None]:
-        """Write a snapshot, record by record. It counts once its end is written."""
+        """Write a snapshot, record by record. A reader uses it only if it is complete."""
         if self._is_writing:
             return
         self._is_writing = True
-        self._problem, self._lacked = None, self._missing
+        self._problem, self._old_problem = None, self._missing
         try:
             begin, size = self._store.end, 0
             self._changed_bytes, before = 0, self._changed_bytes
@@ -438,16 +437,17 @@ class Journal:
                 yield
         finally:
             self._is_writing = False
-        self._lacked = None
-        if self._is_told:
+        self._old_problem = None
+        if self._is_reported:
             log.info("the log has all changes of topics, groups and offsets again")
-            self._is_told = False
+            self._is_reported = False
         self._unlogged_deletions.clear()
         self._begin, self._snapshot_bytes = begin, size
         self._locks_end = self._end
         self._changed_bytes = max(self._changed_bytes - size, 0)
 
     def _pieces(self) -> Iterator[Change]:
+        """Yield the records of a snapshot."""
         topics, groups = self._topics, self._groups
         yield Change(mark=BEGIN)
         for name in sorted(self._unlogged_deletions):
@@ -485,6 +485,7 @@ class Journal:
                 yield Change(policies=[policies], users_version=users.version)
 
     def _shares(self, names: list[str], extra: int) -> Iterator[list[str]]:
+        """Yield the names whose entries, of `extra` bytes beside the name, fit into one record each time."""
         share: list[str] = []
         size = 0
         for name in names:
@@ -497,12 +498,12 @@ class Journal:
             yield share
 
     def _ends(self) -> Iterator[dict[str, dict[int, int]]]:
-        """The ends of the queues that have had messages, in pieces of one record each."""
+        """Yield the ends of the queues that have had messages, for one record each."""
         piece: dict[str, dict[int, int]] = {}
         size = 0
         queues = self._store.queues
         for queue in (queue for topic in queues.topics() for queue in queues.of_topic(topic)):
-            if queue.next_offset and self._has(queue):
+            if queue.next_offset and self._needs_end(queue):
                 size += _PER_QUEUE + (0 if queue.topic in piece else len(queue.topic))
                 piece.setdefault(queue.topic, {})[queue.queue_id] = queue.next_offset
             if size > self._largest // 2:
@@ -511,14 +512,14 @@ class Journal:
         if piece:
             yield piece
 
-    def _has(self, queue: ConsumeQueue) -> bool:
-        """Whether a queue is still that of a topic. The journal's own one always has messages in the log."""
+    def _needs_end(self, queue: ConsumeQueue) -> bool:
+        """Whether a snapshot needs a queue's end. The journal's own queue always has messages in the log."""
         name = queue.topic
         is_known = self._topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
         return is_known and self._store.queues.get(name, queue.queue_id) is queue
 
     def _of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
-        """The present offsets of queues, in pieces of one record each."""
+        """Yield the present offsets of queues, for one record each."""
         piece: dict[str, dict[int, int]] = {}
         size = 0
         for group, topic, queue_id in keys:
@@ -545,11 +546,11 @@ def _set(reached: asyncio.Future[BaseException | None], error: BaseException | N
 
 
 def not_safe(done: str, problem: BaseException) -> RemoteError:
-    """The error of a request whose change is in effect, and not safe."""
+    """Return the error for a request whose change is in effect, but not safe."""
     code = problem.code if isinstance(problem, NotSafeInTime) else ResponseCode.SYSTEM_ERROR
     remark = (
-        f"{done} and in effect here, but not yet safe: {problem}. It is tried again by itself; if this broker is lost "
-        "before that, so is the change"
+        f"{done} and in effect here, but not yet safe: {problem}. The broker tries again by itself; if it is lost "
+        "before that, the change is lost, too"
     )
     error = RemoteError(code, remark)
     error.__cause__ = problem

@@ -69,7 +69,7 @@ async def test_a_member_leads_once_its_port_is_free(members: Members) -> None:
     assert await members.problem(2) == ""
 
 
-@pytest.mark.guards("Member._stand: drop await self._give_up(lease, error)")
+@pytest.mark.guards("Member._campaign: drop await self._give_up(lease, error)")
 async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_one_leads(
     members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,13 +108,13 @@ async def test_a_member_that_leaves_because_of_its_disk_lets_others_go_first_als
     await members.in_sync(1, 2)
 
 
-@pytest.mark.guards("Member._stand: drop self._candidacy.failed")
+@pytest.mark.guards("Member._campaign: drop self._candidacy.failed")
 async def test_a_candidate_that_cannot_ask_etcd_lets_others_go_first(members: Members) -> None:
     async with Member(members.settings(1)) as member:
         assert member.broker is not None
         member._etcd._endpoints = ["127.0.0.1:1"]
         with pytest.raises(EtcdFailed):
-            await member._stand(member.broker)
+            await member._campaign(member.broker)
         await member._try_to_lead()  # does not ask etcd
         assert member._problem.startswith("it could not start as the master: etcd cannot be asked")
 

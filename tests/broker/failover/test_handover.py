@@ -271,7 +271,7 @@ async def test_handover_waits_for_a_member_that_is_about_to_be_in_sync(members: 
     assert await order == 2 and in_sync.members == {1, 2, 3}
 
 
-@pytest.mark.guards("Member._stand: found.expected -> frozenset()")
+@pytest.mark.guards("Member._campaign: found.expected -> frozenset()")
 async def test_send_waits_for_a_member_that_runs_but_was_out_of_sync_as_the_master_left(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

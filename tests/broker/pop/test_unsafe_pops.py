@@ -104,7 +104,7 @@ async def test_an_orderly_pop_that_waits_gives_nothing_before_slaves_know_it(tmp
 
 
 @pytest.mark.guards(
-    "Pops.take_back: max(cell.attempt - 1, 0) -> cell.attempt", "Pops.take_back: drop self._look_at"
+    "Pops.take_back: max(cell.attempt - 1, 0) -> cell.attempt", "Pops.take_back: drop self._schedule"
 )
 async def test_a_delivery_that_was_not_safe_does_not_count(tmp_path: Path) -> None:
     async with behind(tmp_path, "a") as (live, slave):

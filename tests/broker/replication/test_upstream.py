@@ -122,7 +122,7 @@ async def test_a_log_that_cannot_begin_there_is_refused(
     assert store.end == 0
 
 
-@pytest.mark.guards("Upstream._take_sign: offset > self._store.end -> False")
+@pytest.mark.guards("Upstream._take_heartbeat: offset > self._store.end -> False")
 async def test_a_slave_that_was_away_for_too_long_says_so(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -205,7 +205,9 @@ async def test_one_of_our_masters_that_has_less_says_so_and_is_not_followed(
         assert isinstance(link.error, LogsDiffer) and "it lost its last messages" in str(link.error)
 
 
-@pytest.mark.guards("Upstream._take_sign: false offset < expected or self._signs >= _LAST_SIGNS")
+@pytest.mark.guards(
+    "Upstream._take_heartbeat: false offset < expected or self._heartbeats >= _LAST_HEARTBEATS"
+)
 async def test_a_master_of_javas_that_has_less_sends_signs_of_life_and_nothing_else(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -387,7 +389,7 @@ async def test_a_master_with_another_secret_or_none_is_left(
         assert await slave.has_left() and "another haSecret than this slave" in str(link.error)
     async with following(store, master, secret="Xq3") as (link, slave):
         slave.ship(0)
-        assert await slave.has_left() and "it shows no secret" in str(link.error)
+        assert await slave.has_left() and "the master shows no secret" in str(link.error)
     async with following(store, master, secret="Xq3") as (link, slave):
         heard = replication.proof("Xq3", "master", replication.hello(), replication.hello())
         assert not await slave.introduce("Xq3", heard)

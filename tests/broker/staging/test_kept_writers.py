@@ -70,7 +70,7 @@ def write(it: Broker, given: Source, body: str, **others: dict[str, int]) -> boo
 
 
 @pytest.mark.guards(
-    "KeptWriters._keeping: drop self._keep",
+    "KeptWriters._keep_all: drop self._keep_one",
     "Staging._replay: drop self._take_kept",
     "take_saved: (state.others, state.owner, state.plan) -> ({}, None, '')",
     "take_saved: (state.runs, state.last_batch, state.used_ms) -> (state.runs[-1:], state.last_batch, 0)",
@@ -253,7 +253,7 @@ async def test_writers_that_fill_the_log_are_written_less_often(it):
     assert all(author.kept_at >= it.store.begin for author in it.staging.writers.values())
 
 
-@pytest.mark.guards("KeptWriters._keep: author.kept_at = self._store.end -> pass")
+@pytest.mark.guards("KeptWriters._keep_one: author.kept_at = self._store.end -> pass")
 async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):
     it.stage(source(), "a", 0, "1")
     for number in range(REMEMBERED_RUNS):

@@ -221,7 +221,7 @@ async def test_a_master_without_a_slave_has_nothing_to_wait_for(tmp_path: Path) 
 
 @pytest.mark.guards(
     "Journal._note: is_small = False",
-    "Journal._append: not not self._is_told and not isinstance(error, LogEnded)",
+    "Journal._append: not not self._is_reported and not isinstance(error, LogEnded)",
 )
 async def test_what_a_full_log_could_not_take_is_told_once_and_comes_as_a_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -283,7 +283,7 @@ async def test_nothing_is_safe_before_the_end_of_the_snapshot_that_brings_what_w
                 await change_group(live)
         writing = kept_in._writing()
         next(writing)
-        with pytest.raises(RemoteError, match="tried again by itself"):
+        with pytest.raises(RemoteError, match="The broker tries again by itself"):
             await kept_in.safe("the topic is changed")
         for _ in writing:
             pass

@@ -279,7 +279,7 @@ async def test_a_topic_that_only_the_store_knows_to_be_wider_gets_its_queues(
 
 @pytest.mark.guards(
     "KeptState.load: _deleted_before(store, found) | tables.deleted -> tables.deleted",
-    "Journal._has: return True",
+    "Journal._needs_end: return True",
 )
 async def test_queues_of_a_topic_that_was_deleted_before_the_newest_snapshot_go_at_the_start(
     settings: BrokerSettings,
