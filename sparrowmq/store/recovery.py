@@ -550,7 +550,7 @@ class Recovery:
             return self._drop_index(index, "was switched off, or found damaged")
         name = f"{positions.index_file:017d}" if positions.index_file else ""
         if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
-            return self._drop_index(index, "is not what it was")
+            return self._drop_index(index, "lacks entries that the checkpoint names")
         if not self.clean or index.end_offset >= known:
             index.cut(name, positions.index_next, known)
             if index.has_unreadable():
