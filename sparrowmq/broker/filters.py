@@ -1,4 +1,4 @@
-"""Filters of consumers: SQL92 expressions, each compiled once for all its consumers.
+"""SQL92 filters, each compiled once for all its consumers. Tag filters are in protocol/selector.py.
 
 A consumer sends an expression with the check at its start (CHECK_CLIENT_CONFIG) and with its heartbeats. Some clients
 send it with every pull too. The broker compiles an expression for the first check or pull that needs it, and keeps the

@@ -1,5 +1,5 @@
 """The offsets of groups and queues: codes 14, 15 (a group's offset), 29, 30, 31, 32 (a queue's), 43, 45 (all of them,
-for tools).
+for tools). Resets are in groups_handler.py.
 
 Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
 """
