@@ -69,7 +69,7 @@ async def test_a_reason_why_a_member_cannot_start_again_is_logged_once(
         member._has_served = True
         for _ in range(3):
             await member._become_slave(Term(2, 0))
-    assert caplog.text.count("this member cannot start now") == 1
+    assert caplog.text.count("this member cannot start, trying again") == 1
 
 
 @pytest.fixture
