@@ -24,7 +24,7 @@ from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
 
-LEAST_INVISIBLE_MS: Final = 10_000
+LEAST_INVISIBLE_MS: Final = 10_000  # of a receive; a push consumer lets a failed message come again after 1 s
 MOST_INVISIBLE_MS: Final = 12 * 3_600_000
 _GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-letter topic
 _PRUNED_AFTER_MS: Final = 10_000
@@ -91,7 +91,7 @@ class Acknowledging:
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         """ChangeInvisibleDuration."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        invisible_ms = invisible_ms_of(request)
+        invisible_ms = invisible_ms_of(request, least_ms=0)
         async with self._renewals.latest(group, request.receipt_handle) as latest:
             text = await self.renewed(caller.brokers, topic, group, latest, invisible_ms)
         return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
@@ -177,12 +177,12 @@ class Acknowledging:
         return handle
 
 
-def invisible_ms_of(request: Any) -> int:
+def invisible_ms_of(request: Any, least_ms: int = LEAST_INVISIBLE_MS) -> int:
     """The invisible duration of a call. Raises: RemoteError, it is too short or too long."""
     invisible_ms = ms_of(request.invisible_duration)
-    if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
+    if not least_ms <= invisible_ms <= MOST_INVISIBLE_MS:
         raise refused(
             Status.ILLEGAL_INVISIBLE_TIME,
-            f"the invisible duration is {invisible_ms} ms; give {LEAST_INVISIBLE_MS} to {MOST_INVISIBLE_MS} ms",
+            f"the invisible duration is {invisible_ms} ms; give {least_ms} to {MOST_INVISIBLE_MS} ms",
         )
     return invisible_ms

@@ -98,7 +98,19 @@ async def test_change_answers_the_new_handle():
     assert (await acks.change(acks.handle(), 20)).receipt_handle == whole
 
 
-@pytest.mark.parametrize("seconds", [9, 12 * 3600 + 1])
+@pytest.mark.guards("Acknowledging.change_invisible: least_ms = LEAST_INVISIBLE_MS")
+@pytest.mark.parametrize("seconds", [0, 1])
+async def test_change_may_be_shorter_than_a_receive(seconds):
+    """A push consumer of 5.x lets a message come again after a second at first."""
+    acks = Acks()
+    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(
+        2000, ask.invisible_time, 4
+    )
+    answer = await acks.change(acks.handle(), seconds)
+    assert ReceiptHandle.parse(answer.receipt_handle).invisible_ms == seconds * 1000
+
+
+@pytest.mark.parametrize("seconds", [-1, 12 * 3600 + 1])
 async def test_change_has_bounds(seconds):
     acks = Acks()
     with pytest.raises(RemoteError) as caught:

@@ -96,6 +96,9 @@ public class Puppet {
             .setConsumerGroup("push")
             .setSubscriptionExpressions(Collections.singletonMap("orders", FilterExpression.SUB_ALL))
             .setMessageListener(message -> {
+                if (message.getDeliveryAttempt() == 1) { // it comes again after a second
+                    return ConsumeResult.FAILURE;
+                }
                 bodies.add(text(message.getBody()));
                 return ConsumeResult.SUCCESS;
             })
