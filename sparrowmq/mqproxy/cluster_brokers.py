@@ -32,6 +32,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
 from sparrowmq.protocol.requests.bodies import (
     MASTER,
+    BrokerRoute,
     ClusterTable,
     ConsumerBeat,
     GroupConfig,
@@ -66,6 +67,7 @@ class Addresses:
         self._table: ClusterTable | NetworkError | RemoteError | None = None
         self._asked_s = 0.0
         self._known: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # of the brokers at all addresses, also at those of slaves
         self._doubted: set[str] = set()  # brokers that may have another address now
 
     async def of(self, broker_name: str) -> str:
@@ -87,6 +89,7 @@ class Addresses:
         found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
         self._known = {name: at for name, at in self._known.items() if name not in self._doubted} | found
         self._doubted.clear()
+        self._learn_names(table.values())
         return sorted(found)
 
     async def table(self) -> ClusterTable:
@@ -105,7 +108,8 @@ class Addresses:
             raise self._table.with_traceback(None)
 
     def learn(self, route: TopicRoute) -> None:
-        """Note the masters of a route."""
+        """Note the brokers of a route."""
+        self._learn_names(route.broker_datas)
         for row in route.broker_datas:
             if MASTER in row.broker_addrs:
                 self._known[row.broker_name] = row.broker_addrs[MASTER]
@@ -116,7 +120,11 @@ class Addresses:
         self._doubted.add(broker_name)
 
     def name_at(self, address: str) -> str | None:
-        return next((name for name, known in self._known.items() if known == address), None)
+        """The name of a master, or of a slave: it may have become the master since a route was asked for."""
+        return self._names.get(address)
+
+    def _learn_names(self, rows: Iterable[BrokerRoute]) -> None:
+        self._names.update((at, row.broker_name) for row in rows for at in row.broker_addrs.values())
 
 
 class Connections:
@@ -149,8 +157,9 @@ class Connections:
         try:
             session = await self._network.brokers.session(address)
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
-        except NetworkError:
-            self._addresses.doubt(broker_name)
+        except (NetworkError, RemoteError) as error:
+            if isinstance(error, NetworkError) or error.is_slaves:
+                self._addresses.doubt(broker_name)
             raise
 
     def announce(self, client_id: str, producers: Sequence[str]) -> None:

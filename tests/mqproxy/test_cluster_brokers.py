@@ -11,7 +11,7 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
+from sparrowmq.errors import OF_A_SLAVE, BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS, Clients
 from sparrowmq.grpc.sending import Sending
 from sparrowmq.grpc.transaction_id import TransactionId
@@ -22,6 +22,7 @@ from sparrowmq.mqproxy.cluster_brokers import (
     TABLE_S,
     Addresses,
     ClusterBrokers,
+    Connections,
     Lookups,
 )
 from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
@@ -56,6 +57,34 @@ async def test_addresses_stay_in_use_while_no_name_server_answers():
     assert await addresses.of("b") == "four:1"
 
 
+@pytest.mark.guards("Addresses.learn: drop _learn_names", "Addresses.masters: drop _learn_names")
+async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so():
+    """It asks about transactions as soon as it leads."""
+    servers: Any = ScriptedNameServers()
+    addresses = Addresses(servers, ManualClock())
+    route = BrokerRoute(broker_name="a", broker_addrs={0: "one:1", 1: "slave:1"})
+    addresses.learn(TopicRoute(broker_datas=[route]))
+    servers.table = {"b": {0: "two:1", 2: "slave:2"}}
+    await addresses.masters()
+    asks = ["one:1", "slave:1", "two:1", "slave:2", "stranger:1"]
+    assert [addresses.name_at(at) for at in asks] == ["a", "a", "b", "b", None]
+
+
+@pytest.mark.guards("Connections.ask: false is_slaves")
+@pytest.mark.parametrize(("code", "remark", "calls"), [(14, OF_A_SLAVE, 2), (14, "busy", 1)])
+async def test_refusal_of_a_slave_makes_the_next_request_look_for_the_master(code, remark, calls):
+    servers: Any = ScriptedNameServers()
+    clock = ManualClock()
+    servers.table = {"a": {0: "one:1"}}
+    addresses = Addresses(servers, clock)
+    network: Any = RefusingNetwork(RemoteError(code, remark))
+    for _ in range(2):
+        with pytest.raises(RemoteError):
+            await Connections(network, addresses).ask("a", GetMaxOffset(topic="orders", queue_id=0))
+        await clock.advance(TABLE_S)
+    assert servers.calls == calls
+
+
 @pytest.mark.parametrize("table", [None, {"a": {0: "one:1"}}], ids=["away", "there"])
 async def test_names_that_clients_invent_reach_name_servers_once_a_second(table):
     servers: Any = ScriptedNameServers()
@@ -84,6 +113,20 @@ class ScriptedNameServers:
             raise NetworkError("away")
         rows = {name: BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()}
         return SimpleNamespace(body=ClusterTable(broker_addr_table=rows).encode())
+
+
+class RefusingNetwork:
+    """A network whose brokers answer each request with an error."""
+
+    def __init__(self, error):
+        self.brokers = self.membership = self
+        self._error = error
+
+    async def session(self, address):
+        return self
+
+    async def call(self, *_, **__):
+        raise self._error
 
 
 async def test_all_connections_together_have_few_questions_at_the_name_servers():

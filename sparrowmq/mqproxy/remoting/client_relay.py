@@ -211,7 +211,10 @@ class Relay:
         try:
             link = await self._link_in_time(name)
             if not command.is_oneway:
-                return await link.call(command)
+                answer = await link.call(command)
+                if RemoteError(answer.code, answer.remark).is_slaves:
+                    servers.cluster.addresses.doubt(name)
+                return answer
             await link.tell(command)
         except NetworkError:
             if not self._session.closed:

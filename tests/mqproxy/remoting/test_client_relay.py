@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.broker.replication.refusal import refusing
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.errors import BrokerUnreachable, RemoteError, SendFailed
+from sparrowmq.errors import A_SLAVE, BrokerUnreachable, RemoteError, SendFailed
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.remoting import client_relay, link, room
@@ -42,6 +43,7 @@ from sparrowmq.remoting.pool import Pool
 from tests.auth.asked import ADMIN, SAMPLE, USER
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import SUBSCRIPTION, SUSPEND, send_request
+from tests.client.admin.test_doctor import registered
 from tests.mqproxy.remoting.proxied import proxied, until
 
 
@@ -231,6 +233,26 @@ async def test_a_broker_that_no_route_has_named_is_found(tmp_path, pool):
         stranger = await pool.session(with_broker(place.address, "broker-9"))
         with pytest.raises(RemoteError, match="no name server knows a master of this name"):
             await stranger.call(GetMaxOffset("orders", 0))
+
+
+@pytest.mark.guards("Relay._ask: false is_slaves")
+async def test_after_the_refusal_of_a_slave_requests_reach_the_new_master(tmp_path, pool):
+    async with proxied(tmp_path) as place:
+        former, next_master = place.cluster.brokers
+        port = next_master.address.rpartition(":")[2]
+        session = await pool.session(with_broker(place.address, "broker-0"))
+        await session.call(send_request(), b"first")
+        dispatcher: Any = former._server.dispatch
+        dispatcher._guard = refusing(None)
+        async with registered(place.cluster.namesrv, "broker-0", f"localhost:{port}"):
+            with pytest.raises(RemoteError, match=A_SLAVE):
+                await session.call(send_request(), b"second")
+
+            async def arrives():
+                with suppress(RemoteError):
+                    return await session.call(send_request(), b"second")
+
+            await until(arrives)
 
 
 async def test_messages_of_all_brokers_are_found_by_key(tmp_path, pool):
