@@ -24,7 +24,7 @@ from typing import Final
 
 from sparrowmq.client.admin import groups, topic_order, topics
 from sparrowmq.client.admin.consequences import DIED, HEADLESS, NO_ANSWER, Sign
-from sparrowmq.client.admin.findings import Finding, Verdict, causes_first, of_conditions
+from sparrowmq.client.admin.findings import ELECTION, Finding, Verdict, causes_first, elects, of_conditions
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
 from sparrowmq.client.admin.operations.group_operations import group_connections
 from sparrowmq.client.admin.operations.namesrv_operations import (
@@ -184,16 +184,17 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
     answers = await asyncio.gather(
         *(_member(servers, place.name, number, at, now_ms) for number, at in members)
     )
-    found = [finding for answer in answers for finding in answer]
-    return [_no_master(place, found), *found] if place.master is None else found
+    found = [finding for _, each in answers for finding in each]
+    if place.master is not None:
+        return found
+    return [_no_master(place, is_elected=any(elects(status) for status, _ in answers)), *found]
 
 
-def _no_master(place: BrokerPlace, found: list[Finding]) -> Finding:
-    """Return the finding for a broker without a master; its members may say why."""
-    elects = any(each.check.startswith(f"{CONDITION}no_master ") for each in found)
+def _no_master(place: BrokerPlace, is_elected: bool) -> Finding:
+    """Return the finding for a broker without a master."""
     mend = (
-        "its members elect one; below, each says what it waits for (docs/operate/failover.md)"
-        if elects
+        ELECTION
+        if is_elected
         else "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
     )
     check = "asked the name servers for all brokers (106)"
@@ -204,7 +205,8 @@ def _no_master(place: BrokerPlace, found: list[Finding]) -> Finding:
 
 async def _member(
     servers: Servers, name: str, number: int, address: str, now_ms: Callable[[], int]
-) -> list[Finding]:
+) -> tuple[dict[str, str], list[Finding]]:
+    """Return the status of a broker, which is empty if it cannot be known, and the findings."""
     who = f"broker {name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
     check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
     is_master = number == 0
@@ -214,14 +216,14 @@ async def _member(
         mend, is_hanging = await remedy(address, error)
         what = f"{who} hangs" if is_hanging else f"{who} cannot be reached"
         sign = Sign(NO_ANSWER, name, address, is_master, what)
-        return [Finding(Verdict.WRONG, what, check, mend, name, is_master, sign)]
+        return {}, [Finding(Verdict.WRONG, what, check, mend, name, is_master, sign)]
     except AccessDenied as error:
         what = f"{who} refuses the account: {error}"
-        return [Finding(Verdict.WRONG, what, check, _ACCOUNT, broker=name)]
+        return {}, [Finding(Verdict.WRONG, what, check, _ACCOUNT, broker=name)]
     except SparrowError as error:
         mend = "look at its log, which has the request and the reason"
         what = f"{who} does not say how it is: {error}"
-        return [Finding(Verdict.WRONG, what, check, mend, broker=name)]
+        return {}, [Finding(Verdict.WRONG, what, check, mend, broker=name)]
     found = [Finding(Verdict.OK, f"{who} answers", check, broker=name)]
     settings: dict[str, str] = {}
     with suppress(SparrowError):  # Not everybody may see them.
@@ -233,7 +235,7 @@ async def _member(
         found += [replace(each, sign=Sign(kind, name, address, is_master, each.what)) for each in judged]
     if is_master:
         found += await _old_clients(who, address, settings, servers.timeout_s)
-    return found
+    return status, found
 
 
 def _disk_full(settings: Mapping[str, str]) -> float:

@@ -46,6 +46,17 @@ class Finding:
     cause: str = ""
 
 
+ELECTION: Final = (
+    "its members elect one within seconds; if they do not, each one's PROBLEM in `sparrowmq "
+    "cluster` says what it waits for (docs/operate/failover.md)"
+)
+
+
+def elects(status: Mapping[str, str]) -> bool:
+    """Whether a brokerStatus is that of a member of a group that elects its master."""
+    return "memberId" in status
+
+
 def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
     """Return the conditions in a brokerStatus, by their names; those that are not ours are left out."""
     found = {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparrowmq.client.admin.consequences import HEADLESS, NO_ANSWER, Sign, with_causes
-from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.findings import ELECTION, elects, told_conditions
 from sparrowmq.client.admin.operations.namesrv_operations import conditions_of_namesrv
 from sparrowmq.client.admin.operations.topic_operations import groups_of_topic, topic_table
 from sparrowmq.client.cluster.route import MASTER
@@ -211,7 +211,9 @@ class Troubles:
             if all(each.number != MASTER for each in members):
                 slaves = ", ".join(each.address for each in members)
                 what = f"no broker of this name is the master; registered are only slaves ({slaves})"
-                found.append(self._trouble("no_master", True, name, f"broker {name}", what, ""))
+                trouble = self._trouble("no_master", True, name, f"broker {name}", what, "")
+                is_elected = any(elects(each.figures) for each in members)
+                found.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
         registered = {each.name for each in brokers}
         for lost in self._lost:
             is_master = lost.number == MASTER

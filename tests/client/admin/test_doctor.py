@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.client.admin import doctor
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.doctor import (
     _busy,
@@ -14,13 +15,12 @@ from sparrowmq.client.admin.doctor import (
     _disk,
     _disk_full,
     _from_end,
-    _no_master,
     _outside,
     _starts,
 )
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.client.admin.servers import BrokerPlace
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -46,13 +46,13 @@ def wrong(findings: list[Finding], *words: str) -> Finding:
 
 
 @asynccontextmanager
-async def registered(namesrv: str, name: str, address: str) -> AsyncIterator[None]:
+async def registered(namesrv: str, name: str, address: str, number: int = 0) -> AsyncIterator[None]:
     """A broker that says that it is there; a name server believes it as long as the connection lasts."""
     pool = Pool(SystemClock())
     try:
         session = await pool.session(namesrv)
         await session.call(
-            RegisterBroker(name, address, "DefaultCluster", "", 0), RegisterBrokerBody().encode()
+            RegisterBroker(name, address, "DefaultCluster", "", number), RegisterBrokerBody().encode()
         )
         yield
     finally:
@@ -105,15 +105,20 @@ async def test_a_broker_that_cannot_be_reached_where_clients_are_sent(tmp_path):
         assert found.verdict is Verdict.WRONG and "brokerIP1" in found.mend and NOBODY in found.check
 
 
+@pytest.mark.guards("doctor._broker: any(elects(status) for status, _ in answers) -> False")
 @pytest.mark.parametrize(
-    ("condition", "words"), [("no_master", "failover.md"), ("drained", "start its master")]
+    ("figures", "words"), [({"memberId": "2"}, "its members elect one"), ({}, "make a slave the master")]
 )
-def test_members_that_elect_their_master_say_themselves_what_they_wait_for(condition, words):
-    told = Finding(
-        Verdict.WRONG, "b: it waits", f"{CONDITION}{condition} of its brokerStatus", "start member 2"
-    )
-    found = _no_master(BrokerPlace("b", "c", {1: "127.0.0.1:1"}), [told])
-    assert found.what == "broker b has no master" and words in found.mend and found.stops
+async def test_members_that_elect_their_master_need_nobody(tmp_path, monkeypatch, figures, words):
+    async def told(servers, address):
+        return await broker_figures(servers, address) | figures
+
+    monkeypatch.setattr(doctor, "broker_figures", told)
+    async with Cluster(tmp_path) as cluster, Admin(cluster.namesrv) as admin:
+        port = cluster.brokers[0].address.rpartition(":")[2]
+        async with registered(cluster.namesrv, "headless", f"localhost:{port}", number=1):
+            found = wrong(await admin.examine(), "broker headless has no master")
+    assert words in found.mend and found.stops
 
 
 async def test_a_broker_that_takes_no_messages_is_told(tmp_path):

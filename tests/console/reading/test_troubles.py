@@ -92,6 +92,16 @@ async def test_a_dead_master_with_a_slave_is_one_trouble_and_counts_as_lost(trou
     assert [(each.address, each.role) for each in troubles.lost()] == [("a:0", "master")]
 
 
+@pytest.mark.guards("Troubles.update: replace(trouble, remedy=ELECTION) -> trouble")
+@pytest.mark.parametrize(
+    ("figures", "words"), [({"memberId": "2"}, "its members elect one"), ({}, "make a slave the master")]
+)
+async def test_members_that_elect_their_master_need_nobody(troubles, figures, words):
+    await troubles.update([broker("a", 1), broker("a", 2, figures=figures)])
+    (found,) = troubles.now()
+    assert found.name == "no_master" and words in found.remedy
+
+
 async def test_a_broker_that_is_not_registered_any_more_is_missing_until_it_comes_back(troubles, clock):
     await troubles.update([broker("a"), broker("b")])
     for _ in range(3):
