@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
 
+_NO_MASTER: Final = "no name server knows a master of this name"
+
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
@@ -80,7 +82,7 @@ class Addresses:
                     raise
         address = self._known.get(broker_name)
         if address is None:
-            raise BrokerUnreachable(broker_name, "no name server knows a master of this name")
+            raise BrokerUnreachable(broker_name, _NO_MASTER)
         return address
 
     async def masters(self) -> list[str]:
@@ -229,7 +231,7 @@ class ClusterBrokers:
         # By broker, so that the topics of one that hangs do not delay those of the others.
         self._topic_turns: defaultdict[str, FairTurns] = defaultdict(FairTurns)
         self._silent: dict[str, float] = {}  # brokers that did not answer a question, and when
-        self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
+        self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route, _lacks_a_master)
         self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
         self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
         self._lookups: WeakKeyDictionary[Caller, Lookups] = WeakKeyDictionary()
@@ -307,7 +309,7 @@ class ClusterBrokers:
         rows = (await self.route(topic, asker)).broker_datas
         found = self._answering_first(row.broker_name for row in rows if MASTER in row.broker_addrs)
         if not found:
-            raise NoRoute(topic, str(self._name_servers))
+            raise BrokerUnreachable(", ".join(row.broker_name for row in rows), _NO_MASTER)
         return found
 
     def _answering_first(self, names: Iterable[str]) -> list[str]:
@@ -332,6 +334,11 @@ class ClusterBrokers:
             raise BrokerUnreachable(name, f"no answer within {timeout_s:g} s") from None
         self._silent.pop(name, None)
         return answer
+
+
+def _lacks_a_master(route: TopicRoute) -> bool:
+    """Whether a broker of a route has only slaves: they may elect a master at any moment."""
+    return any(MASTER not in row.broker_addrs for row in route.broker_datas)
 
 
 class Lookups:

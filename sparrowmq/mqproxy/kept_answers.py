@@ -19,7 +19,7 @@ from sparrowmq.loop.clock import Clock
 V = TypeVar("V")
 
 FRESH_S: Final = 5.0
-REFRESH_S: Final = 1.0  # for a newer answer, if one is known
+REFRESH_S: Final = 1.0  # for a newer answer, if one is known; also how long a brief answer is kept
 MOST_KEPT: Final = 10_000
 
 Turn = Callable[[], AbstractAsyncContextManager[None]]
@@ -33,11 +33,21 @@ class _Known(NamedTuple, Generic[V]):
 
 
 class Kept(Generic[V]):
-    """Answers that are asked for again after some seconds, and kept while no answer comes."""
+    """Answers that are asked for again after some seconds, and kept while no answer comes.
 
-    def __init__(self, clock: Clock, ask: Callable[[str], Awaitable[V]]) -> None:
+    Args:
+        is_brief: whether an answer will soon be another one. It is asked for again after a second.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        ask: Callable[[str], Awaitable[V]],
+        is_brief: Callable[[V], bool] = lambda _: False,
+    ) -> None:
         self._clock = clock
         self._ask = ask
+        self._is_brief = is_brief
         self._kept: dict[str, _Known[V]] = {}
         self._asking: dict[str, asyncio.Future[V]] = {}
 
@@ -47,7 +57,7 @@ class Kept(Generic[V]):
         now = self._clock.monotonic()
         if known is None:
             return await self._asked(name, turn)
-        if now - known.asked_s < FRESH_S:
+        if now - known.asked_s < (REFRESH_S if self._is_brief(known.answer) else FRESH_S):
             return known.answer
         self._kept[name] = _Known(now, known.answer)  # others use it meanwhile
         try:

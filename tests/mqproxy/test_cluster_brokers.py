@@ -4,7 +4,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from sparrowmq.mqproxy.cluster_brokers import (
     Lookups,
 )
 from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
+from sparrowmq.mqproxy.kept_answers import REFRESH_S
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.wire.frame import FrameReader
@@ -115,11 +116,23 @@ class ScriptedNameServers:
         return SimpleNamespace(body=ClusterTable(broker_addr_table=rows).encode())
 
 
+class OneRoute:
+    """Name servers that know one broker, which has all topics."""
+
+    def __init__(self, addresses):
+        self.addresses = addresses
+
+    async def call(self, request, accept=()):
+        route = TopicRoute(broker_datas=[BrokerRoute(broker_name="a", broker_addrs=self.addresses)])
+        return SimpleNamespace(code=0, body=route.encode())
+
+
 class RefusingNetwork:
     """A network whose brokers answer each request with an error."""
 
     def __init__(self, error):
         self.brokers = self.membership = self
+        self.name_servers: Any = None
         self._error = error
 
     async def session(self, address):
@@ -222,6 +235,21 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         name, question, stored, _ = await asyncio.wait_for(asked.get(), 60)
         assert name in {row.broker_name for row in (await brokers.route("orders")).broker_datas}
         assert (stored.topic, stored.body, question.transaction_id) == ("orders", b"hello", "02")
+
+
+@pytest.mark.guards(
+    "ClusterBrokers.__init__: Kept(clock, self._ask_route, _lacks_a_master) -> Kept(clock, self._ask_route)"
+)
+async def test_topic_whose_broker_has_no_master_is_not_unknown_and_comes_back_within_a_second():
+    """During an election a client must not read that it has to create the topic."""
+    clock, network = ManualClock(), RefusingNetwork(RemoteError(14, "not asked"))
+    network.name_servers = servers = OneRoute({1: "slave:1"})
+    brokers = ClusterBrokers(cast("Network", network), clock)
+    with pytest.raises(BrokerUnreachable, match=r"a \(no name server knows a master of this name\)"):
+        await brokers.topic("orders")
+    servers.addresses = {0: "slave:1"}
+    await clock.advance(REFRESH_S)
+    assert (await brokers.route("orders")).broker_datas[0].broker_addrs == {0: "slave:1"}
 
 
 async def test_unknown_topics_groups_and_brokers(tmp_path):

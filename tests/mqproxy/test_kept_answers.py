@@ -35,6 +35,21 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
         await kept.of("a", nullcontext)
 
 
+@pytest.mark.guards("kept_answers.Kept.of: REFRESH_S if self._is_brief(known.answer) else FRESH_S -> FRESH_S")
+async def test_brief_answer_is_asked_for_again_after_a_second():
+    clock, answers = ManualClock(), ["no master", "master", "master again"]
+
+    async def ask(name):
+        return answers.pop(0)
+
+    kept = Kept(clock, ask, is_brief=lambda answer: answer == "no master")
+    assert [await kept.of("a", nullcontext), await kept.of("a", nullcontext)] == ["no master"] * 2
+    await clock.advance(REFRESH_S)
+    assert await kept.of("a", nullcontext) == "master"
+    await clock.advance(REFRESH_S)
+    assert await kept.of("a", nullcontext) == "master"
+
+
 class Hanging:
     """A server whose answers the test gives."""
 
