@@ -168,6 +168,22 @@ async def test_a_dead_master_whose_slave_lives_is_no_healthy_cluster(chromium, t
 
 
 @pytest.mark.slow
+async def test_page_of_a_broker_shows_its_new_role(chromium, tmp_path: Path):
+    """An election changes the roles while the page is open."""
+    with OurNamesrv() as namesrv:
+        place = namesrv.address, tmp_path / "s"
+        port = free_ports(1)[0]
+        broker = {"brokerName": "broker-b"}
+        with console(namesrv.address) as url:
+            boss = await logged_in(chromium, url)
+            with OurBroker(*place, broker | {"brokerRole": "SLAVE", "brokerId": "1"}, port=port) as slave:
+                await boss.go("cluster/broker-b")
+                await boss.sees(f"slave 1 at {slave.address}, cluster")
+            with OurBroker(*place, broker | {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}, port=port):
+                await boss.sees(f"master at {slave.address}, cluster")
+
+
+@pytest.mark.slow
 async def test_a_condition_of_a_broker_is_shown_with_its_remedy(chromium, tmp_path: Path):
     with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path / "a", {"brokerName": "broker-a"}):
         await fill(namesrv.address)

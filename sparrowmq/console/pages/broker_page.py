@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nicegui import ui
@@ -14,6 +14,7 @@ from sparrowmq.console.layout.described_page import Page, heading
 from sparrowmq.console.layout.tables import Column, Columns, Table, chosen, pairs
 from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
+from sparrowmq.console.reading.cluster_view import BrokerNow
 
 # A setting's name, its value, and the other values that brokers have.
 SettingRow = tuple[str, str, str]
@@ -33,13 +34,15 @@ async def draw(view: View) -> None:
         names = ", ".join(sorted({each.name for each in everywhere})) or "none"
         raise NotThere(f"there is no broker {name}; registered at the name server: {names}")
     broker = next((each for each in there if each.address == view.query.get("at")), there[0])
-    with ui.row().classes("items-center gap-2"):
-        ui.label(f"{broker.role} at {broker.address}, cluster {broker.cluster}").classes("text-sm opacity-80")
-        for each in there:
-            if each.address != broker.address:
-                view.link(f"{each.role} at {each.address}", "cluster", name, at=each.address)
+    places = _Places(view, name, broker)
+    places.show(there)
     panel = TroublePanel(view, troubles.of_broker(name))
-    view.every(PERIOD_S, lambda: panel.show(troubles.of_broker(name)))
+
+    async def again() -> None:
+        panel.show(troubles.of_broker(name))
+        places.show([each for each in [*await view.look.brokers(), *troubles.lost()] if each.name == name])
+
+    view.every(PERIOD_S, again)
     if broker.silence is not None:
         raise broker.silence
     settings = await broker_settings(view.look.servers, broker.address)
@@ -68,6 +71,33 @@ async def draw(view: View) -> None:
     filtered()
     heading("Figures")
     Table(view, pairs("Figure", "Now"), sorted(broker.figures.items()), wraps=True)
+
+
+class _Places:
+    """The role of the broker of a page, and links to the others of its name; an election changes both."""
+
+    def __init__(self, view: View, name: str, broker: BrokerNow) -> None:
+        self._view, self._name = view, name
+        self._broker = broker
+        self._row = ui.row().classes("items-center gap-2")
+        self._shown: list[tuple[int, str, str]] = []
+
+    def show(self, there: Sequence[BrokerNow]) -> None:
+        by_address = {
+            each.address: each for each in reversed(there)
+        }  # the first of an address: it is registered
+        now = sorted((each.number, each.role, each.address) for each in by_address.values())
+        if now == self._shown:
+            return
+        self._shown = now
+        self._broker = by_address.get(self._broker.address, self._broker)
+        self._row.clear()
+        with self._row:
+            role, address = self._broker.role, self._broker.address
+            ui.label(f"{role} at {address}, cluster {self._broker.cluster}").classes("text-sm opacity-80")
+            for _, role, address in now:
+                if address != self._broker.address:
+                    self._view.link(f"{role} at {address}", "cluster", self._name, at=address)
 
 
 def setting_rows(settings: Mapping[str, str], others: Mapping[str, Mapping[str, str]]) -> list[SettingRow]:
