@@ -370,7 +370,7 @@ class ChangeFailed(SparrowError):
 
     def __str__(self) -> str:
         failed = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
-        done = f"it was done at {', '.join(self.done)}" if self.done else "it was done nowhere"
+        done = f"it was done at {', '.join(self.done)}" if self.done else "no broker has confirmed it"
         return f"{self.what} failed at {failed}; {done}"
 
 

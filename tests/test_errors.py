@@ -8,6 +8,7 @@ import pytest
 from sparrowmq import errors
 from sparrowmq.errors import (
     BrokerUnreachable,
+    ChangeFailed,
     ConnectionClosed,
     CorruptRecord,
     NoRoute,
@@ -67,3 +68,12 @@ def test_a_peers_remark_cannot_write_lines_of_its_own():
     error = RemoteError(1, "no\n2026-01-01 INFO all is well" + "x" * 100_000)
     assert "\n" not in str(error) and len(str(error)) < 1100
     assert error.remark.startswith("no\n")
+
+
+@pytest.mark.guards('ChangeFailed.__str__: "no broker has confirmed it" -> "it was done nowhere"')
+def test_change_that_a_broker_made_but_could_not_confirm_is_not_said_to_be_undone():
+    """The change of a user is in effect at a master whose disk is full, but not safe."""
+    error = ChangeFailed(
+        "changing user app", [], {"a": RemoteError(1, "it is in effect here, but not yet safe")}
+    )
+    assert str(error).endswith("not yet safe; no broker has confirmed it")
