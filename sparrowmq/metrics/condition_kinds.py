@@ -251,7 +251,8 @@ DENIALS: Final = Kind(
     Severity.WARNING,
     "find the client by its address and by what it asks for, which the log of denials has: `tail DENIED`. Give it "
     "the right keys, or its account the permission: `sparrowmq acl list --broker NAME`, `sparrowmq acl set --help`. "
-    "Close the port to it if it is a stranger",
+    "With authenticationEnabled=true these are `sparrowmq user list` and `sparrowmq user allow --help`. Close the port "
+    "to it if it is a stranger",
 )
 USERS_NOT_READ: Final = Kind(
     "users_not_read",
