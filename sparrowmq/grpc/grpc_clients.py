@@ -138,13 +138,13 @@ class Clients:
         client.seen = self._clock.monotonic()
         return client
 
-    async def with_settings(self, client_id: str, address: str = "") -> Client:
-        """As `known`, for a client whose settings may be on their way. Raises: RemoteError."""
+    async def after_settings(self, client_id: str, address: str = "") -> Client:
+        """The client, once its settings have come, or do not come in time. Raises: RemoteError, as `seen`."""
         client = self.seen(client_id, address)
         if not client.has_settings.is_set():
             with suppress(TimeoutError):
                 await self._clock.wait_for(client.has_settings.wait(), SETTINGS_S)
-        return self.known(client_id)
+        return client
 
     def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
         """Keep the settings of a client, and announce its groups."""

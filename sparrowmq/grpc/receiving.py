@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.grpc import settings_answer
 from sparrowmq.grpc.acknowledging import Acknowledging, invisible_ms_of
 from sparrowmq.grpc.brokers import Brokers
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
@@ -26,8 +27,9 @@ from sparrowmq.grpc.queues import ALL_TYPES, queue_message
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
 from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.statuses import Status, refused, status
+from sparrowmq.grpc.telemetry import check_size
 from sparrowmq.grpc.wire_bytes import field, time_of
-from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, FilterType, Permission, message
+from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
@@ -86,7 +88,9 @@ class Receiving:
 
     async def receive(self, caller: Caller, request: Any, send: Send) -> None:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
-        client = await self._clients.with_settings(caller.client_id, caller.address)
+        client = await self._clients.after_settings(caller.client_id, caller.address)
+        if not client.has_settings.is_set():
+            await self._configure(client, caller, request)
         await _turn_of(client)
         asked = self._asked(caller, client, request)
         config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
@@ -95,6 +99,24 @@ class Receiving:
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
         renewed_for = client if request.auto_renew else None
         await self._deliver(renewed_for, caller.brokers, asked, popped, config.retry_max_times + 1, send)
+
+    async def _configure(self, client: Client, caller: Caller, request: Any) -> None:
+        """Give a client without settings those that its call shows. Raises: SparrowError, the call is refused.
+
+        Unlike Java: it gets messages. Python's client sends its settings again only every five minutes, so after a
+        restart of the port, or an election, it would get none for so long.
+        """
+        topic_of(request.message_queue.topic)
+        group = await caller.brokers.group(consumer_group_of(request.group))
+        kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
+        settings = message("Settings")(client_type=kind)
+        settings.subscription.group.CopyFrom(request.group)
+        settings.subscription.subscriptions.add(
+            topic=request.message_queue.topic, expression=request.filter_expression
+        )
+        check_size(settings)
+        client.language, client.address = caller.language, caller.address
+        self._clients.configure(client, settings_answer.answer(settings, group), caller.brokers)
 
     async def _deliver(
         self,

@@ -65,7 +65,7 @@ class Telemetry:
             raise refused(
                 Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here"
             )
-        _check_size(settings)
+        check_size(settings)
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
@@ -106,7 +106,7 @@ class Telemetry:
             log.debug("no command to client %s: %s", client.client_id, error)
 
 
-def _check_size(settings: Any) -> None:
+def check_size(settings: Any) -> None:
     """Raises: RemoteError, the settings take more memory than the port gives to one client."""
     size = settings.ByteSize()
     if size > MOST_SETTINGS:

@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import grpc_clients
-from sparrowmq.grpc.grpc_clients import MOST_TOPICS, SILENCE_S, Client, Clients
+from sparrowmq.grpc.grpc_clients import MOST_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers
@@ -33,19 +33,19 @@ async def test_client_without_settings_is_not_known():
 
 async def test_call_waits_for_settings_that_are_on_their_way():
     clients = Clients(ManualClock(), print)
-    waiting = asyncio.create_task(clients.with_settings("c"))
+    waiting = asyncio.create_task(clients.after_settings("c"))
     await asyncio.sleep(0)
     clients.configure(clients.seen("c"), settings(), ScriptedBrokers())
-    assert (await waiting).client_id == "c"
+    assert (await waiting).has_settings.is_set()
 
 
-async def test_call_without_settings_is_refused_after_three_seconds():
+async def test_call_waits_three_seconds_for_settings():
     clock = ManualClock()
-    waiting = asyncio.create_task(Clients(clock, print).with_settings("c"))
-    await clock.advance(4)
-    with pytest.raises(RemoteError) as caught:
-        await waiting
-    assert caught.value.code == 40015
+    waiting = asyncio.create_task(Clients(clock, print).after_settings("c"))
+    await clock.advance(SETTINGS_S - 0.1)
+    assert not waiting.done()
+    await clock.advance(0.1)
+    assert not (await waiting).has_settings.is_set()
 
 
 async def test_groups_of_a_client_are_announced():
@@ -128,7 +128,7 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
             call("c", "10.0.0.1:6")
         assert refused.value.code == 42900
     with pytest.raises(RemoteError, match="has 2 clients here"):
-        await clients.with_settings("c", "10.0.0.1:6")
+        await clients.after_settings("c", "10.0.0.1:6")
     clients.seen("c", "10.0.0.2:5")
     clients.seen("c\nalice", "10.0.0.1:5")
     clients.leave("a")

@@ -85,7 +85,7 @@ async def test_errors_are_statuses():
         while not len(client.methods.clients):
             await asyncio.sleep(0.01)
         await client.clock.advance(4)
-        assert (await receiving)[0].status.code == 40015
+        assert (await receiving)[0].status.code == 40002
 
 
 async def test_client_with_settings_lives_until_it_ends():

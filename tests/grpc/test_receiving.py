@@ -10,12 +10,13 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import receiving
 from sparrowmq.grpc.acknowledging import Acknowledging
-from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.grpc_clients import SETTINGS_S, Clients
 from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.queues import endpoints_of
 from sparrowmq.grpc.receiving import Receiving
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.settings_answer import ms_of, set_ms
+from sparrowmq.grpc.telemetry import MOST_SETTINGS
 from sparrowmq.grpc.wire_types import ClientType, FilterType, message
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
@@ -172,6 +173,30 @@ async def test_receive_of_nothing_but_a_damaged_message_says_that_there_is_none(
     consumers = Consumers()
     consumers.find(a_record(5, sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4))
     assert await consumers.code() == 40401
+
+
+@pytest.mark.guards(
+    "Receiving._configure: drop self._clients.configure",
+    "Receiving._configure: drop settings.subscription.group",
+    "Receiving._configure: drop check_size",
+)
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
+    """Python's client sends them only every five minutes, also if the port has begun again."""
+    consumers = Consumers(consume_message_orderly=orderly)
+    consumers.clients.leave("c1")
+    consumers.find(a_record(5))
+    waiting = asyncio.create_task(consumers.receive())
+    await consumers.clock.advance(SETTINGS_S)
+    assert len(await waiting) == 3
+    assert consumers.pop().order == orderly
+    assert [each.client_id for each in consumers.clients.consumers_of("g")] == ["c1"]
+    assert consumers.clients.known("c1").kind == ClientType.SIMPLE_CONSUMER
+    consumers.clients.leave("c1")
+    large = message("FilterExpression")(type=FilterType.TAG, expression="t" * MOST_SETTINGS)
+    waiting = asyncio.create_task(consumers.code(filter_expression=large))
+    await consumers.clock.advance(SETTINGS_S)
+    assert await waiting == 41300
 
 
 async def test_message_is_renewed_if_its_consumer_asks_so():
