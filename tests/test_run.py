@@ -197,15 +197,23 @@ def test_a_python_that_cannot_make_environments_is_told_what_to_install(run, mon
 
 
 @pytest.mark.parametrize(
-    ("used", "free", "chosen"),
-    [(0.69, 9 << 30, "/some"), (0.71, 9 << 30, "/dev/shm"), (0.71, 7 << 30, "/some")],
+    ("used", "free", "prefers_memory", "chosen"),
+    [
+        (0.69, 9 << 30, False, "/some"),
+        (0.71, 9 << 30, False, "/dev/shm"),
+        (0.71, 7 << 30, False, "/some"),
+        (0.10, 9 << 30, True, "/dev/shm"),
+        (0.10, 7 << 30, True, "/some"),
+    ],
 )
-def test_tests_keep_their_files_in_memory_if_the_disk_is_nearly_full(run, monkeypatch, used, free, chosen):
+def test_tests_keep_their_files_in_memory_if_that_is_quicker_or_the_disk_is_nearly_full(
+    run, monkeypatch, used, free, prefers_memory, chosen
+):
     monkeypatch.setenv("TMPDIR", "/some")
     monkeypatch.setattr(tempfile, "tempdir", "/some")
     monkeypatch.setattr(run, "used_share", {"/some": used}.get)
     monkeypatch.setattr(run, "free_bytes", {"/dev/shm": free}.get)
-    run.use_a_disk_with_room()
+    run.use_a_folder_with_room(prefers_memory)
     assert os.environ["TMPDIR"] == chosen
 
 
