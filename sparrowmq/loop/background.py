@@ -82,6 +82,11 @@ class Background:
             await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
         except BaseExceptionGroup as group:
             raise alone(group) from None
+        except asyncio.CancelledError as raised:
+            if raised is not error:
+                raise
+            # The caller raises it. An AsyncExitStack that gets its own error back makes the error its own context, and
+            # the stack around it then follows these contexts for ever (Python 3.11).
 
 
 def alone(error: BaseException) -> BaseException:

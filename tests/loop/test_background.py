@@ -1,6 +1,7 @@
 """Tasks that live exactly as long as their owner's `async with`."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -102,3 +103,36 @@ async def test_tasks_are_cancelled_in_the_order_in_which_they_began():
             tasks.spawn(last(number))
         await asyncio.sleep(0)
     assert ended == list(range(50))
+
+
+class Waits:
+    """A context whose end waits. If that is cancelled, the error has the first one as its context."""
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, kind: object, first: BaseException | None, trace: object) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError as again:
+            again.__context__ = first
+            raise
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.guards("Background.__aexit__: raised is not error -> True")
+async def test_a_second_cancellation_of_an_end_ends_it() -> None:
+    """As a member with its broker does that is stopped again while it stops: one stack of contexts in another."""
+
+    async def serve() -> None:
+        async with AsyncExitStack() as outer:
+            inner = await outer.enter_async_context(AsyncExitStack())
+            await inner.enter_async_context(Background())
+            await inner.enter_async_context(Waits())
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(serve())
+    for _ in range(2):
+        await asyncio.sleep(0.01)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
