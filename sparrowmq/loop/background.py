@@ -86,7 +86,7 @@ class Background:
             if raised is not error:
                 raise
             # The caller raises it. An AsyncExitStack that gets its own error back makes the error its own context, and
-            # the stack around it then follows these contexts for ever (Python 3.11).
+            # the stack around it then follows these contexts forever (Python 3.11).
 
 
 def alone(error: BaseException) -> BaseException:
