@@ -295,7 +295,7 @@ async def test_an_operator_gives_up_what_only_lost_members_have(members: Members
 async def test_a_group_that_was_killed_leads_again_as_soon_as_all_members_in_sync_are_back(
     members: Members,
 ) -> None:
-    """They need not wait for two leases: nobody is missing who could have more."""
+    """They need not wait for two leases: no member is missing that could have more."""
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK
     await members.power_cut(1, 2)

@@ -109,7 +109,7 @@ async def test_a_broker_that_cannot_be_reached_where_clients_are_sent(tmp_path):
 @pytest.mark.parametrize(
     ("figures", "words"), [({"memberId": "2"}, "its members elect one"), ({}, "make a slave the master")]
 )
-async def test_members_that_elect_their_master_need_nobody(tmp_path, monkeypatch, figures, words):
+async def test_members_that_elect_their_master_need_no_operator(tmp_path, monkeypatch, figures, words):
     async def told(servers, address):
         return await broker_figures(servers, address) | figures
 

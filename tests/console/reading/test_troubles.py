@@ -96,7 +96,7 @@ async def test_a_dead_master_with_a_slave_is_one_trouble_and_counts_as_lost(trou
 @pytest.mark.parametrize(
     ("figures", "words"), [({"memberId": "2"}, "its members elect one"), ({}, "make a slave the master")]
 )
-async def test_members_that_elect_their_master_need_nobody(troubles, figures, words):
+async def test_members_that_elect_their_master_need_no_operator(troubles, figures, words):
     await troubles.update([broker("a", 1), broker("a", 2, figures=figures)])
     (found,) = troubles.now()
     assert found.name == "no_master" and words in found.remedy
