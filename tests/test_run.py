@@ -61,6 +61,21 @@ def test_only_a_run_of_everything_takes_several_processes(run, arguments, many):
     assert run.workers(["--all", *arguments]) == run.workers(arguments)
 
 
+def test_the_tests_of_a_new_clone_are_compiled_once(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest]\n")
+    for path in ("tests/conftest.py", "tests/test_a.py", "tests/store/test_b.py", "tests/store/test_c.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("def test_it():\n    assert True\n")
+    for _ in range(2):
+        run.compile_tests()
+    assert capsys.readouterr().err.count("compiling the tests") == 1
+    compiled = {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")}
+    assert compiled == {"conftest", "test_a", "test_b", "test_c"}
+
+
 def test_an_old_python_can_read_it():
     ast.parse(RUN.read_text(), feature_version=(3, 8))
 
@@ -231,6 +246,7 @@ def test_the_used_share_of_a_disk_is_that_of_df(run, tmp_path):
 def test_ci_runs_slow_tests_too(run, monkeypatch, arguments, chosen):
     started: list[tuple[str, ...]] = []
     monkeypatch.setattr(run, "start", lambda *command, java: started.append(command))
+    monkeypatch.setattr(run, "compile_tests", lambda: None)
     monkeypatch.setenv("SPARROWMQ_SOURCE", "1")
     run.test(arguments)
     (command,) = started
