@@ -83,8 +83,13 @@ async def _serve(
         running.set_exception(error)
 
 
-def _door(address: str) -> Door:
+def demand_address(address: str) -> tuple[str, int]:
+    """Return the host and the port of an address. Raises: ConfigError, it is none."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"metrics at {address!r}: write host:port, as 127.0.0.1:5558")
-    return Door(host, int(port), setting="port for metrics")
+    return host, int(port)
+
+
+def _door(address: str) -> Door:
+    return Door(*demand_address(address), setting="port for metrics")

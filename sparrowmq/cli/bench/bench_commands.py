@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count as counting
-from math import isfinite
 from typing import Any, Final
 
 import click
@@ -36,6 +35,7 @@ from sparrowmq.errors import NoRoute, RemoteProtocolError, SendManyFailed, Sparr
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import TOOLS_GROUP, check_topic
+from sparrowmq.settings.number_type import ABOVE_ZERO, Number
 
 GROUP: Final = "SPARROWMQ_BENCH"
 SECONDS: Final = 10.0
@@ -48,17 +48,9 @@ MOST_IN_FLIGHT: Final = 65_536
 LEVELS: Final = 18
 
 
-def _finite(_context: object, _option: object, number: float | None) -> float | None:
-    """Refuse nan and inf, which a range lets pass. Raises: BadParameter."""
-    if number is not None and not isfinite(number):
-        raise click.BadParameter(f"{number} is no number to count with")
-    return number
-
-
 _SECONDS: Final = click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    callback=_finite,
+    type=ABOVE_ZERO,
     help=f"End after so long; without --count after {SECONDS:.0f}.",
 )
 _COUNT: Final = click.option("--count", type=click.IntRange(1), help="End after so many messages.")
@@ -132,8 +124,7 @@ class Load:
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(SLOWEST, FASTEST),
-    callback=_finite,
+    type=Number(SLOWEST, FASTEST),
     help="Messages per second; without it as many as possible.",
 )
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, help="Messages in a request.")

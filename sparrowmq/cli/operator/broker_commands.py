@@ -26,6 +26,7 @@ from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.settings.number_type import Number
 
 _LOOK_S: Final = 1.0
 
@@ -134,7 +135,7 @@ def stats(name: str) -> None:
     "--wait",
     "wait_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Wait at most this long until no group has lag.",
 )
 def drain(name: str, wait_s: float | None) -> None:

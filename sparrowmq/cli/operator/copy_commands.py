@@ -29,6 +29,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
+from sparrowmq.settings.number_type import ABOVE_ZERO
 
 AT_ONCE: Final = 200
 _WAIT_S: Final = 1.0
@@ -48,7 +49,7 @@ _chosen = options(
     ),
     click.option("--until", callback=moment, help="Only those stored before, likewise."),
     click.option("--limit", type=click.IntRange(1), help="End after this many messages."),
-    click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second."),
+    click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second."),
     click.option("--yes", is_flag=True, help="Do not ask."),
     click.option("--dry-run", is_flag=True, help="Only print the number of messages."),
 )

@@ -20,6 +20,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.settings.number_type import ABOVE_ZERO
 
 _SHOWN_AT_ONCE: Final = 64
 _Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
@@ -69,7 +70,7 @@ def list_letters(group: str, **wanted: Any) -> None:
 @click.argument("group", type=GROUP)
 @_filters
 @click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first; without it all.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second.")
+@click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
 @click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def redrive(

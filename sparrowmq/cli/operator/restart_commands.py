@@ -24,6 +24,7 @@ from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
 from sparrowmq.client.admin.scaling import Waits
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings.number_type import Number
 from sparrowmq.version import VERSION
 
 _USUAL: Final = Patience()
@@ -31,7 +32,7 @@ _SETTLE = click.option(
     "--settle",
     "settle_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=_USUAL.settle_s,
     show_default=True,
     help="Time for producers to leave a drained broker: they look every 30 s.",
@@ -51,7 +52,7 @@ _HOW = options(
         "--wait",
         "back_s",
         metavar="SECONDS",
-        type=click.FloatRange(min=1),
+        type=Number(min=1),
         default=_USUAL.back_s,
         show_default=True,
         help="Give up if a broker is not well by then.",

@@ -13,6 +13,7 @@ from sparrowmq.cli.terminal.progress_line import Steps
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.scaling import SETTLE_S, Scaling, Waits
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings.number_type import Number
 
 _HOW = options(
     click.option("--dry-run", is_flag=True, help="Only show what would be done."),
@@ -20,7 +21,7 @@ _HOW = options(
         "--settle",
         "settle_s",
         metavar="SECONDS",
-        type=click.FloatRange(min=0),
+        type=Number(min=0),
         default=SETTLE_S,
         show_default=True,
         help="Time without a message in queues that are to go: producers look for routes every 30 s.",

@@ -11,6 +11,7 @@ from sparrowmq.cli.terminal import output
 from sparrowmq.cli.terminal.asking import CLUSTER, F, look, options, verb
 from sparrowmq.cli.terminal.name_completion import NameOf
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.settings.number_type import Number
 
 AGAIN: Final = " with --exist-ok"
 EXIST_OK: Final = click.option(
@@ -20,7 +21,7 @@ AT_MOST: Final = click.option(
     "--wait",
     "limit_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=3600.0,
     show_default=True,
     help="Stop after this time; the same command continues.",

@@ -24,6 +24,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.standings import Standing
 from sparrowmq.errors import NetworkError
+from sparrowmq.settings.number_type import Number
 
 _BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
 _TOPICS: Final = heads("TOPIC|IN TPS|IN A DAY")
@@ -41,7 +42,7 @@ _BETWEEN: Final = 7  # the first line, the heads of three tables and what is bet
     "--every",
     "every_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=5.0,
     show_default=True,
     help="From one look to the next.",

@@ -23,6 +23,7 @@ from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.topics import PERMS, TYPES
 from sparrowmq.errors import StillUnread
+from sparrowmq.settings.number_type import Number
 
 _LOOK_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
@@ -107,7 +108,7 @@ def create(name: str, **given: Any) -> None:
     "--wait",
     "wait_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=0.0,
     help="Wait at most this long until queues that are to go are consumed.",
 )

@@ -36,6 +36,7 @@ from sparrowmq.exit_status import exit_status
 from sparrowmq.logs import LogSettings
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.restart import OF_PROCESS
+from sparrowmq.safe_text import sentence
 from sparrowmq.settings import settings as config
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.version import VERSION
@@ -414,5 +415,5 @@ def fail(error: BaseException) -> NoReturn:
         raise error
     context = click.get_current_context()
     name = context.info_name if context.parent is None else context.command.name  # and not `run`
-    click.echo(f"{name}: {cause}", err=True)
+    click.echo(f"{name}: {sentence(cause)}", err=True)
     sys.exit(exit_status(cause))

@@ -32,6 +32,7 @@ from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import NoBroker, SparrowError
 from sparrowmq.exit_status import exit_status
 from sparrowmq.remoting.tls.tls_settings import SHARED_FILE
+from sparrowmq.settings.number_type import ABOVE_ZERO
 
 if TYPE_CHECKING:  # most commands only ask
     from sparrowmq.client.client import Client
@@ -96,7 +97,7 @@ _ASKING: Final = (
     _kept_option(
         "--timeout",
         "timeout_s",
-        type=float,
+        type=ABOVE_ZERO,
         default=TIMEOUT_S,
         show_default=True,
         help="In seconds.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sparrowmq.settings.number_type import ABOVE_ZERO
 from sparrowmq.spark.commands import shared
 
 _STATE = click.option(
@@ -29,7 +30,7 @@ _TO_CLUSTER = click.option(
 @click.option("--where", metavar="SQL92", help="Only messages that match: \"region = 'eu' AND tries > 3\".")
 @click.option("--since", metavar="TIME", help="Only dead letters since then; ISO 8601, or milliseconds.")
 @click.option("--until", metavar="TIME", help="Only dead letters before then.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Maximum messages per second.")
+@click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
 @shared.of_source
 @shared.dry_run
 @shared.ends_well

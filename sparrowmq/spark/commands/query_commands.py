@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sparrowmq.settings.number_type import ABOVE_ZERO
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
 from sparrowmq.spark.commands.rows import FORMS, as_table
@@ -79,7 +80,7 @@ def audit(**given: Any) -> Ended:
 @click.argument("groups", nargs=-1)
 @shared.servers()
 @click.option(
-    "--every", "every_s", type=float, default=10.0, show_default=True, help="Seconds between two rounds."
+    "--every", "every_s", type=ABOVE_ZERO, default=10.0, show_default=True, help="Seconds between two rounds."
 )
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Number of rounds.")
 @click.option("--forever", is_flag=True, help="Run until Control-C.")

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.safe_text import sentence
 from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
 from sparrowmq.spark.failures import ours
 
@@ -182,7 +183,7 @@ def ends_well(command: F) -> Callable[..., None]:
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
-                ending.failed(str(error))
+                ending.failed(sentence(error))
             except _errors_of_spark() as error:
                 if is_interrupted(error):
                     ending.stopped()

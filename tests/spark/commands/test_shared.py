@@ -17,6 +17,8 @@ from sparrowmq.spark.commands import shared
 def said(name_server, options):
     if options.get("fail"):
         raise ConfigError("it is wrong")
+    if options.get("open"):
+        raise FileNotFoundError(2, "No such file or directory", options["open"])
     if options.get("spark"):
         pytest.importorskip("pyspark")
         from pyspark.errors import PySparkException
@@ -91,6 +93,13 @@ def test_the_targets_account_comes_from_variables_of_its_own(of_target, to_optio
     found = CliRunner().invoke(given, ["-n", "a:1"], env=account)
     source = {"accessKey": "me", "secretKey": "mine"}
     assert found.stdout.splitlines()[0] == f"{source} {to_options}"
+
+
+@pytest.mark.guards("shared.ends_well: sentence(error) -> str(error)")
+def test_a_file_that_cannot_be_opened_is_named_with_what_to_do():
+    found = run("-o", "open=/absent/file")
+    assert found.exit_code == 1
+    assert "/absent/file cannot be used (No such file or directory); correct the path" in found.stderr
 
 
 def test_options_of_a_file_go_behind_the_command_line_and_before_the_environment(tmp_path):
