@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sparrowmq.errors import ConfigError, InvalidFilter, InvalidName
+
+INTERRUPTED: Final = 130  # as a shell reports a program that Ctrl-C ended
 
 
 def exit_status(error: BaseException) -> int:

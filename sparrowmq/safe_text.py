@@ -8,6 +8,7 @@ may be a megabyte long.
 from __future__ import annotations
 
 import re
+from errno import EDQUOT, ENOSPC
 from typing import Final
 
 LONGEST: Final = 200
@@ -47,3 +48,16 @@ def why_not_written(error: Exception) -> str:
         case NotADirectoryError(filename=str() as path):
             return f"one of the folders of {path} is a file; move it away"
     return getattr(error, "strerror", None) or str(error)
+
+
+def sentence(error: BaseException) -> str:
+    """Return an error as a sentence that says what to do, also one of the system: Python shows its number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    if error.filename is not None:
+        why = why_not_written(error)
+        is_said = why != error.strerror
+        return why if is_said else f"{error.filename} cannot be used ({why}); correct the path or its owner"
+    if error.errno in (EDQUOT, ENOSPC):
+        return f"the output cannot be written ({error.strerror}); free some room"
+    return str(error)

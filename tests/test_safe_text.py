@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sparrowmq.safe_text import shown, why_not_written, without_folders
+from sparrowmq.safe_text import sentence, shown, why_not_written, without_folders
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,18 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     assert why_not_written(file.value).startswith(f"one of the folders of {there / 'topics.json'} is a file")
     assert why_not_written(OSError(28, "No space left on device")) == "No space left on device"
     assert why_not_written(ValueError("no number")) == "no number"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (FileNotFoundError(2, "No such", "/x"), "/x cannot be used (No such); correct the path or its owner"),
+        (FileExistsError(17, "File exists", "/x"), "/x is a file, and should be a folder; move it away"),
+        (OSError(28, "No space left"), "the output cannot be written (No space left); free some room"),
+        (OSError(111, "Refused"), "[Errno 111] Refused"),
+        (OSError("in words"), "in words"),
+        (ValueError("other"), "other"),
+    ],
+)
+def test_an_error_of_the_system_is_a_sentence(error, expected):
+    assert sentence(error) == expected

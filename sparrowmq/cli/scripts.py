@@ -1,19 +1,21 @@
 """The scripts that the package installs. Without the extra `server` they print their version, or what to install.
 
-Nothing is imported above that comes with the extra: pip makes the scripts whether or not it was asked for.
+Nothing is imported above that comes with the extra: pip makes the scripts whether or not it was asked for. All other
+imports happen inside `_ending`, so that Ctrl-C during them prints no traceback.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from errno import ENOSPC
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
-from sparrowmq.cli.servers import hangup
+from sparrowmq.exit_status import INTERRUPTED
 from sparrowmq.version import VERSION
 
 NEEDED: Final = (
@@ -28,41 +30,67 @@ NEEDED: Final = (
 )  # all of the extra but uvloop, which Windows has none of
 
 
+UNWRITABLE: Final = (ENOSPC, EDQUOT, EFBIG, EIO)  # EIO: the terminal is gone
+
+
 def sparrowmq() -> None:
     """The script `sparrowmq`, and `smq`."""
-    name = Path(sys.argv[0]).name  # the shell's completion goes by it
-    if not all(map(is_text, sys.argv)):
-        print(f"{name}: the command line is not UTF-8; give such a body as a --file", file=sys.stderr)
-        sys.exit(2)
-    try:
+    name = os.path.basename(sys.argv[0])  # the shell's completion goes by it
+    with _ending(name):
+        if not all(map(is_text, sys.argv)):
+            print(f"{name}: the command line is not UTF-8; give such a body as a --file", file=sys.stderr)
+            sys.exit(2)
         _run("smq" if name == "smq" else "sparrowmq", "sparrowmq.cli.main", "main")
-    except OSError as error:
-        if error.errno != ENOSPC:
-            raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python reports it again at the end
-        print(f"{name}: the output cannot be written: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
 
 
 def mqnamesrv() -> None:
-    hangup.remember()  # the imports take a while
-    _run("mqnamesrv", "sparrowmq.cli.servers.serve", "namesrv")
+    _serve("mqnamesrv", "sparrowmq.cli.servers.serve", "namesrv")
 
 
 def mqbroker() -> None:
-    hangup.remember()
-    _run("mqbroker", "sparrowmq.cli.servers.serve", "broker")
+    _serve("mqbroker", "sparrowmq.cli.servers.serve", "broker")
 
 
 def mqproxy() -> None:
-    _run("mqproxy", "sparrowmq.cli.servers.proxy_command", "proxy")
+    with _ending("mqproxy"):
+        _run("mqproxy", "sparrowmq.cli.servers.proxy_command", "proxy")
 
 
 def mqadmin() -> None:
     """The script `mqadmin`, which needs nothing of the extra but for an account (yaml)."""
-    import_module("sparrowmq.cli.mqadmin.main").main()
+    with _ending("mqadmin"):
+        import_module("sparrowmq.cli.mqadmin.main").main()
+
+
+def _serve(script: str, module: str, command: str) -> None:
+    with _ending(script):
+        import_module("sparrowmq.cli.servers.hangup").remember()  # the other imports take a while
+        _run(script, module, command)
+
+
+@contextmanager
+def _ending(script: str) -> Iterator[None]:
+    """End a script in order when Ctrl-C comes during its imports, or its output cannot be written."""
+    _open_streams()
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python reports it again at the end
+        print(f"{script}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _open_streams() -> None:
+    """Open /dev/null for each standard stream that is closed: a socket or a file would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def is_text(word: str) -> bool:

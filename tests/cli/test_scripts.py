@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -98,9 +99,73 @@ def test_words_that_are_not_utf_8_are_told():
         assert "Traceback" not in done.stderr
 
 
-def test_an_output_that_cannot_be_written_is_told():
+@pytest.mark.parametrize(
+    ("script", "words"), [("sparrowmq", ["version"]), ("mqadmin", ["help", "topicList"])]
+)
+def test_an_output_that_cannot_be_written_is_told(script, words):
+    program = f"from sparrowmq.cli import scripts; scripts.{script}()"
     with open("/dev/full", "w") as full:
-        program = [sys.executable, "-m", "sparrowmq", "version"]
-        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+        line = [sys.executable, "-c", program, *words]
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
     assert done.returncode == 1 and "cannot be written: No space left" in done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+@pytest.mark.guards("_ending: KeyboardInterrupt -> ZeroDivisionError")
+@pytest.mark.parametrize("script", ["sparrowmq", "mqadmin", "mqnamesrv", "mqbroker", "mqproxy"])
+def test_ctrl_c_during_the_imports_prints_no_traceback(script):
+    program = (
+        "import sys\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('sparrowmq.cli.main', 'sparrowmq.cli.mqadmin', 'sparrowmq.cli.servers'):\n"
+        "            raise KeyboardInterrupt\n"
+        "from sparrowmq.cli import scripts\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        f"scripts.{script}()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.guards("_ending: drop _open_streams()")
+@pytest.mark.parametrize(
+    ("closed", "script", "words", "status", "told"),
+    [
+        ("<&-", "sparrowmq", "topic delete t -n 127.0.0.1:1", 1, "no terminal to answer"),
+        ("<&-", "sparrowmq", "message send t - -n 127.0.0.1:1", 1, "the input is empty"),
+        ("<&-", "sparrowmq", "message send t --file - -n 127.0.0.1:1", 1, "the input is empty"),
+        (">&-", "sparrowmq", "top -n 127.0.0.1:1", 1, "cannot ask name server"),
+        (">&-", "mqadmin", "help topicList", 0, ""),
+        ("2>&-", "mqadmin", "topicList -n 127.0.0.1:1", 1, ""),
+    ],
+)
+def test_closed_standard_streams_are_no_failure(closed, script, words, status, told):
+    program = f"from sparrowmq.cli import scripts; scripts.{script}()"
+    line = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, *words.split()]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert told in done.stderr
+
+
+def test_a_server_runs_with_all_standard_streams_closed(tmp_path):
+    program = "from sparrowmq.cli import scripts; scripts.sparrowmq()"
+    words = ["dev", "--port", "0", "--store", str(tmp_path / "store")]
+    line = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", program, *words]
+    with subprocess.Popen(line) as server:
+        try:
+            for _ in range(400):
+                if (tmp_path / "store" / "store" / "lock").exists() or server.poll() is not None:
+                    break
+                time.sleep(0.05)
+            server.terminate()
+            assert server.wait(10) == 0
+        finally:
+            server.kill()
+
+
+def test_a_store_that_cannot_be_made_is_named_with_what_to_do():
+    done = run_script("sparrowmq", "dev", "--port", "0", "--store", "/proc/x")
+    assert done.returncode == 1
+    assert "/proc/x cannot be used (No such file or directory); correct the path or its owner" in done.stderr
+    assert "Errno" not in done.stderr
