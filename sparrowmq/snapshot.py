@@ -64,7 +64,7 @@ def save(
     if path.exists():
         os.replace(path, _beside(path, ".bak"))
     os.replace(written, path)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def load(
@@ -113,7 +113,7 @@ def delete(path: Path) -> None:
     """Delete the file and its copies, the newest one last. Raises: OSError."""
     for each in (_beside(path, ".bak"), _beside(path, ".tmp"), path):
         each.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def peek(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> tuple[T, bool] | None:
@@ -190,9 +190,9 @@ def _shrink_spare(folder: Path, wanted: int) -> bool:
     return size > 0
 
 
-def _sync_folder(folder: Path) -> None:
-    """Without this the renames themselves may be lost in a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk: a power cut may undo a rename before. Raises: OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

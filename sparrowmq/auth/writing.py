@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.snapshot import sync
+
 _OWNERS_ALONE: Final = 0o600
 _ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -35,7 +37,7 @@ def replace(path: Path, content: bytes) -> None:
             with suppress(OSError):
                 written.unlink()
             raise
-        _sync_folder(target.parent)
+        sync(target.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -54,11 +56,3 @@ def _write_synced(path: Path, content: bytes, mode: int) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -35,6 +35,7 @@ from typing import Any, Final, TypeVar
 from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.settings.setting_kinds import Kind, duration, size
 from sparrowmq.spark.directions import demand_reading
+from sparrowmq.spark.exposed import demand_address
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.compact import FILE_SIZE
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
@@ -48,10 +49,11 @@ from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN, demand_names
 from sparrowmq.spark.source.topic_choice import is_meant
 
 TOPIC: Final = "{topic}"
+_WORD: Final = re.compile(r"\{\w*\}")
 MODES: Final = ("raw", "json", "schema", *ENCODED)
 # In the environment, so that the file has no secrets.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
@@ -93,6 +95,7 @@ def _number_of(kind: Kind, wanted: str) -> Callable[[Any], int]:
 
 
 _time: Final = _number_of(duration("s", 0, _YEAR_S), 'a time with its unit, as "10s", "5m" or "1h"')
+_pause: Final = _number_of(duration("s", 1, _YEAR_S), 'a time of a second or more, as "5s" or "1m"')
 _size: Final = _number_of(size(1 << 20, 1 << 40), 'a size of 1 MiB or more, as "256MiB"')
 _file_size: Final = _number_of(FILE_SIZE, 'a size from 64 MiB to 512 MiB, as "256MiB"')
 
@@ -107,6 +110,11 @@ def _partition(value: Any) -> str:
     """Texts with commas, or a list of them; as `Partitioning` writes it."""
     each = value if isinstance(value, list) and value else [value]
     return str(Partitioning.parse(", ".join(map(_text, each))))
+
+
+def _address(value: Any) -> str:
+    demand_address(_text(value))
+    return str(value)
 
 
 def _one_of(*known: str) -> Callable[[Any], str]:
@@ -198,12 +206,12 @@ class LakeSettings:
     """
 
     name_server: str = _setting(_text)
-    metrics: str | None = _setting(_text, default=None)
-    every_s: int = _setting(_time, default=5)
+    metrics: str | None = _setting(_address, default=None)
+    every_s: int = _setting(_pause, default=5)
     new_topics_every_s: int = _setting(_time, default=30)
     rows_per_round: int = _setting(_number, default=250_000)
     bytes_per_round: int = _setting(_size, default=256 << 20)
-    round_s: int = _setting(_time, default=5)
+    round_s: int = _setting(_pause, default=5)
     master: str | None = _setting(_text, default=None)
     spark: Mapping[str, str] = _setting(_texts, default_factory=dict)
     sections: tuple[tuple[re.Pattern[str], TableSettings], ...] = ()
@@ -224,7 +232,7 @@ class LakeSettings:
 def read_settings(path: Path) -> LakeSettings:
     """The settings of a file. Raises: ConfigError, with the key and what is allowed there."""
     try:
-        given = tomllib.loads(path.read_text())
+        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write its mark first
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; name the file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -285,7 +293,11 @@ def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
 
 
 def _check_place(settings: TableSettings, what: str) -> None:
-    """Raises: ConfigError, two tables would share a state or a name, or an address has no state."""
+    """Raises: ConfigError, two tables would share a state or a name, an address has no state, or a word is unknown."""
+    for place in (settings.to, settings.state or "", settings.table or ""):
+        for word in _WORD.findall(place):
+            if word != TOPIC:
+                raise ConfigError(f"{what}: {word} in {place} has no meaning; only {TOPIC} has one")
     if scheme_of(settings.to) is not None and settings.state is None:
         raise ConfigError(
             f'{what}: {settings.to} is an address; name a folder of this machine too, as state = "/var/lib/{TOPIC}"'
@@ -328,8 +340,10 @@ def _check_key(settings: TableSettings, what: str) -> None:
 
 
 def _demand_columns(settled: Settled) -> None:
-    """Raises: ConfigError, the key or the partition is of no column, or of one that cannot be it."""
+    """Raises: ConfigError, the key or the partition is of no column, or of one that cannot be it; as `demand_names`."""
     by, columns = settled.partitioning, None
+    if settled.schema is not None:
+        demand_names(settled.schema, names_in(settled.schema))
     if settled.key is not None or by.of_bodies:
         columns = _columns_of(settled)
     if settled.key is not None:
@@ -366,7 +380,7 @@ def _columns_of(settled: Settled) -> Collection[str] | None:
 def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:
     """The settings of one kind, by their names in files: a time has no `_s` there."""
     return {
-        entry.name.removesuffix("_s") if entry.metadata["convert"] is _time else entry.name: entry
+        entry.name.removesuffix("_s") if entry.metadata["convert"] in (_time, _pause) else entry.name: entry
         for entry in fields(kind)
         if "convert" in entry.metadata
     }

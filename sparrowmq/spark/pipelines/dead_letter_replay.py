@@ -4,6 +4,8 @@
 
 Only that group gets them, and its tries begin again. A journal has a line of JSON for each message, with its outcome.
 The next run skips the messages in the journal. A killed run has sent at most one message more than its journal says.
+Before it sends, it compares the last message of the journal in each queue with that of the broker. If the topic was
+deleted and made again, the journal names the offsets of other messages.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, Unpack
+from typing import IO, Any, Final, NamedTuple, Unpack
 
 from sparrowmq.client.admin.dead_letters import packed_again
 from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
@@ -36,7 +38,6 @@ from sparrowmq.spark.refusals import demand_stored, may_pass
 from sparrowmq.spark.row_rate import Pace
 from sparrowmq.spark.source.partition_ranges import between
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.source.query_offsets import Places
 from sparrowmq.spark.worker_network import connect
 
 SENT: Final = "sent"
@@ -67,7 +68,7 @@ def dlq_replay(
         rate: at most so many a second.
         running: as `RunningWithoutSpark` has them.
     Raises:
-        ConfigError: an argument is wrong, or another run has the journal.
+        ConfigError: an argument is wrong, another run has the journal, or its messages were deleted with their topic.
         NetworkError: a broker is away; the next run goes on.
     """
     topic = dlq_topic(check_group(group))
@@ -82,13 +83,20 @@ def dlq_replay(
     parsed = parse(SourceOptions, given)
     with runner.timed(), ExitStack() as stack:
         kept = None if runner.dry_run else stack.enter_context(_held(Path(journal)))
-        span = _rest(span, topic, Path(journal))
+        span, last = _rest(span, topic, Path(journal))
+        if not any(name.lower().startswith("ending") for name in given):
+            for queue in last.keys() & span.end.keys():
+                if last[queue].end > span.end[queue]:
+                    last[queue].demand("", queue, Path(journal))
         report.offsets = offsets_by_topic(span.end)
         if kept is not None:
             kept.truncate(len(_whole_lines(Path(journal))))
         network = stack.enter_context(connect(parsed))
         replay = Replay(network, group, kept, report, None if rate is None else Pace(rate, sleep))
         for message, queue in _messages(network, span, parsed):
+            if queue in last and message.queue_offset < last[queue].end:
+                last[queue].demand(message.message_id, queue, Path(journal))
+                continue
             replay.settle(message, queue, is_wanted=wanted.has(message))
             if report.add_read(1) % _TELL_EVERY == 0:
                 runner.say(f"{report.read:,} looked at, {report.written:,} sent, {report.errors:,} refused")
@@ -190,28 +198,47 @@ def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
         return Span({}, {})
 
 
-def _rest(span: Span, topic: str, journal: Path) -> Span:
-    """Return the part of a span that is not in the journal. Raises: as `_done`; BrokersAway, its topic is not there."""
+class _Noted(NamedTuple):
+    """The last message of a queue in the journal: the offset behind it, and its id."""
+
+    end: int
+    message_id: str
+
+    def demand(self, message_id: str, queue: MessageQueue, journal: Path) -> None:
+        """Raises: ConfigError, the broker has another message at this offset."""
+        if message_id != self.message_id:
+            raise ConfigError(
+                f"{journal} names {self.message_id} at offset {self.end - 1} of {queue}, and the broker has "
+                f"{message_id or 'nothing'} there: the topic was deleted and made again; name another journal"
+            )
+
+
+def _rest(span: Span, topic: str, journal: Path) -> tuple[Span, dict[MessageQueue, _Noted]]:
+    """Return the part of a span that is not in the journal, from the last message that is; and these messages.
+
+    Raises: as `_done`; BrokersAway, its topic is not there.
+    """
     start = dict(span.start)
-    done = {queue: offset for queue, offset in _done(journal, topic).items() if queue.topic == topic}
+    done = {queue: noted for queue, noted in _done(journal, topic).items() if queue.topic == topic}
     if done and not start:
         raise BrokersAway(
             f"{journal} names dead letters of topic {topic}, which no name server knows now: its broker is away, or "
             "it was deleted; run it again once it is there, or name another journal"
         )
-    for queue, offset in done.items():
+    for queue, noted in done.items():
         if queue in start:
-            start[queue] = min(max(start[queue], offset), span.end[queue])
-    return replace(span, start=start)
+            start[queue] = min(max(start[queue], noted.end - 1), span.end[queue])
+    return replace(span, start=start), done
 
 
-def _done(journal: Path, topic: str) -> Places:
+def _done(journal: Path, topic: str) -> dict[MessageQueue, _Noted]:
     """Return the end of the journal, by queue. Raises: ConfigError, it is no journal, or does not name the topic."""
-    found: Places = {}
+    found: dict[MessageQueue, _Noted] = {}
     for line in _whole_lines(journal).decode(errors="replace").splitlines():
         try:
             noted = json.loads(line)
-            place, offset = (str(noted["broker"]), int(noted["queue"])), int(noted["offset"]) + 1
+            place = str(noted["broker"]), int(noted["queue"])
+            last = _Noted(int(noted["offset"]) + 1, str(noted["msgId"]))
         except (ValueError, KeyError, TypeError):
             raise ConfigError(
                 f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another"
@@ -223,7 +250,7 @@ def _done(journal: Path, topic: str) -> Places:
                 f"{shlex.quote(str(journal))}; else name another journal"
             )
         queue = MessageQueue(str(noted["topic"]), *place)
-        found[queue] = max(found.get(queue, 0), offset)
+        found[queue] = max(found.get(queue, last), last)
     return found
 
 

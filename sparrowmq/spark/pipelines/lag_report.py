@@ -54,7 +54,8 @@ def lag(
 ) -> Report:
     """Report the lag of groups; the report's `written` has the lines.
 
-    `errors` counts, in the last round, the lines above a limit and the groups without an answer.
+    `errors` counts, in the last round, the lines above a limit and the groups without an answer. A cluster that does
+    not answer is one error of its round, and the next round asks again.
 
     Args:
         groups: the groups to report; all of the cluster if none is named.
@@ -100,7 +101,12 @@ def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: 
 async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
     async with admin_of(options) as admin:
         found, unanswered = list[GroupLag](), 0
-        for group in groups or await admin.groups():
+        try:
+            names = groups or await admin.groups()
+        except NetworkError as error:
+            say(f"the groups of the cluster are not known: {error}")
+            return found, 1
+        for group in names:
             try:
                 found.append(await admin.lag(group))
             except (NoGroup, NoRoute, NetworkError) as error:

@@ -22,9 +22,10 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
+from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.report import Report
-from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of, starting_at
+from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
+from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic, span_of, starting_at
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
@@ -96,7 +97,7 @@ def table(
             given = _begin(settled, given)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
         keep(kept, settled)
-        runner.stream(given, writer.write, str(kept / "checkpoint"))
+        runner.stream(given, writer.write, str(kept / "checkpoint"), writer.may_plan_again)
     return runner.report
 
 
@@ -175,7 +176,7 @@ def _asked(
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
-    span = span_of(given)
+    span = first_span(given, settled.begin)
     settled.begin = offsets_by_topic(span.start)
     return span.onward(given)
 

@@ -72,6 +72,7 @@ def test_the_name_server_may_come_from_the_environment(monkeypatch):
         settings_of(given, "f")
 
 
+BY_SCHEMA = {"to": "/l/{topic}", "mode": "schema"}
 ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
 
 
@@ -80,10 +81,14 @@ ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
     [
         ({"tables": {}}, "names no topics"),
         ({"evry": "5s"}, "there is no setting evry; did you mean every"),
-        ({"every": 5}, 'every = 5 must be a time with its unit, as "10s"'),
+        ({"new_topics_every": 5}, 'new_topics_every = 5 must be a time with its unit, as "10s"'),
+        ({"every": "0s"}, "every = '0s' must be a time of a second or more"),
+        ({"round": "0s"}, "round = '0s' must be a time of a second or more"),
+        ({"metrics": "5560"}, "metrics at '5560': write host:port"),
         ({"bytes_per_round": "1k"}, "must be a size of 1 MiB or more"),
         ({"rows_per_round": 0}, "rows_per_round = 0 must be a whole number above 0"),
         ({"spark": {"spark.x": 1}}, "must be a table of texts"),
+        ({"tables": {"a": {"to": "/l/{date}/{topic}"}}}, r"\{date\} in /l/\{date\}/\{topic\} has no meaning"),
         ({"tables": {"(": {"to": "/lake/{topic}"}}}, r"\[tables\.\"\(\"\] is no regular expression"),
         ({"tables": {"a": {"to": "/lake/orders"}}}, r'write the folder of its tables, as to = "/lake/\{topic\}"'),
         ({"tables": {"a": {"to": "s3://b/{topic}"}}}, r'name a folder of this machine too, as state = "/var'),
@@ -96,6 +101,8 @@ ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
         ({"tables": {"a": {**ON_S3, "catalog_options": {"uri": "x"}}}}, "catalog_options go with a catalog"),
         ({"tables": {"a": {"to": "/l/{topic}", "mode": "schema"}}}, "mode schema and a schema.* go together"),
         ({"tables": {"a": {"to": "/l/{topic}", "schema": "id int"}}}, "mode schema and a schema.* go together"),
+        ({"tables": {"a": {**BY_SCHEMA, "schema": "id int, ID string"}}}, "names the column ID beside id; rename one"),
+        ({"tables": {"a": {**BY_SCHEMA, "schema": "_mq int"}}}, "names the column _mq beside _mq, which the table has"),
         ({"tables": {"a": {"to": "/l/{topic}", "format": "orc"}}}, "must be one of parquet, delta, iceberg"),
         ({"tables": {"a": {"to": "/l/{topic}", "options": {"tag": "x"}}}}, "unknown option tag; did you mean tags"),
         ({"tables": {"a": {"to": "/l/{topic}", "options": {"endingOffsets": "latest"}}}}, "end a batch query"),
@@ -116,6 +123,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("a = ")
     with pytest.raises(ConfigError, match=r"bad\.toml is no TOML"):
         read_settings(tmp_path / "bad.toml")
+
+
+@pytest.mark.guards("lake_settings.read_settings: encoding = 'utf-8'")
+def test_a_file_may_begin_with_the_mark_of_utf_8(tmp_path):
+    text = 'name_server = "a:1"\n[tables.".*"]\nto = "/läke/{topic}"\n'
+    (tmp_path / "lake.toml").write_text(text, encoding="utf-8-sig")
+    [(_, found)] = read_settings(tmp_path / "lake.toml").sections
+    assert found.to == "/läke/{topic}"
 
 
 @pytest.mark.guards('lake_settings._table: value == "" -> False')

@@ -62,6 +62,7 @@ def test_a_topic_and_its_table_are_the_same_until_rows_are_gone(topic, look, tmp
     assert counts(look(*sides)) == (5, 0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Side._read: name.lower() not in places -> True")
 @pytest.mark.guards("row_shapes.column: name.replace('`', '``') -> name")
 def test_fields_of_bodies_named_as_places_or_with_points_do_not_hide_where_rows_are(topic, look, tmp_path):

@@ -99,6 +99,21 @@ def test_a_run_that_was_killed_is_gone_on_with(dead, replay, tmp_path):
     assert [line["offset"] for line in journal(tmp_path)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("again", [1, 2, 3])
+@pytest.mark.guards("dead_letter_replay.dlq_replay: drop demand #2")
+def test_a_journal_of_a_topic_that_was_made_again_is_refused(mq, group, dead, replay, tmp_path, again):
+    dead([b"1", b"2"])
+    replay()
+    before = (tmp_path / "journal").read_text()
+    mq.admin.delete_topic(dlq_topic(group))
+    dead([b"new %d" % number for number in range(again)])
+    with pytest.raises(ConfigError, match="was deleted and made again; name another journal"):
+        replay()
+    assert (tmp_path / "journal").read_text() == before
+    (tmp_path / "journal").rename(tmp_path / "other")
+    assert replay().written == again
+
+
 def test_groups_with_one_journal_do_not_silence_each_other(mq, namesrv, tmp_path):
     for name in ("one", "two"):
         mq.admin.create_group(name)

@@ -64,7 +64,11 @@ def test_without_names_all_groups_are_shown_and_one_that_is_not_there_is_told(na
             lag(name_server=namesrv, every_s=float(endless))
 
 
-def test_a_group_that_nobody_can_tell_of_is_an_error_of_its_round(tmp_path):
+@pytest.mark.parametrize(
+    ("groups", "whose"), [(["billing"], "group billing"), ([], "the groups of the cluster are not known")]
+)
+@pytest.mark.guards("lag_report._ask: return found, 1 -> raise")
+def test_a_group_that_nobody_can_tell_of_is_an_error_of_its_round(groups, whose, tmp_path):
     said: list[str] = []
     with ExitStack() as stack:
         namesrv = stack.enter_context(BackgroundCluster(tmp_path)).namesrv
@@ -76,6 +80,6 @@ def test_a_group_that_nobody_can_tell_of_is_an_error_of_its_round(tmp_path):
         def goes_away(_pause_s: float) -> None:
             stack.close()
 
-        report = lag(["billing"], name_server=namesrv, rounds=2, sleep=goes_away, say=said.append)
+        report = lag(groups, name_server=namesrv, rounds=2, sleep=goes_away, say=said.append)
     assert (report.batches, report.written, report.errors) == (2, 1, 1)
-    assert said[0].startswith("group billing: ") and namesrv in said[0]
+    assert said[0].startswith(f"{whose}: ") and namesrv in said[0]

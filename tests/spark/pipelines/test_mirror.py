@@ -75,6 +75,29 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
 
 
 @pytest.mark.slow
+@pytest.mark.guards("CopyingStream._from_begin: self._state.begin -> None")
+@pytest.mark.guards("CopyingStream.run: drop repair")
+def test_a_start_that_died_before_its_first_plan_has_settled_where_the_mirror_begins(topic, copy, tmp_path):
+    topic.send(0, 20)
+    assert copy(options={"startingOffsets": "latest"}).written == 0
+    (tmp_path / "state" / "checkpoint" / "offsets" / "0").write_bytes(b"")
+    topic.send(20, 5)
+    assert copy(options={"startingOffsets": "latest"}).written == 5
+
+
+@pytest.mark.slow
+@pytest.mark.guards("State.may_plan_again: self._begun().batch <= batch -> self._begun().batch < batch")
+def test_a_damaged_plan_of_copied_messages_is_made_again_and_doubles_nothing(topic, copy, far, tmp_path):
+    topic.send(0, 40)
+    assert copy(options={"maxOffsetsPerTrigger": "20"}).written == 40
+    forget_last_commit(tmp_path / "state")
+    (tmp_path / "state" / "checkpoint" / "offsets" / "1").write_bytes(b"")
+    topic.send(40, 5)
+    assert copy().written == 5
+    assert len(rows_of(topic, nameServer=far)) == 45
+
+
+@pytest.mark.slow
 def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, copy, far):
     topic.send(0, 100)
     assert copy().written == 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -176,6 +177,18 @@ def test_a_table_begins_once_though_spark_forgets_its_first_batches(topic, tmp_p
     topic.send(50, 5)
     assert table(topic.name, tmp_path / "t", **given).written == 5
     assert begin_of(tmp_path / "t") == begin
+
+
+@pytest.mark.slow
+@pytest.mark.guards("table._begin: first_span(given, settled.begin) -> first_span(given, None)")
+def test_a_start_that_died_before_its_first_plan_has_settled_where_the_table_begins(topic, tmp_path):
+    given = {"name_server": topic.options["nameServer"], "once": True, "spark": topic.spark}
+    given |= {"options": {"startingOffsets": "latest"}, "say": lambda _: None}
+    topic.send(0, 20)
+    table(topic.name, tmp_path / "t", **given)
+    shutil.rmtree(tmp_path / "t.state" / "checkpoint")
+    topic.send(20, 5)
+    assert table(topic.name, tmp_path / "t", **given).written == 5
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
@@ -15,10 +16,11 @@ from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import COLUMNS, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copying, ends_of, paired
 from sparrowmq.spark.pipelines.copying.seen_keys import Dropped, Repeats
+from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned, repair
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
-from sparrowmq.spark.pipelines.running.span import span_of
+from sparrowmq.spark.pipelines.running.span import first_span, is_moving, offsets_by_topic, span_of
 from sparrowmq.spark.source.spark41_stream import planned
 
 if TYPE_CHECKING:
@@ -125,14 +127,25 @@ class CopyingStream:
         state, runner = self._state, self._runner
         with runner.at_work(state.folder, f"{name} {self._route.topic}"):
             state.keep(self._route.targets(state.targets))
-            given = with_defaults(self._route.given, _ROWS_PER_BATCH)
+            may_plan_again = (state if self._repeats is None else self._repeats).may_plan_again
+            repair(Path(state.checkpoint), may_plan_again, runner.say)
+            given = self._from_begin(with_defaults(self._route.given, _ROWS_PER_BATCH))
             given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
             if self._repeats is None:
-                runner.stream(given, self._copy, state.checkpoint)
+                runner.stream(given, self._copy, state.checkpoint, may_plan_again)
             else:
+                given |= self._repeats.options
                 with self._repeats.known:
-                    runner.stream(given | self._repeats.options, self._copy_first_ones, state.checkpoint)
+                    runner.stream(given, self._copy_first_ones, state.checkpoint, may_plan_again)
         return runner.report
+
+    def _from_begin(self, given: dict[str, str]) -> dict[str, str]:
+        """Fix where the first batch begins: a second start before that batch would leave messages out."""
+        if is_planned(Path(self._state.checkpoint)) or not is_moving(given):
+            return given
+        span = first_span(given, self._state.begin)
+        self._state.keep_begin(offsets_by_topic(span.start))
+        return span.onward(given)
 
     def _copy(self, rows: DataFrame, batch: int) -> str:
         copied = self._copied(rows, batch)

@@ -104,13 +104,22 @@ class KnownKeys:
         while self._open:
             self._open.popitem()[1].close()
 
+    @property
+    def last_number(self) -> int:
+        """The number of the last batch whose keys were noted; -1 before the first."""
+        last = self._last()
+        return -1 if last is None else last.number
+
+    def _last(self) -> LastBatch | None:
+        return snapshot.load(self._folder / _LAST_FILE, LastBatch)
+
     def begin(self, batch: int) -> int:
         """Add the keys of the batch before; returns the window of this batch, which a repetition keeps.
 
         After an older checkpoint was restored, the noted batch may be a later one. It is not known whether that was
         done, so its keys are left out.
         """
-        last = snapshot.load(self._folder / _LAST_FILE, LastBatch)
+        last = self._last()
         if last is not None and last.number < batch:
             self.add(last.passed)
         return last.window_ms if last is not None and last.number == batch else self._window_ms

@@ -81,6 +81,10 @@ class Repeats:
                 "be the same each time; write msgId, keys or an SQL expression over them"
             )
 
+    def may_plan_again(self, batch: int) -> bool:
+        """Whether it was never decided which messages of a batch pass: of others, other ones could pass as well."""
+        return self.known.last_number < batch
+
     def as_sent(self, rows: DataFrame) -> DataFrame:
         """The rows of a batch with the flags that copies of them get."""
         return rows.withColumn("sysFlag", f.lit(0)) if self.options else rows

@@ -20,6 +20,7 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition
@@ -112,6 +113,7 @@ class Delta:
         )
         self._may_have_left = False
         self._table.update_incremental()
+        self._sync_log()
         self._tiny.add(staged, self._partitions_of_tiny, self._merge)
         self._shorten_log()
 
@@ -124,6 +126,12 @@ class Delta:
                 f"another run has written batch {batch} to {self._place.path}, with another copy of its state; stop "
                 "one of the two"
             )
+
+    def _sync_log(self) -> None:
+        """Bring the last commit to the disk: no reader can open a table whose last commit a power cut has emptied."""
+        assert self._table is not None
+        if isinstance(self._place.path, Path):
+            sync(self._place.path / "_delta_log" / f"{self._table.version():020}.json")
 
     def _shorten_log(self) -> None:
         """Remove old versions of a table in a folder, as many as a checkpoint has, unless its owner wants them longer.

@@ -14,7 +14,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyiceberg.exceptions import NoSuchTableError
+import msgspec
+from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import StaticTable, TableProperties
 
@@ -65,7 +66,7 @@ class Iceberg:
             demand_here(self._table.location(), place.path)
         except NoSuchTableError:
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
-        except FileNotFoundError:
+        except (FileNotFoundError, ValidationError):  # a power cut may have emptied the newest metadata
             if isinstance(place.path, Address):
                 raise
         if isinstance(place.path, Path) and not place.only_looked_at:
@@ -278,11 +279,24 @@ class Iceberg:
 
 
 def newest_metadata(folder: Path) -> str | None:
-    """The address of the newest metadata of a table, also if a catalog says otherwise; None if there is no table."""
+    """The address of the newest metadata of a table, also if a catalog says otherwise; None if there is no table.
+
+    A killed run may have written the first half of a file: no catalog ever had that.
+    """
     found = sorted(
-        (folder / "metadata").glob("[0-9]*-*.metadata.json"), key=lambda path: version_of(path.name)
+        (folder / "metadata").glob("[0-9]*-*.metadata.json"),
+        key=lambda path: version_of(path.name),
+        reverse=True,
     )
-    return f"file://{found[-1]}" if found else None
+    return next((f"file://{path}" for path in found if _is_whole(path)), None)
+
+
+def _is_whole(metadata: Path) -> bool:
+    try:
+        msgspec.json.decode(metadata.read_bytes(), type=msgspec.Raw)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return True
 
 
 def version_of(metadata: str) -> int:

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
+from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
+from sparrowmq.spark.pipelines.running.folders import move_file
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
@@ -65,6 +67,7 @@ class Folder:
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
         moves = {str(file.path): str(place.path / file.name) for file in staged.files}
+        _sync(moves)
         commit = self._commits / f"{batch:09}.json"
         self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
         self._finish()
@@ -84,6 +87,7 @@ class Folder:
     def rewrite(self, staged: Staged) -> None:
         """Each file is replaced by the one of its name, so no reader misses a row or sees it twice."""
         moves = {str(file.path): str(self._place.folder / file.name) for file in staged.files}
+        _sync(moves)
         gone = {str(path) for path in self.paths()} - set(moves.values())
         self._write(self._merges, {"moves": moves, "gone": sorted(gone)})
         self._finish_merge()
@@ -96,6 +100,7 @@ class Folder:
                 merged = self._place.state / "compacted" / f"{_COMPACTED}{uuid.uuid4().hex}.parquet"
                 merge(group, merged)
                 moves = {str(merged): str(folder / merged.name)}
+                _sync(moves)
                 self._write(self._merges, {"moves": moves, "gone": [str(file) for file in group]})
                 self._finish_merge()
 
@@ -114,7 +119,7 @@ class Folder:
         """Put the merged file in the place of what it was made of; a crash in between is finished by the next start."""
         if not self._merges.exists():
             return
-        begun = json.loads(self._merges.read_text())
+        begun = _read(self._merges)
         _move(begun["moves"])
         for file in begun["gone"]:
             Path(file).unlink(missing_ok=True)
@@ -124,7 +129,7 @@ class Folder:
         """Move what the last commit has not moved yet. If some of it is gone, the commit is taken back."""
         for folder in (self._earlier, self._commits):
             for commit in sorted(folder.glob("[0-9]*.json"))[-1:]:
-                said = json.loads(commit.read_text())
+                said = _read(commit)
                 moves = said.get("moves", {}) if folder == self._commits else said
                 if all(os.path.exists(staged) or os.path.exists(target) for staged, target in moves.items()):
                     _move(moves)
@@ -164,11 +169,27 @@ def record_at(folder: Path) -> str | None:
 
 
 def _record_of(commit: Path | None) -> str | None:
-    return str(json.loads(commit.read_text()).get("record") or "") or None if commit else None
+    return str(_read(commit).get("record") or "") or None if commit else None
+
+
+def _read(commit: Path) -> dict[str, Any]:
+    """Raises: BadStore, it is damaged: it was on the disk before its batch counted, so a disk has lost it."""
+    try:
+        said: dict[str, Any] = json.loads(commit.read_text())
+    except ValueError:
+        raise BadStore(
+            f"{commit} is damaged, and it says which files its batch has; restore the table and its state from a backup"
+        ) from None
+    return said
+
+
+def _sync(files: Iterable[str]) -> None:
+    """Bring files to the disk before a commit names them: neither Spark nor pyarrow does."""
+    for file in files:
+        sync(Path(file))
 
 
 def _move(moves: Mapping[str, str]) -> None:
     for staged, target in moves.items():
         if os.path.exists(staged):
-            Path(target).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(staged, target)
+            move_file(staged, Path(target))

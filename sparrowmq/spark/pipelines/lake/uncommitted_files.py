@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sparrowmq.snapshot import sync
+from sparrowmq.spark.pipelines.running.folders import move_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +71,5 @@ def take_over(staged: Staged, folder: Path | Address, prefix: str, *, may_have_l
             left.unlink()
     for file in staged.files:
         assert file.path is not None
-        target = folder / file.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file.path, target)
+        sync(file.path)  # before a commit names it: neither Spark nor pyarrow does
+        move_file(file.path, folder / file.name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.snapshot import sync
 
 try:
     import fcntl
@@ -50,6 +53,27 @@ def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
     new.rename(path)
 
 
+def move_file(source: str | Path, target: Path) -> None:
+    """Move a file to a folder that is made if needed, perhaps on another disk; no reader sees a part of the file.
+
+    Raises: OSError; the file is where it was then.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        new = target.with_name(f".{target.name}.tmp")
+        try:
+            shutil.copyfile(source, new)
+            sync(new)
+            os.replace(new, target)
+        finally:
+            new.unlink(missing_ok=True)
+        os.unlink(source)
+
+
 def scheme_of(folder: str | Path) -> str | None:
     """Return the scheme of an address, such as `s3`; None for a path."""
     found = _SCHEME.match(str(folder))
@@ -72,9 +96,18 @@ def local_path(folder: str | Path) -> Path:
 
 
 def demand_absent(to: str | Path) -> None:
-    """Raises: ConfigError, the folder exists."""
-    if local_path(to).exists():
+    """Look before the work whether its result can be written.
+
+    Raises: ConfigError, the folder exists; OSError, it cannot be made.
+    """
+    whole = local_path(to)
+    if whole.exists():
         raise ConfigError(f"{to} is there already; name another folder")
+    try:
+        with tempfile.TemporaryFile(dir=next(each for each in whole.parents if each.exists())):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(whole)) from None
 
 
 @contextmanager
@@ -88,6 +121,8 @@ def new_folder(to: str | Path) -> Iterator[Path]:
     begun = whole.with_name(f".{whole.name}.begun")
     shutil.rmtree(begun, ignore_errors=True)
     yield begun
+    for each in begun.rglob("*"):  # a power cut would leave a folder with its name and without its rows
+        sync(each)
     begun.rename(whole)
 
 

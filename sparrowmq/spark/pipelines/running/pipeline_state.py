@@ -11,7 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq import snapshot
+from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import demand_same, local_path, replace_file
 from sparrowmq.spark.source.partition_ranges import Part
 
@@ -36,6 +38,7 @@ class State:
         folder: its absolute path.
         label: marks the copies of this pipeline.
         targets: the target queue of each queue.
+        begin: the first offsets by topic, broker and queue, if they depend on the moment of the first start.
         incarnations: of the topics, as they were when the pipeline read them first; 0 if they were not known then.
     """
 
@@ -44,6 +47,7 @@ class State:
         self.folder = local_path(folder)
         self._settled = dict(settled)
         kept = self._kept()
+        self.begin: dict[str, Any] | None = (kept or {}).get("begin")
         self.label: str = kept["label"] if kept else uuid.uuid4().hex[:12]
         self.incarnations: dict[Part, int] = {
             (topic, broker): known for topic, broker, known in (kept or {}).get("incarnations", [])
@@ -70,6 +74,15 @@ class State:
         self.targets = targets
         self._write()
 
+    def keep_begin(self, begin: dict[str, Any]) -> None:
+        """Fix the first offsets, before a batch is planned."""
+        self.begin = begin
+        self._write()
+
+    def may_plan_again(self, batch: int) -> bool:
+        """Whether a batch may have other messages than before: the noted ends of the targets are no later ones."""
+        return self._begun().batch <= batch
+
     def made_again(self, incarnations: Mapping[Part, int]) -> dict[Part, int]:
         """Return those of these incarnations that are not the first ones that the pipeline has read."""
         if unknown := incarnations.keys() - self.incarnations.keys():
@@ -81,6 +94,8 @@ class State:
         rows = [[_place(source), _place(target)] for source, target in sorted(self.targets.items())]
         incarnations = [[*part, known] for part, known in sorted(self.incarnations.items())]
         kept = {"settled": self._settled, "label": self.label, "targets": rows, "incarnations": incarnations}
+        if self.begin is not None:
+            kept["begin"] = self.begin
         replace_file(self.folder / _FILE, json.dumps(kept, indent=1), is_safe=True)
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
@@ -89,8 +104,7 @@ class State:
         Args:
             ends: asks brokers. A broker that is away does not answer; then the floor is that of an earlier batch, or 0.
         """
-        path = self.folder / _BEGUN_FILE
-        begun = snapshot.load(path, _Begun) or _Begun()
+        begun = self._begun()
         floors = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in begun.floors}
         new = {queue for queue in self.targets.values() if begun.batch != batch or queue not in floors}
         if new:
@@ -98,13 +112,24 @@ class State:
             rows = [
                 (each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())
             ]
-            snapshot.save(path, _Begun(batch, rows))
+            snapshot.save(self.folder / _BEGUN_FILE, _Begun(batch, rows))
         return floors
 
+    def _begun(self) -> _Begun:
+        return snapshot.load(self.folder / _BEGUN_FILE, _Begun) or _Begun()
+
     def _kept(self) -> dict[str, Any] | None:
-        if not self.is_begun:
+        path = self.folder / _FILE
+        has_more = (self.folder / _BEGUN_FILE).exists() or is_planned(Path(self.checkpoint))
+        if not self.is_begun and not has_more:
             return None
-        kept: dict[str, Any] = json.loads((self.folder / _FILE).read_text())
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text())
+        except (ValueError, FileNotFoundError):
+            raise BadStore(
+                f"{path} is damaged or gone, and it has the mark by which the pipeline knows its copies; restore it "
+                "from a backup. Without it, a pipeline in another folder copies all messages again"
+            ) from None
         demand_same(f"the pipeline of {self.folder}", kept["settled"], self._settled)
         return kept
 

@@ -29,6 +29,7 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running.checkpoint_files import MayPlanAgain, bring_to_disk, repair
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
@@ -130,13 +131,21 @@ class Runner:
         self.report.batches += 1
         self.say(f"batch {number}: {done}, {time.monotonic() - begin:.1f} s")
 
-    def stream(self, given: Mapping[str, str], step: Step, checkpoint: str) -> None:
+    def stream(
+        self,
+        given: Mapping[str, str],
+        step: Step,
+        checkpoint: str,
+        may_plan_again: MayPlanAgain = lambda _batch: False,
+    ) -> None:
         """Do the batches of a stream until all is read (`once`), or until a signal comes; start it again if it fails.
 
         Args:
             given: options of the source.
+            may_plan_again: whether a batch whose plan is damaged may have other messages than before.
         Raises:
             ConfigError: `every` is no time.
+            BadStore: the checkpoint is damaged.
             StreamingQueryException: a batch failed, and would fail again.
         """
         report, restarts = self.report, Restarts(MOST_WITH_AN_END if self.once else None)
@@ -144,6 +153,7 @@ class Runner:
         with noted() as is_stopped:
             while not is_stopped():
                 before = report.batches
+                repair(Path(checkpoint), may_plan_again, self.say)
                 try:
                     self._stream(given, step, checkpoint, is_stopped)
                     return
@@ -166,10 +176,14 @@ class Runner:
     def _stream(self, given: Mapping[str, str], step: Step, checkpoint: str, is_stopped: IsStopped) -> None:
         """Do the batches from the checkpoint on."""
 
+        def synced(rows: DataFrame, number: int) -> str:
+            bring_to_disk(Path(checkpoint), number)
+            return step(rows, number)
+
         def start(trigger: Mapping[str, Any]) -> StreamingQuery:
             options = {**given, "checkpointLocation": checkpoint} | parallel_tasks(self.session, given)
             rows = self.session.readStream.format("rocketmq").options(**options).load()
-            writing = rows.writeStream.foreachBatch(partial(self.batch, step))
+            writing = rows.writeStream.foreachBatch(partial(self.batch, synced))
             try:
                 writing = writing.trigger(processingTime=self.every).trigger(**trigger)
             except IllegalArgumentException:
@@ -240,11 +254,6 @@ def parallel_tasks(session: SparkSession, given: Mapping[str, str]) -> dict[str,
     if any(name.lower() in _OF_TASKS for name in given):
         return {}
     return {"parallelTasks": str(session.sparkContext.defaultParallelism)}
-
-
-def is_planned(checkpoint: Path) -> bool:
-    """Whether a stream has ever had a batch; of those Spark keeps the last hundred."""
-    return any((checkpoint / "offsets").glob("[0-9]*"))
 
 
 def _is_before(reached: Mapping[str, Any], end: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.source.partition_ranges import Offsets, between, to_json
+from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, between, from_json, to_json
 from sparrowmq.spark.source.query_offsets import Places, Plan
 from sparrowmq.spark.worker_network import connect
 
@@ -54,6 +54,29 @@ def starting_at(place: Mapping[str, Any], given: Mapping[str, str]) -> dict[str,
     """Return the options of a stream that begins at a place as checkpoints have it; new queues from their begin."""
     kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
     return kept | {"startingOffsets": json.dumps(place["topics"])}
+
+
+def is_moving(given: Mapping[str, str]) -> bool:
+    """Whether a later start may begin elsewhere with these options, as with `startingOffsets=latest`."""
+    starts = {name.lower(): value.strip().lower() for name, value in given.items() if name.lower() in _PLACES}
+    return bool(starts) and starts != {"startingoffsets": "earliest"}
+
+
+def first_span(given: Mapping[str, str], begun: Mapping[str, Any] | None) -> Span:
+    """Return the rows that a stream without a batch has to read.
+
+    Args:
+        begun: where an earlier start was to begin: this one begins no later, or it would leave messages out.
+    Raises: as `span_of`.
+    """
+    span = span_of(given)
+    if begun is None or not is_moving(given):
+        return span
+    known = from_json({"v": VERSION, "topics": begun})
+    everywhere = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+    new = span_of({**everywhere, "startingOffsets": "earliest"}).start  # of a queue that was made meanwhile
+    start = {queue: min(offset, known.get(queue, new[queue])) for queue, offset in span.start.items()}
+    return Span(start, span.end)
 
 
 def since_until(since: str | None, until: str | None) -> dict[str, str]:

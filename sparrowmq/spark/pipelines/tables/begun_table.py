@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
@@ -231,16 +231,26 @@ def read_begun(spark: SparkSession, root: Path | Address) -> DataFrame:
 
 
 def begun(root: Path | Address) -> Settled | None:
-    """Return the settings of the table at `root`; None if there is no table. A table in a folder has them, too."""
+    """Return the settings of the table at `root`; None if there is no table. A table in a folder has them, too.
+
+    Raises: BadStore, the settings are damaged, and the table does not have them.
+    """
     path = state_of(root) / "table.json"
-    if path.exists():
-        return Settled(**json.loads(path.read_text()))
+    is_there = path.exists()
+    if is_there:
+        with suppress(ValueError, TypeError):
+            return Settled(**json.loads(path.read_text()))
     record = record_at(root) if isinstance(root, Path) else None
+    if record is None and is_there:
+        raise BadStore(
+            f"{path}, the settings of the table, is damaged; restore it from a backup, or move {path.parent} away if "
+            "the table has no rows yet"
+        )
     return Settled(**json.loads(record)["settled"]) if record else None
 
 
 def keep(state: Path, settled: Settled) -> None:
-    replace_file(state / "table.json", json.dumps(settled.said(), indent=2))
+    replace_file(state / "table.json", json.dumps(settled.said(), indent=2), is_safe=True)
 
 
 def state_of(root: Path | Address) -> Path:

@@ -86,7 +86,7 @@ def _demand_installed(mode: str) -> None:
 
 def _avro_file(path: Path) -> Source:
     try:
-        schema = Schema(AVRO, path.read_text())
+        schema = Schema(AVRO, path.read_text(encoding="utf-8"))
         parsed(schema)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema cannot be read ({error})") from None

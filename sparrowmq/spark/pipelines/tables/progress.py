@@ -123,11 +123,11 @@ class Checkpoint:
 
     def end(self, batch: int) -> dict[str, Any] | None:
         """Return the offsets behind a batch of the table; None if the checkpoint does not have it (any more)."""
-        path = self.folder / "offsets" / str(batch - self.first)
-        if not path.exists():
+        try:
+            lines = (self.folder / "offsets" / str(batch - self.first)).read_text().splitlines()
+            found: dict[str, Any] = json.loads(lines[-1])
+        except (FileNotFoundError, ValueError, IndexError):  # a damaged one that Spark does not need either
             return None
-        lines = path.read_text().splitlines()
-        found: dict[str, Any] = json.loads(lines[-1])
         return found
 
     def start(self, batch: int) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.errors import PySparkException
@@ -155,13 +155,21 @@ def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
         raise ConfigError(f"{ddl!r} is no schema ({error}); write it as `id bigint, name string`") from None
     if not isinstance(declared, StructType) or not declared.fields:
         raise ConfigError(f"{ddl!r} names no columns; write it as `id bigint, name string`")
-    taken = {name.lower(): f"{name}, which the table has itself" for name in OWN}
+    demand_names(ddl, [field.name for field in declared.fields])
     for field in declared.fields:
-        if field.name.lower() in taken:
-            raise ConfigError(f"{ddl!r} names the column {field.name} beside {taken[field.name.lower()]}")
-        taken[field.name.lower()] = field.name
         converter(field.dataType)
     return {field.name: ddl_of(field.dataType) for field in declared.fields}
+
+
+def demand_names(ddl: str, names: Iterable[str]) -> None:
+    """Raises: ConfigError, two columns of a schema have one name, or a column has the name of one of the table."""
+    taken = {name.lower(): f"{name}, which the table has itself" for name in OWN}
+    for name in names:
+        if name.lower() in taken:
+            raise ConfigError(
+                f"{ddl!r} names the column {name} beside {taken[name.lower()]}; rename one of them"
+            )
+        taken[name.lower()] = name
 
 
 def _origin() -> list[Column]:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake
+from sparrowmq.spark.pipelines.running.checkpoint_files import repair
 from sparrowmq.spark.pipelines.tables.progress import (
     Checkpoint,
     Reached,
@@ -60,6 +61,7 @@ class TableProgress:
         self._reached = Reached.load(folder)
         self._had = {name: from_json(each.end) for name, each in records.items() if each and each.end}
         self._checkpoint = checkpoint = self._seen(folder)
+        damage = self._damage(folder, max(last.values()), say)
         if last[ROWS] < 0 <= self._reached.rows:
             raise ConfigError(
                 f"{self._root} is empty, but {folder} is behind its batch {self._reached.rows}; restore the table, or "
@@ -72,7 +74,11 @@ class TableProgress:
                 f"{self._root} has rows, but {folder} is gone, so it is not known which messages they are; "
                 f"restore it, or move the table and {folder.parent} away to begin again"
             )
-        why = difference(rows, errors, self._reached, checkpoint)
+        why = damage or difference(rows, errors, self._reached, checkpoint)
+        if damage and max(last.values()) < 0:
+            checkpoint.put_aside()
+            say(f"{damage}; the table has no rows yet, and is begun again")
+            why = None
         if why is None:
             return settled.resumed if checkpoint.last() < settled.first else None
         place = place_behind(rows, errors)
@@ -86,6 +92,16 @@ class TableProgress:
         self._checkpoint, self._reached = self._seen(folder), Reached(last[ROWS], last[ERRORS])
         say(f"{self._root}: {why}; goes on behind what the table has, with a new checkpoint")
         return place
+
+    def _damage(self, folder: Path, last: int, say: Callable[[str], None]) -> str | None:
+        """Repair the checkpoint; returns the damage in words if the checkpoint has no place any more."""
+        first = self._settled.first
+        try:
+            repair(folder, lambda batch: batch + first > last, say)
+        except BadStore as error:
+            say(str(error).partition(";")[0])
+            return "its state is damaged"
+        return None
 
     def _seen(self, folder: Path) -> Checkpoint:
         settled = self._settled

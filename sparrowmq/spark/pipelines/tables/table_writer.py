@@ -84,6 +84,10 @@ class TableWriter:
             )
         return self._progress.resume(checkpoint, say)
 
+    def may_plan_again(self, batch: int) -> bool:
+        """Whether neither table has rows of a batch of the stream."""
+        return batch + self._first > self.last_batch
+
     def write(self, messages: DataFrame, batch: int) -> str:
         """Add a batch to the tables, unless they have it; returns what was added, in words."""
         report = self.report

@@ -67,6 +67,13 @@ def test_a_batch_that_is_repeated_finds_no_key_of_its_own(tmp_path):
         assert known.times([row], DAY_MS) == {key(1): [NOW_MS]}
 
 
+def test_the_last_batch_whose_keys_were_noted_is_known(tmp_path):
+    known = KnownKeys(tmp_path, DAY_MS)
+    assert known.last_number == -1
+    known.note(7, DAY_MS, [])
+    assert known.last_number == 7
+
+
 def test_spans_that_no_message_needs_are_deleted_once_all_before_is_read(tmp_path):
     read_ms = NOW_MS
     asked = []

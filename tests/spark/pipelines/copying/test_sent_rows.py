@@ -49,6 +49,7 @@ def test_another_incarnation_is_that_of_a_topic_made_again(tmp_path):
     assert not kept.is_before(Offsets({FAR: 20}))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.guards("SentRows.without: 'left' -> 'inner'")

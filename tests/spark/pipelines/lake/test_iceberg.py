@@ -57,6 +57,30 @@ def test_a_table_whose_catalog_was_lost_or_is_older_goes_on_from_its_newest_meta
     assert (table.open().last_batch(), table.numbers()) == (2, [1, 2, 3])
 
 
+@pytest.mark.guards("iceberg._is_whole: return True")
+@pytest.mark.parametrize("half", [0, 40])
+def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, half):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    folder = table.place.folder / "metadata"
+    (whole,) = folder.glob("00001-*.metadata.json")
+    (folder / "00009-5c1f.metadata.json").write_bytes(whole.read_bytes()[:half])
+    table.add(1, 2)
+    assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
+
+
+@pytest.mark.guards("Iceberg.__init__: (FileNotFoundError, ValidationError) -> FileNotFoundError")
+def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_before(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    table.add(1, 2)
+    newest = max((table.place.folder / "metadata").glob("*.metadata.json"))
+    newest.write_bytes(b"")
+    assert (table.open().last_batch(), table.numbers()) == (0, [1])
+    table.add(1, 2)
+    assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
+
+
 def test_two_runs_with_copies_of_one_catalog_do_not_both_write(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)

@@ -10,7 +10,7 @@ pytest.importorskip("duckdb")
 
 import pyarrow.dataset as ds
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
 from sparrowmq.spark.pipelines.running.folders import locked
 from tests.spark.pipelines.lake.tables import Table
@@ -46,6 +46,30 @@ def test_arrow_reads_the_folder_with_all_that_is_in_it(tmp_path):
     with locked(table.place.folder / OWN_FOLDER):
         files = ds.dataset(table.place.folder, ignore_prefixes=["."])  # the folders of days begin with _
         assert files.count_rows() == 1
+
+
+def test_files_are_on_the_disk_before_a_commit_names_them(tmp_path, monkeypatch):
+    table, order = Table(tmp_path, "parquet"), list[str]()
+    sync = os.fsync
+
+    def noted(descriptor):
+        order.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    staged = table.staged(0, 1, 2, files=2)
+    monkeypatch.setattr(os, "fsync", noted)
+    table.open().commit(0, staged)
+    assert order[:3] == ["0.parquet", "1.parquet", "000000000.tmp"]
+
+
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_damaged_commit_is_told(tmp_path, left):
+    table = Table(tmp_path, "parquet")
+    table.add(0, 1)
+    commit = table.place.folder / OWN_FOLDER / "000000000.json"
+    commit.write_text(commit.read_text()[:left])
+    with pytest.raises(BadStore, match=r"000000000.json is damaged.* restore the table and its state"):
+        table.open()
 
 
 def test_old_commits_go(tmp_path):

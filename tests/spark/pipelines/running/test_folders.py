@@ -1,5 +1,9 @@
 """sparrowmq.spark.pipelines.running.folders: one process at a time, and nothing of somebody else is overwritten."""
 
+import errno
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from sparrowmq.spark.pipelines.running.folders import (
     demand_same,
     local_path,
     locked,
+    move_file,
     new_folder,
     scheme_of,
 )
@@ -33,16 +38,35 @@ def test_what_is_there_is_left_alone(tmp_path):
         demand_absent(tmp_path)
 
 
+@pytest.mark.guards("folders.demand_absent: drop TemporaryFile")
+def test_a_folder_that_cannot_be_made_is_told_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file/new"):
+        demand_absent(tmp_path / "file" / "new")
+
+    def refused(**_given):
+        raise PermissionError(errno.EACCES, "Permission denied", "a name by chance")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    with pytest.raises(PermissionError, match=r"Permission denied: '.*/above/new'"):
+        demand_absent(tmp_path / "above" / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.guards("folders.new_folder: drop rmtree")
-def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path):
+@pytest.mark.guards("folders.new_folder: drop sync")
+def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"), new_folder(tmp_path / "new") as folder:
         folder.mkdir()
         (folder / "half").touch()
         raise OSError("the disk is full")
     assert not (tmp_path / "new").exists()
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     with new_folder(tmp_path / "new") as folder:
         folder.mkdir()
         (folder / "whole").touch()
+    assert synced == [(tmp_path / "new" / "whole").stat().st_ino]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["whole"]
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
@@ -53,6 +77,52 @@ def test_answers_and_reports_do_not_go_into_a_folder_that_is_there(tmp_path):
         answer.save(tmp_path)
     with pytest.raises(ConfigError, match="is there already"):
         trace(name_server="127.0.0.1:1", to=tmp_path)
+
+
+@pytest.mark.guards("folders.move_file: drop sync")
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_file_gets_to_another_disk_whole_or_stays(tmp_path, monkeypatch, is_full):
+    source, target = tmp_path / "staged" / "0.parquet", tmp_path / "table" / "day" / "1.parquet"
+    source.parent.mkdir()
+    source.write_bytes(b"rows")
+    replace, copy = os.replace, shutil.copyfile
+
+    def on_two_disks(one, other):
+        if Path(one).parent != Path(other).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        replace(one, other)
+
+    def copied(one, other):
+        assert other.name.startswith("."), "readers leave such names out"
+        copy(one, other)
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    synced: list[int] = []
+    monkeypatch.setattr(os, "replace", on_two_disks)
+    monkeypatch.setattr(shutil, "copyfile", copied)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    if is_full:
+        with pytest.raises(OSError, match="No space left"):
+            move_file(source, target)
+    else:
+        move_file(source, target)
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"staged/0.parquet" if is_full else "table/day/1.parquet"}
+    assert len(synced) == (not is_full)
+
+
+@pytest.mark.guards("folders.move_file: false error.errno != errno.EXDEV")
+def test_a_file_that_may_not_be_moved_is_not_copied(tmp_path, monkeypatch):
+    (tmp_path / "0.parquet").touch()
+
+    def refused(_one, _other):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refused)
+    monkeypatch.setattr(shutil, "copyfile", lambda _one, _other: pytest.fail("the file is copied"))
+    with pytest.raises(PermissionError):
+        move_file(tmp_path / "0.parquet", tmp_path / "1.parquet")
 
 
 def test_settings_other_than_those_of_the_first_start_are_refused():

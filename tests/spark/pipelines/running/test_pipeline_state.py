@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 
@@ -33,6 +33,41 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     assert floors(1, {one: 30, other: 5}) == {one: 30, other: 5}
     assert floors(2, {one: 40}) == {one: 40, other: 5}
     assert floors(2, {one: 50, other: 50}) == {one: 40, other: 5}
+
+
+def test_a_batch_may_be_planned_again_until_the_next_one_is_begun(tmp_path):
+    state = State(tmp_path, {"topic": "a"})
+    state.keep(PAIRS)
+    assert state.may_plan_again(0)
+    state.floors(3, lambda _: {})
+    assert [state.may_plan_again(batch) for batch in (2, 3, 4)] == [False, True, True]
+
+
+def test_the_begin_is_there_again(tmp_path):
+    state, begin = State(tmp_path, {"topic": "a"}), {"a": {"x": {"0": 7}}}
+    assert state.begin is None
+    state.keep_begin(begin)
+    assert State(tmp_path, {"topic": "a"}).begin == begin
+
+
+@pytest.mark.parametrize("left", [0, 20])
+def test_a_damaged_state_is_told(tmp_path, left):
+    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+    file = tmp_path / "pipeline.json"
+    file.write_text(file.read_text()[:left])
+    with pytest.raises(BadStore, match=r"pipeline.json is damaged or gone, .* restore it from a backup"):
+        State(tmp_path, {"topic": "a"})
+
+
+@pytest.mark.guards(
+    "State._kept: (self.folder / _BEGUN_FILE).exists() or is_planned(Path(self.checkpoint)) -> False"
+)
+@pytest.mark.parametrize("left", ["begun.json", "checkpoint/offsets/0"])
+def test_a_state_whose_mark_is_gone_is_told(tmp_path, left):
+    (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / left).touch()
+    with pytest.raises(BadStore, match=r"pipeline.json is damaged or gone, .* restore it from a backup"):
+        State(tmp_path, {"topic": "a"})
 
 
 def test_the_folder_of_another_pipeline_is_refused(tmp_path):

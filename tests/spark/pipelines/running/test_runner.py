@@ -140,6 +140,63 @@ def test_all_that_is_there_is_done_in_batches_of_their_size_and_nothing_twice(to
     assert run().batches == 0
 
 
+@pytest.fixture
+def run(topic, tmp_path):
+    """Reads all there is; returns how many batches there were, and what is said beside them."""
+
+    def run():
+        said: list[str] = []
+        runner = Runner(spark=topic.spark, once=True, say=said.append)
+        given = {**topic.options, "startingOffsets": "earliest"}
+        runner.stream(
+            given, lambda rows, _: str(rows.count()), str(tmp_path / "checkpoint"), lambda _batch: True
+        )
+        return runner.report.batches, [line for line in said if not line.startswith("batch ")]
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.guards("Runner.stream: drop repair")
+def test_a_driver_that_died_while_it_wrote_its_first_plan_does_not_stop_the_next_run(topic, run, tmp_path):
+    topic.send(0, 10)
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.9a3f.tmp", "..0.9a3f.tmp.crc"):
+        (offsets / name).write_bytes(b"v1")
+    assert run() == (1, [])
+    assert sorted(each.name for each in offsets.iterdir()) == [".0.crc", "0"]
+
+
+@pytest.mark.slow
+@pytest.mark.guards("Runner.stream: drop repair")
+def test_files_of_spark_that_a_power_cut_has_emptied_do_not_stop_the_next_run(topic, run, tmp_path):
+    topic.send(0, 10)
+    assert run() == (1, [])
+    topic.send(10, 10)
+    assert run() == (1, [])
+    (tmp_path / "checkpoint" / "commits" / "1").write_bytes(b"")
+    (tmp_path / "checkpoint" / "metadata").write_bytes(b"")
+    batches, said = run()
+    assert (batches, len(said)) == (1, 2)
+    assert run() == (0, [])
+    (tmp_path / "checkpoint" / "offsets" / "1").write_bytes(b"")
+    batches, said = run()
+    assert (batches, len(said)) == (1, 1)
+    assert run() == (0, [])
+
+
+@pytest.mark.guards("Runner._stream: drop bring_to_disk")
+def test_a_batch_begins_when_its_plan_is_on_the_disk(topic, tmp_path, monkeypatch):
+    topic.send(0, 10)
+    seen: list[int] = []
+    monkeypatch.setattr(running, "bring_to_disk", lambda _checkpoint, batch: seen.append(batch))
+    runner = Runner(spark=topic.spark, once=True, say=lambda _: None)
+    given = {**topic.options, "startingOffsets": "earliest"}
+    runner.stream(given, lambda _rows, batch: str(seen == [batch] or 1 / 0), str(tmp_path / "checkpoint"))
+    assert (runner.report.batches, runner.report.restarts) == (1, 0)
+
+
 @pytest.mark.guards("Runner._stream: writing.trigger(processingTime=self.every).trigger -> writing.trigger")
 @pytest.mark.parametrize("every", ["nonsense", "-1s"])
 @pytest.mark.parametrize("once", [False, True])

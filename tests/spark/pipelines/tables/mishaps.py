@@ -18,7 +18,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
@@ -220,15 +220,39 @@ class Mishaps:
         elif copy.exists():
             shutil.copy(copy, folder)
 
+    def damage(self) -> str:
+        """Cut off a file of the state, as a power cut or a bad disk does; returns its path."""
+        state = self.folders["state"]
+        patterns = self.chance.choice(
+            ["table.json", "checkpoint/metadata", "checkpoint/commits/*", "checkpoint/offsets/*"]
+        )
+        found = sorted(state.glob(patterns))
+        if not found:
+            return ""
+        file = self.chance.choice([found[-1], self.chance.choice(found)])
+        file.write_bytes(file.read_bytes()[: self.chance.choice([0, 0, 2, 9])])
+        return str(file.relative_to(state))
+
     def mishap(self) -> str:
         """Let something happen, and return what it was."""
         what = self.chance.choice(
-            ["lost", "older state", "older state", "older table", "older both", "older errors"]
+            [
+                "lost",
+                "damaged",
+                "damaged",
+                "older state",
+                "older state",
+                "older table",
+                "older both",
+                "older errors",
+            ]
         )
         name, part = self.chance.choice(self.kept), self.chance.choice(self.parts)
         if what == "lost":
             lost = self.folders["state"] / part
             shutil.rmtree(lost) if lost.is_dir() else lost.unlink(missing_ok=True)
+        elif what == "damaged":
+            part = self.damage()
         elif what == "older state":
             self.restore(name, "state", part)
         elif what == "older table":
@@ -257,7 +281,7 @@ class Mishaps:
             what = self.mishap()
             try:
                 self.run(is_whole=True)
-            except ConfigError as refusal:
+            except (ConfigError, BadStore) as refusal:
                 self.refused += 1
                 assert any(word in str(refusal) for word in ("restore", "move")), refusal
                 for key in self.folders:

@@ -7,10 +7,19 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, begun_at, extended, settle, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import (
+    Settled,
+    begun,
+    begun_at,
+    extended,
+    keep,
+    settle,
+    state_of,
+)
+from sparrowmq.spark.pipelines.tables.progress import Record
 
 # As earlier releases wrote it.
 KEPT: dict[str, Any] = {
@@ -37,6 +46,21 @@ def test_a_table_that_an_earlier_release_began_is_read(tmp_path):
     assert "body" in settled.shape().columns
     assert settled.begins() == {MessageQueue("orders", "broker-a", 0): 7}
     assert Settled("orders", "parquet", "whole", None).begins() == {}
+
+
+@pytest.mark.parametrize("left", [0, 30])
+def test_damaged_settings_are_those_of_the_table_or_are_told(tmp_path, left):
+    root = tmp_path / "orders"
+    keep(state_of(root), Settled(**KEPT))
+    file = state_of(root) / "table.json"
+    file.write_text(file.read_text()[:left])
+    with pytest.raises(BadStore, match=r"table.json, the settings of the table, is damaged; restore it"):
+        begun(root)
+    commits = root / ".sparrowmq"
+    commits.mkdir(parents=True)
+    record = Record(0, None, None, False, -1, Settled(**KEPT).said()).text()
+    (commits / "000000000.json").write_text(json.dumps({"moves": {}, "record": record}))
+    assert begun(root) == Settled(**KEPT)
 
 
 @pytest.mark.guards("begun_table.begun_at: false _has_rows")

@@ -76,6 +76,14 @@ def test_a_checkpoint_has_the_begin_and_the_end_of_batches(tmp_path):
     assert Checkpoint(tmp_path / "none", 7, None).last() == 6
 
 
+@pytest.mark.parametrize("content", ["", "v1\n{}\n{"])
+def test_a_damaged_plan_has_no_end(tmp_path, content):
+    checkpoint = planned(tmp_path / "c", (3, 3), (4, 4))
+    (tmp_path / "c" / "offsets" / "0").write_text(content)
+    assert checkpoint.end(0) is None
+    assert checkpoint.end(1) is not None
+
+
 def test_a_checkpoint_that_is_put_aside_is_kept_until_the_next_one(tmp_path):
     planned(tmp_path / "c", (3, 3)).put_aside()
     planned(tmp_path / "c", (3, 3), (4, 4)).put_aside()

@@ -20,7 +20,10 @@ from tests.spark.pipelines.tables.mishaps import Mishaps
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.guards("TableProgress.resume: drop put_aside")
+@pytest.mark.guards(
+    "TableProgress.resume: damage or difference(rows, errors, self._reached, checkpoint) -> None"
+)
+@pytest.mark.guards("TableProgress._damage: batch + first > last -> True")
 @pytest.mark.guards("TableProgress._note: drop save")
 @pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
