@@ -128,7 +128,7 @@ async def test_a_plain_handler_of_the_blocking_client(tmp_path, cluster):
     def program() -> None:
         with (
             sync.connect(cluster.namesrv) as mq,
-            mq.subscribe("orders", bill, group="billing", start="earliest"),
+            mq.subscribe("orders", bill, group="billing", start="earliest", concurrency=1),
         ):
             for body in (b"o-1", b"o-1", b"o-2"):
                 mq.send("orders", body, fifo="one queue")

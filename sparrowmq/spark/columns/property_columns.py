@@ -60,11 +60,9 @@ class PropertyColumns:
         ends = starts.copy()
         starts[rows] = self._mids[pairs] + 1
         ends[rows] = self._ends[pairs]
-        missing = None
-        if len(pairs) != self._count:
-            missing = np.ones(self._count, np.bool_)
-            missing[rows] = False
-        return text(cut(self._block, starts, ends, missing))
+        missing = np.ones(self._count, np.bool_)
+        missing[rows] = False
+        return text(cut(self._block, starts, ends, missing if missing.any() else None))
 
     def _find_pairs(self) -> None:
         octets = np.frombuffer(self._block, np.uint8, self._bounds[-1])

@@ -33,6 +33,7 @@ CASES = {
     "not ascii": ["ключ\x01значение\x02".encode(), "键\x01值".encode()],
     "not utf-8": [b"a\x01\xff\x02", b"\xfe\x01b\x02"],
     "starts with a separator": [b"a\x01b", b"\x02c\x01d\x02"],
+    "one name twice, another row without": [b"", b"a\x01b\x02a\x01c"],
 }
 
 
