@@ -399,10 +399,12 @@ class SyncClient(Context[Client]):
         return self
 
     def close(self) -> None:
-        """As `Client.close`."""
+        """As `Client.close`; also leaves a client that a `with` block entered, whose end does nothing more then."""
         started, self._started = self._started, None
         if started is not None:
             started.close()
+        elif not self._life.done():
+            self.__exit__(None, None, None)
 
     send = blocking(Client.send)
     send_soon = starting(Client.send_soon)

@@ -149,6 +149,46 @@ def test_the_handler_of_a_signal_may_close_a_client_that_serves(rocketmq_server,
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.guards("SyncClient.close: drop self.__exit__")
+@pytest.mark.parametrize("in_handler", [True, False])
+def test_closing_ends_the_loop_of_a_client_in_a_with_block(rocketmq_server, rocketmq_topic, in_handler):
+    main, handled = threading.get_ident(), list[bytes]()
+
+    def close() -> None:
+        time.sleep(0.2)  # until the main thread waits for a message
+        if in_handler:
+            signal.pthread_kill(main, signal.SIGUSR1)
+        else:
+            mq.close()
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: mq.close())
+    try:
+        with sparrowmq.sync.connect(rocketmq_server) as mq:
+            mq.send(rocketmq_topic, b"x")
+            with (
+                pytest.raises(ClientClosed),
+                mq.subscribe(rocketmq_topic, group=rocketmq_topic, start="earliest") as messages,
+            ):
+                for message in messages:
+                    with message.process():
+                        handled.append(message.body)
+                    threading.Thread(target=close).start()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled == [b"x"]
+    with pytest.raises(ClientClosed):
+        mq.send(rocketmq_topic, b"x")
+
+
+def test_a_client_may_be_closed_at_the_end_of_its_block(rocketmq_server, rocketmq_topic):
+    with sparrowmq.sync.connect(rocketmq_server) as mq:
+        sent = mq.send_soon(rocketmq_topic, b"x")
+        mq.close()
+        mq.close()
+        assert sent.result(5).status.name == "OK"
+
+
+@pytest.mark.timeout(30)
 @pytest.mark.guards("SyncClient.serve: self._asked_to_end.is_set() -> False")
 def test_serving_ends_well_if_the_client_is_closed_while_a_consumer_is_entered(
     rocketmq_server, rocketmq_topic, monkeypatch

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from threading import get_ident
 from typing import Final, Protocol
 
-from sparrowmq.client.consuming.delivered import DONE, Outcome
+from sparrowmq.client.consuming.delivered import DONE, Outcome, let_settle
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.received import ReceivedMessage, received
@@ -101,9 +101,7 @@ class Concurrently:
         self._inbox.extend(received(pulled, owned.queue, self._settling(owned), owned, self._namespace))
 
     def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        settle = self._settling(owned)
-        for message in messages:
-            message._settle = settle
+        let_settle(messages, self._settling(owned))
         self._inbox.extend(messages)
 
     def _settling(self, owned: ProcessQueue) -> QueueSettling:

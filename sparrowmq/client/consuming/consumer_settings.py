@@ -332,9 +332,11 @@ def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) ->
 
     Raises:
         InvalidName: the topic cannot exist.
-        ConfigError: a filter is no text: a broker would refuse the client's whole heartbeat.
+        ConfigError: a filter is no text, or an empty expression: a broker would refuse the client's whole heartbeat.
     """
     check_text("tag", tag, or_none=True)
     check_text("where", where, or_none=True)
+    if where is not None and not where.strip():
+        raise ConfigError(f"where={where!r} is no condition; leave it out to get all messages")
     expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)
     return Subscription.build(check_topic(topic), expression, kind, now_ms)

@@ -83,12 +83,18 @@ class Owner(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveredMessage:
-    """A message at its consumer; `ReceivedMessage` says more."""
+    """A message at its consumer; `ReceivedMessage` says more.
+
+    Attributes:
+        _receipt, _is_spent: of a popped message. `PoppedMessage` explains them; compiled code reads them.
+    """
 
     __slots__ = (
         "_body",
+        "_is_spent",
         "_namespace",
         "_owner",
+        "_receipt",
         "_settle",
         "_source",
         "_wish",
@@ -113,6 +119,8 @@ class DeliveredMessage:
         self._settle = settle
         self._owner = owner
         self._namespace = namespace
+        self._receipt: Any = None
+        self._is_spent = False
         self._body: bytes | None = None if stored.sys_flag & _COMPRESSED else stored.body
 
     # Content --------------------------------------------------------------------------------------------------------
@@ -244,3 +252,9 @@ def made(
 ) -> list[M]:
     """Return the messages of a pull's answer, as `kind`."""
     return [kind(each, queue, settle, owner, namespace) for each in pulled]
+
+
+def let_settle(messages: Sequence[DeliveredMessage], settle: Settle) -> None:
+    """Let messages that are here be settled."""
+    for message in messages:
+        message._settle = settle

@@ -15,6 +15,7 @@ from itertools import compress, groupby
 from operator import attrgetter, not_
 from typing import Final
 
+from sparrowmq.client.popping.message_runs import follow
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.protocol.requests.pop_headers import BatchAck
 
@@ -44,14 +45,11 @@ def _ack_of_run(group: str, messages: list[PoppedMessage]) -> BatchAck | None:
     count = len(messages)
     if count < _LEAST:
         return None
-    receipt, first = messages[0]._receipt, messages[0].offset
-    begin = first - receipt.handle.start_offset
+    receipt = messages[0]._receipt
+    begin = messages[0].offset - receipt.handle.start_offset
     if receipt.handle.is_orderly or begin < 0 or begin + count > MOST_BITS:
         return None
-    offsets = [each.offset for each in messages if each._receipt is receipt]
-    if offsets != list(range(first, first + count)):
-        return None
-    return _ack(group, receipt, range(begin, begin + count))
+    return _ack(group, receipt, range(begin, begin + count)) if follow(messages) else None
 
 
 def _batches_by_pop(

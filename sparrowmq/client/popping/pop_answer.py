@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.client.consuming.delivered import Owner
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Property
 from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
@@ -82,18 +82,18 @@ class PopAnswer:
         )
 
     def _by_numbers(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
-        clock, namespace = self._clock, self._namespace
+        namespace = self._namespace
         made: list[PoppedMessage] = []
         for key, number in zip(self._starts, self._numbers, strict=True):
             some = found[len(made) : len(made) + number]
             queue, receipt = self._of_queue(key, some[0].queue_offset)
-            made += [PoppedMessage(each, queue, receipt, clock, owner, namespace) for each in some]
+            made += popped_messages(some, queue, receipt, owner, namespace)
         return made
 
     def _one_by_one(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
-        start, clock, namespace = topic_start(self._place.topic), self._clock, self._namespace
+        start, namespace = topic_start(self._place.topic), self._namespace
         plain: dict[bytes, _Shared] = {}  # of the popped topic itself, by queue id
-        made = []
+        made: list[PoppedMessage] = []
         for each in found:
             queue = each.queue_if_plain(start, _POP_CK)
             known = None if queue is None else plain.get(queue)
@@ -101,7 +101,7 @@ class PopAnswer:
                 known = self._known(each)
                 if queue is not None:
                     plain[queue] = known
-            made.append(PoppedMessage(each, *known, clock, owner, namespace))
+            made += popped_messages((each,), *known, owner, namespace)
         return made
 
     def _known(self, pulled: PulledMessage) -> _Shared:
@@ -119,7 +119,8 @@ class PopAnswer:
         if key not in self._shared:
             handle = self._handle(*key, offset)
             visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
-            self._shared[key] = self._queue_of(handle), Receipt(self._place.topic, handle, visible_s)
+            receipt = Receipt(self._place.topic, handle, self._clock, visible_s)
+            self._shared[key] = self._queue_of(handle), receipt
         return self._shared[key]
 
     def _handle(self, kind: Kind, queue_id: int, offset: int) -> ReceiptHandle:

@@ -129,7 +129,7 @@ class PopAssignment(Assignment):
             return super()._new_state(queue, offset)
         answers, pace = self._network.answers, self._paces.of(queue.topic)
         now = self._network.clock.monotonic
-        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.ack_soon, now)
+        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.acks, now)
 
     def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
         if not isinstance(state, PopQueue):

@@ -8,10 +8,12 @@ change of the invisible time --> a Receipt for this message alone
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparrowmq.client.consuming.delivered import DeliveredMessage, Owner
+from sparrowmq.client.consuming.delivered import Owner
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.popping.message_runs import with_receipt
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -25,6 +27,7 @@ class Receipt(NamedTuple):
     Attributes:
         topic: the full name of the topic that was popped.
         handle: the one of this message, or of the first of those that share the receipt.
+        clock: measures their invisible time.
         visible_s: the time of the clock at which the messages become visible again.
         is_own: it is the receipt of one message only.
         text: the handle as the broker gave it; "" if it was made here.
@@ -32,6 +35,7 @@ class Receipt(NamedTuple):
 
     topic: str
     handle: ReceiptHandle
+    clock: Clock
     visible_s: float
     is_own: bool = False
     text: str = ""
@@ -39,41 +43,24 @@ class Receipt(NamedTuple):
     @staticmethod
     def own(topic: str, text: str, handle: ReceiptHandle, clock: Clock) -> Receipt:
         """The receipt of one message, which is invisible from now on."""
-        return Receipt(topic, handle, clock.monotonic() + handle.invisible_ms / 1000, is_own=True, text=text)
+        visible_s = clock.monotonic() + handle.invisible_ms / 1000
+        return Receipt(topic, handle, clock, visible_s, is_own=True, text=text)
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that was delivered by a pop.
+    """A message that was delivered by a pop. `popped_messages` makes several at once.
 
     Attributes:
         _receipt: renewed when its invisible time is changed.
-        _changing: ends when a request that changes the invisible time is answered; None if there is none.
         _is_spent: the message was acknowledged, or given back.
         _is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
         _burial: held by the call that makes this copy, and acknowledges the message; made by the first call.
     """
 
-    __slots__ = ("_burial", "_changing", "_clock", "_is_dead", "_is_spent", "_receipt")
-
-    def __init__(
-        self,
-        stored: StoredMessage | PulledMessage,
-        queue: MessageQueue,
-        receipt: Receipt,
-        clock: Clock,
-        owner: Owner | None = None,
-        namespace: str = "",
-    ) -> None:
-        """`queue` is without the namespace already."""
-        DeliveredMessage.__init__(self, stored, queue, None, owner)  # `super()` would cost as much again
-        if namespace:
-            self._namespace = namespace
-        self._receipt = receipt
-        self._clock = clock
-        self._changing: asyncio.Future[None] | None = None
-        self._is_spent = False
-        self._is_dead = False
-        self._burial: asyncio.Lock | None = None
+    __slots__ = ("__dict__",)  # few messages need one
+    _receipt: Receipt
+    _is_dead = False
+    _burial: asyncio.Lock | None = None
 
     @property
     def _handle(self) -> ReceiptHandle:
@@ -95,7 +82,7 @@ class PoppedMessage(ReceivedMessage):
     @property
     def _left_s(self) -> float:
         """The seconds until it becomes visible; negative ones if another consumer may have it."""
-        return self._receipt.visible_s - self._clock.monotonic()
+        return self._receipt.visible_s - self._receipt.clock.monotonic()
 
     @property
     def is_current(self) -> bool:
@@ -104,7 +91,18 @@ class PoppedMessage(ReceivedMessage):
 
     def _renew(self, text: str, handle: ReceiptHandle) -> None:
         """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
-        self._receipt = Receipt.own(self._receipt.topic, text, handle, self._clock)
+        self._receipt = Receipt.own(self._receipt.topic, text, handle, self._receipt.clock)
+
+
+def popped_messages(
+    found: Sequence[StoredMessage | PulledMessage],
+    queue: MessageQueue,
+    receipt: Receipt,
+    owner: Owner | None = None,
+    namespace: str = "",
+) -> list[PoppedMessage]:
+    """Return messages that share a receipt. `queue` is without the namespace already."""
+    return with_receipt(PoppedMessage, found, queue, receipt, owner, namespace)
 
 
 def popped(message: object) -> PoppedMessage:

@@ -23,6 +23,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.delivered import Owner
 from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.popping.ack_batches import batches_of
+from sparrowmq.client.popping.ack_buffer import AckBuffer
+from sparrowmq.client.popping.message_runs import spend
 from sparrowmq.client.popping.pop_answer import Place, PopAnswer
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.errors import (
@@ -114,6 +116,8 @@ class Pops:
 
     Args:
         spawn: starts tasks that live as long as the client.
+    Attributes:
+        acks: gets messages to acknowledge in the background. Failures are logged.
     """
 
     def __init__(
@@ -126,12 +130,13 @@ class Pops:
         self._network = network
         self._spawn = spawn
         keep_freed()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
-        self._unsent: list[PoppedMessage] = []
+        self.acks = AckBuffer(self._begin_acks)
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
         self._cut: dict[Place, _Asked] = {}  # pops without a call that waits
         self._acking: set[asyncio.Task[None]] = set()
+        self._changing: dict[PoppedMessage, asyncio.Future[None]] = {}  # messages whose time is being changed
 
     # Popping --------------------------------------------------------------------------------------------------------
 
@@ -218,7 +223,7 @@ class Pops:
         messages = self._messages(place, answer, asked.owner)
         tags = wish.subscription.tags
         if tags and (unwanted := [each for each in messages if each.tag not in tags]):
-            self.ack_soon(unwanted)
+            self.acks.extend(unwanted)
             messages = [each for each in messages if each.tag in tags]
         return messages
 
@@ -279,13 +284,12 @@ class Pops:
             SparrowError: some could not be acknowledged. The others are. After an error or a cancellation the messages
                 whose acks a broker may not have accepted can be acknowledged again.
         """
-        for message in messages:
-            message._is_spent = True
+        spend(messages, True)
         left, error = list(messages), None
         try:
             # A message whose time is being changed has another handle afterwards.
-            while changing := [each._changing for each in messages if each._changing is not None]:
-                await asyncio.wait(changing)
+            while self._changing and (due := self._changing.keys() & messages):
+                await asyncio.wait([self._changing[each] for each in due])
             begun, attempts = self._network.clock.monotonic(), 0
             while True:
                 left, error = await self._ack_once(await self._ack_batches(left, may_be_late))
@@ -295,26 +299,23 @@ class Pops:
                     break
                 await self._network.clock.sleep(PAUSE_S)
         finally:
-            for message in left:
-                message._is_spent = False
+            spend(left, False)
         if error is not None:
             raise error
 
-    def ack_soon(self, messages: Sequence[PoppedMessage]) -> None:
-        """Acknowledge messages in the background, those of one turn of the loop together. Failures are logged."""
-        if not self._unsent:
-            task = self._spawn(self._ack_unsent(), f"ack {self._group}")
-            self._acking.add(task)
-            task.add_done_callback(self._acking.discard)
-        self._unsent += messages
+    def _begin_acks(self) -> None:
+        """Acknowledge what `acks` gets in this turn of the loop."""
+        task = self._spawn(self._ack_unsent(), f"ack {self._group}")
+        self._acking.add(task)
+        task.add_done_callback(self._acking.discard)
 
     async def acked(self) -> None:
-        """Wait until what `ack_soon` got is acknowledged, or failed."""
+        """Wait until what `acks` got is acknowledged, or failed."""
         if self._acking:
             await asyncio.wait(self._acking)
 
     async def _ack_unsent(self) -> None:
-        messages, self._unsent = self._unsent, []
+        messages = self.acks.take()
         try:
             await self.ack(messages, may_be_late=True)
         except SparrowError as error:
@@ -331,15 +332,15 @@ class Pops:
         Changes of one message go one after another, because each gives another handle. A message that was settled
         meanwhile is left alone.
         """
-        while message._changing is not None:
-            await asyncio.wait([message._changing])
+        while (before := self._changing.get(message)) is not None:
+            await asyncio.wait([before])
             if message._is_spent:
                 return
-        changing = message._changing = asyncio.get_running_loop().create_future()
+        changing = self._changing[message] = asyncio.get_running_loop().create_future()
         try:
             await self._change(message, seconds)
         finally:
-            message._changing = None
+            del self._changing[message]
             changing.set_result(None)
 
     async def _change(self, message: PoppedMessage, seconds: float) -> None:

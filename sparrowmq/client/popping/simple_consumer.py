@@ -35,12 +35,13 @@ from sparrowmq.client.consuming.consumer_settings import (
     init_mode,
     subscription,
 )
-from sparrowmq.client.consuming.delivered import Outcome
+from sparrowmq.client.consuming.delivered import Outcome, let_settle
 from sparrowmq.client.consuming.delivered import Wish as Rejection
 from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
+from sparrowmq.client.popping.message_runs import settle_later, spent_by_receipt, unsettled, unspent_of
 from sparrowmq.client.popping.pop_answer import Place
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspent
@@ -189,8 +190,7 @@ class SimpleConsumer:
             return []
         self._failing.discard(place)
         self._attempts.pop(place, None)
-        for message in answer:
-            message._deliver_to(self._settle)
+        let_settle(answer, self._settle)
         pace = self._paces.of(place.topic)
         pace.pulls += bool(answer)
         pace.pulled += len(answer)
@@ -263,17 +263,14 @@ class SimpleConsumer:
             ConfigError: one was not received by a simple consumer.
         """
         many = list(messages) if isinstance(messages, Iterable) else [messages]
-        left = [(each, each._settle) for each in map(popped, many) if not each._is_spent]
-        for each, _ in left:
-            each._settle = None
+        left = unspent_of([popped(each) for each in many])
+        settles = unsettled(left)
         try:
-            await self._pops.ack([each for each, _ in left])
+            await self._pops.ack(left)
         finally:
-            for each, settle in left:
-                if each._is_spent:
-                    self._paces.of(each._receipt.topic).done += 1
-                else:
-                    each._settle = settle
+            settle_later(left, settles)
+            for receipt, count in spent_by_receipt(left):
+                self._paces.of(receipt.topic).done += count
 
     async def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
         """Let the message be delivered again so many seconds from now, if it is not acknowledged before.
@@ -309,7 +306,7 @@ class SimpleConsumer:
         pace = self._paces.of(message.full_topic)
         if outcome is Outcome.DONE:
             pace.done += 1
-            self._pops.ack_soon([popped(message)])
+            self._pops.acks.add(popped(message))
         else:
             pace.failed += 1
             self._background.spawn(self._give_back(message, outcome), "give back")

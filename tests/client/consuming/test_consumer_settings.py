@@ -123,5 +123,8 @@ def test_contradicting_filters_are_refused():
         subscriptions({"t": "*"}, "a", None, 5)
     with pytest.raises(InvalidMessage, match="has no tag"):
         subscriptions("t", "||", None, 5)
+    for empty in ("", " "):
+        with pytest.raises(ConfigError, match="is no condition; leave it out"):
+            subscriptions("t", None, empty, 5)
     with pytest.raises(InvalidName):
         subscriptions("a b", None, None, 5)

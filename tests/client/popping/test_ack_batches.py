@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from sparrowmq.client.popping.ack_batches import MOST_BITS, batches_of
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import ORDERLY_REVIVE_QUEUE, Kind
 from sparrowmq.testing.clock import ManualClock
@@ -16,13 +16,14 @@ CLOCK = ManualClock()
 def popped(offset: int, topic: str = "t", **changes) -> PoppedMessage:
     """A message with a receipt of its own."""
     own = Receipt.own(topic, "", HANDLE._replace(queue_offset=offset, **changes), CLOCK)
-    return PoppedMessage(stored(), MessageQueue(topic, "broker-a", 1), own, CLOCK)
+    (message,) = popped_messages((stored(),), MessageQueue(topic, "broker-a", 1), own)
+    return message
 
 
 def sharing(*offsets: int) -> list[PoppedMessage]:
     """Messages of one pop of one queue."""
-    receipt = Receipt("t", HANDLE._replace(queue_offset=offsets[0]), 30.0)
-    messages = [PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), receipt, CLOCK) for _ in offsets]
+    receipt = Receipt("t", HANDLE._replace(queue_offset=offsets[0]), CLOCK, 30.0)
+    messages = popped_messages([stored() for _ in offsets], MessageQueue("t", "broker-a", 1), receipt)
     for message, offset in zip(messages, offsets, strict=True):
         message.offset = offset
     return messages
@@ -44,9 +45,6 @@ def test_messages_of_one_pop_are_one_acknowledgement(messages):
     assert (ack.pop_time, ack.invisible_time) == (HANDLE.pop_time_ms, HANDLE.invisible_ms)
 
 
-@pytest.mark.guards(
-    "ack_batches._ack_of_run: offsets != list(range(first, first + count)) -> False",
-)
 @pytest.mark.parametrize("offsets", [(5,) * 2, (5, 6), tuple(range(9, 30)), (13, 12), (5, 6, 8)])
 def test_the_bits_are_those_of_the_messages(offsets):
     messages = sharing(*offsets)
@@ -56,7 +54,7 @@ def test_the_bits_are_those_of_the_messages(offsets):
     assert [ack.start_offset + place for place in bits_of(ack.bits)] == sorted(set(offsets))
 
 
-@pytest.mark.guards("ack_batches._ack_of_run: each._receipt is receipt -> True")
+@pytest.mark.guards("ack_batches._ack_of_run: follow(messages) -> True")
 def test_a_run_of_two_pops_has_an_acknowledgement_of_each():
     second = sharing(7, 8)
     for message in second:

@@ -4,8 +4,9 @@ import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
+from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.pop_queue import PopQueue
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import stored
@@ -16,16 +17,29 @@ QUEUE = MessageQueue("t", "broker-a", -1)
 
 class World:
     def __init__(self, **settings) -> None:
-        self.acked: list[PoppedMessage] = []
+        self.acks = AckBuffer(lambda: None)
         self.clock = ManualClock()
         given = ConsumerSettings("g", **settings)
-        self.queue = PopQueue(QUEUE, given, None, Pace(), (), self.acked.extend, self.clock.monotonic)
+        self.queue = PopQueue(QUEUE, given, None, Pace(), (), self.acks, self.clock.monotonic)
+
+    @property
+    def acked(self) -> list[PoppedMessage]:
+        messages = self.acks.take()
+        self.acks.extend(messages)
+        return messages
 
     def hold(self, count: int) -> list[PoppedMessage]:
-        receipt = Receipt("t", HANDLE, 30.0)
-        messages = [PoppedMessage(stored(), QUEUE, receipt, self.clock, self.queue) for _ in range(count)]
+        receipt = Receipt("t", HANDLE, self.clock, 30.0)
+        messages = popped_messages([stored() for _ in range(count)], QUEUE, receipt, self.queue)
         self.queue.hold(messages)
         return messages
+
+    async def handle(self, times: int, per_s: int) -> None:
+        """Hold as many messages as the next pop asks for, and settle them at a rate; so often."""
+        for _ in range(times):
+            messages = self.hold(self.queue.room_for)
+            await self.clock.advance(len(messages) / per_s)
+            self.queue.settle_all(messages)
 
 
 def test_settled_messages_are_acknowledged_and_those_given_back_are_not():
@@ -79,14 +93,21 @@ def test_one_message_that_is_handled_for_long_stops_nothing():
 
 async def test_quick_handlers_find_more_messages_here_and_slow_ones_leave_them_to_others():
     world = World()
-    for _ in range(6):
-        messages = world.hold(world.queue.room_for)
-        await world.clock.advance(len(messages) / 1000)
-        world.queue.settle_all(messages)
+    await world.handle(times=6, per_s=1000)
     assert world.queue.room_for == 100  # in 0.1 s
     await world.clock.advance(10.0)
     world.hold(1)
     assert world.queue.room_for == 32
+
+
+@pytest.mark.guards("PopQueue.has_room: self._most * _ASK_AT -> self._most // 2")
+async def test_a_whole_answer_for_a_quick_handler_leaves_room_for_the_next_pop():
+    world = World()
+    await world.handle(times=8, per_s=1_000_000)
+    world.hold(512)
+    assert world.queue.has_room
+    world.hold(world.queue.room_for)
+    assert not world.queue.has_room
 
 
 async def test_settling_makes_room_for_the_next_pop():

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped
+from sparrowmq.client.popping.popped_message import Receipt, popped, popped_messages
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
@@ -19,7 +19,8 @@ def clock():
 @pytest.fixture
 def message(clock):
     own = Receipt.own("t", str(HANDLE), HANDLE, clock)
-    return PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), own, clock)
+    (message,) = popped_messages((stored(),), MessageQueue("t", "broker-a", 1), own)
+    return message
 
 
 async def test_a_message_is_current_until_it_becomes_visible(clock, message):
@@ -43,8 +44,8 @@ def test_it_has_all_fields_of_a_received_message(message):
 
 
 def test_messages_that_share_a_receipt_have_handles_of_their_own(clock):
-    shared = Receipt("t", HANDLE._replace(queue_offset=5), 30.0)
-    first, second = (PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), shared, clock) for _ in "12")
+    shared = Receipt("t", HANDLE._replace(queue_offset=5), clock, 30.0)
+    first, second = popped_messages([stored(), stored()], MessageQueue("t", "broker-a", 1), shared)
     first.offset, second.offset = 5, 7
     assert (first._handle, second._handle) == (shared.handle, HANDLE)
     assert second._handle_text == str(HANDLE)

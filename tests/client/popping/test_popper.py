@@ -4,6 +4,7 @@ import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
+from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.pop_queue import PopQueue
 from sparrowmq.client.popping.popper import Popper
 from sparrowmq.client.popping.pops import Wish
@@ -24,7 +25,7 @@ class World:
     def __init__(self, popping) -> None:
         self.clock = popping.world.clock
         now = self.clock.monotonic
-        self.owned = PopQueue(QUEUE, ConsumerSettings("g"), None, Pace(), (), lambda _: None, now)
+        self.owned = PopQueue(QUEUE, ConsumerSettings("g"), None, Pace(), (), AckBuffer(lambda: None), now)
         self.arrived: list[int] = []
         wish = Wish(ALL, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)

@@ -151,7 +151,7 @@ async def test_acks_of_one_turn_travel_together(peer, popping):
     messages = await popping.pop()
     before = len(popping.tasks)
     for each in messages:
-        popping.pops.ack_soon([each])
+        popping.pops.acks.add(each)
     assert len(popping.tasks) == before + 1
     await popping.pops.acked()
     (request,) = peer.requests(BATCH)
@@ -165,7 +165,7 @@ async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popp
     peer.usual[BATCH] = lambda _: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     for _ in range(2):
         peer.script(POP, popped(rec(7), rec(8)))
-        popping.pops.ack_soon(await popping.pop())
+        popping.pops.acks.extend(await popping.pop())
         await popping.pops.acked()
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"] * 2
     assert len(peer.requests(BATCH)) == 1
@@ -174,7 +174,7 @@ async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popp
 async def test_a_batch_that_fails_is_acknowledged_one_by_one(peer, popping):
     peer.usual[BATCH] = lambda _: Answer(ResponseCode.SYSTEM_ERROR)
     peer.script(POP, popped(rec(7), rec(8)))
-    popping.pops.ack_soon(await popping.pop())
+    popping.pops.acks.extend(await popping.pop())
     await popping.pops.acked()
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
 
@@ -232,7 +232,7 @@ async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, p
         await popping.pops.ack(messages)
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
     peer.script(ACK, Answer(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
-    popping.pops.ack_soon([messages[0]])  # is only logged
+    popping.pops.acks.add(messages[0])  # is only logged
     await popping.pops.acked()
 
 

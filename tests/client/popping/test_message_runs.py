@@ -1,0 +1,73 @@
+import pytest
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.popping.message_runs import (
+    follow,
+    settle_later,
+    spend,
+    spent_by_receipt,
+    unsettled,
+    unspent_of,
+    with_receipt,
+)
+from sparrowmq.protocol.messages.message import MessageQueue
+from tests.client.consuming.test_received import stored
+
+QUEUE = MessageQueue("t", "broker-a", 1)
+
+
+def messages(*offsets: int, receipt: object = "receipt", namespace: str = "") -> list[ReceivedMessage]:
+    made = with_receipt(ReceivedMessage, [stored() for _ in offsets], QUEUE, receipt, None, namespace)
+    for message, offset in zip(made, offsets, strict=True):
+        message.offset = offset
+    return made
+
+
+def test_messages_share_a_receipt_and_are_not_spent():
+    first, second = messages(5, 6, namespace="shop")
+    assert first._receipt is second._receipt == "receipt"
+    assert (first._namespace, first.queue, first._is_spent) == ("shop", QUEUE, False)
+
+
+def test_messages_that_were_not_acknowledged_are_found():
+    first, second, third = all_of_them = messages(5, 6, 7)
+    spend(all_of_them, True)
+    spend([second], False)
+    assert unspent_of(all_of_them) == [second]
+    assert first._is_spent and third._is_spent
+
+
+@pytest.mark.guards(
+    "message_runs.follow: message._receipt is not receipt -> False",
+    "message_runs.follow: message.offset != offset -> False",
+)
+def test_messages_follow_each_other_if_no_offset_and_no_receipt_is_between():
+    assert follow(messages(5, 6, 7))
+    assert not follow(messages(5, 7))
+    assert not follow(messages(6, 5))
+    assert not follow(messages(5) + messages(6, receipt="other"))
+
+
+@pytest.mark.guards("message_runs.spent_by_receipt: not message._is_spent -> False")
+def test_acknowledged_messages_are_counted_by_their_receipts_in_turn():
+    some = messages(5, 6, 8, receipt="a") + messages(9, receipt="b") + messages(7, receipt="a")
+    spend(some, True)
+    spend([some[1]], False)
+    assert spent_by_receipt(some) == [("a", 2), ("b", 1), ("a", 1)]
+    assert spent_by_receipt([]) == spent_by_receipt([some[1]]) == []
+
+
+@pytest.mark.guards("message_runs.settle_later: true not message._is_spent")
+def test_nothing_settles_messages_while_they_are_being_acknowledged():
+    done, failed = some = messages(5, 6)
+    settled: list[object] = []
+    for message in some:
+        message._settle = lambda message, outcome: settled.append(message)
+    settles = unsettled(some)
+    done.ack()
+    assert settled == [] and not done.is_unsettled
+    spend([done], True)
+    settle_later(some, settles)
+    done.ack()
+    failed.ack()
+    assert settled == [failed]
