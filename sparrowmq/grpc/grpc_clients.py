@@ -25,6 +25,7 @@ from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 
 SILENCE_S: Final = 120.0
+BEATS_S: Final = 25.0  # clients send a heartbeat every ten seconds
 POP: Final = "CONSUME_POP"
 MOST_TOPICS: Final = 500  # a broker takes no more groups from one connection
 MOST_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
@@ -69,14 +70,25 @@ class Client:
     has_settings: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    def is_gone(self, now_s: float) -> bool:
+        """Whether it has probably ended: it has no stream, and sends no heartbeats.
+
+        Clients of Python and Go work for up to five minutes without a stream, after the port or a proxy ended it.
+        """
+        return self.brokers is None or (self.send is None and now_s - self.seen > BEATS_S)
+
     def announce(self) -> None:
-        """Let the brokers know its groups."""
+        """Let the brokers know its groups.
+
+        Without a stream it is no producer for them: a broker would count questions that cannot reach it, and give the
+        transaction up.
+        """
         if self.brokers is None:
             return
         consumer = None
         if self.group:
             consumer = ConsumerBeat(self.group, POP, subscription_data_set=list(self.subscriptions))
-        producers = list(self.half_topics | dict.fromkeys(self.topics))
+        producers = list(self.half_topics | dict.fromkeys(self.topics)) if self.send is not None else []
         self.brokers.announce(producers[: MOST_TOPICS - bool(consumer)], consumer)
 
 
@@ -173,15 +185,22 @@ class Clients:
         client = self._by_id.pop(client_id, None)
         if client is None:
             return
+        client.brokers = None  # its messages are renewed no more, and the end of its stream announces nothing
         self._owned[client.owner] -= 1
         if not self._owned[client.owner]:
             del self._owned[client.owner]
         self._on_left(client_id)
 
+    def stream_began(self, client: Client, send: Send) -> None:
+        """Use a new stream at once: some clients send their settings on it minutes later."""
+        client.send = send
+        client.announce()
+
     def stream_ended(self, client: Client, send: Send) -> None:
         """Forget a stream that has ended, unless the client has opened another one."""
         if client.send is send:
             client.send = None
+            client.announce()
 
     def expire(self) -> None:
         """Forget clients without a stream that were silent for too long."""

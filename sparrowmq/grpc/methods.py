@@ -85,7 +85,9 @@ class Methods:
         }
         near: dict[str, NearMethod] = {"SendMessage": self._near.send, "AckMessage": self._near.ack}
         unary = {name: self._answering(name, method, near.get(name)) for name, method in methods.items()}
-        streams = {"ReceiveMessage": Streaming(self._receive), "Telemetry": Streaming(self._stream)}
+        # Python's client sends nothing on a stream that it opens again; its settings come minutes later.
+        telemetry = Streaming(self._stream, may_be_silent=True)
+        streams = {"ReceiveMessage": Streaming(self._receive), "Telemetry": telemetry}
         return {f"/{SERVICE}/{name}": method for name, method in (unary | streams).items()}
 
     async def _route(self, caller: Caller, request: Any) -> Any:

@@ -2,7 +2,7 @@
 
 A push consumer asks for `auto_renew`. Its messages are invisible for a minute, and the port makes this a minute again
 before it ends, until the consumer acknowledges the message, or for three hours. The consumer keeps the first handle.
-When the stream of a consumer ends, its messages are renewed no more, so others get them within a minute.
+When a consumer has neither a stream nor heartbeats, its messages are renewed no more, so others get them soon.
 
 Each renewal replaces the handle. So a renewal and a request that settles the message wait for each other:
 
@@ -129,7 +129,7 @@ class Renewals:
     async def _renew(self, key: _Key, held: _Held, renew: Renew) -> None:
         """Raises: SparrowError."""
         brokers, now_ms = held.client.brokers, self._clock.now_ms()
-        is_gone = brokers is None or held.client.send is None or now_ms - held.first_ms > MOST_MS
+        is_gone = held.client.is_gone(self._clock.monotonic()) or now_ms - held.first_ms > MOST_MS
         if held.visible_ms < now_ms or (is_gone and not held.is_settled):
             self._drop(key, held)
         elif brokers is not None and not held.is_settled:

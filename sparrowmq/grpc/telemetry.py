@@ -50,6 +50,7 @@ class Telemetry:
         """Serve one stream until its client ends it. Raises: SparrowError, the settings are refused."""
         client = self._clients.seen(caller.client_id, caller.address)
         client.language, client.address = caller.language, caller.address
+        self._clients.stream_began(client, send)
         try:
             async for command in commands:
                 self._clients.seen(caller.client_id, caller.address)
@@ -73,7 +74,6 @@ class Telemetry:
         for topic in settings.publishing.topics:
             topic_of(topic)
         reply = answer(settings, group)
-        client.send = send
         self._clients.configure(client, reply, caller.brokers)
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 

@@ -81,7 +81,7 @@ class Call:
 
     Attributes:
         method: its path, as `/package.Service/Method`.
-        metadata: headers by their lower-case names; the values of a repeated one are joined by commas.
+        metadata: headers by their lower-case names; the last value of a repeated one.
         peer: the client.
         authority: the host and port that the client asked for.
     """
@@ -141,9 +141,14 @@ StreamHandler: TypeAlias = Callable[[Call, AsyncIterator[bytes], Send], Awaitabl
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """Marks a method that gets a stream of requests, or sends a stream of answers, or both."""
+    """Marks a method that gets a stream of requests, or sends a stream of answers, or both.
+
+    Attributes:
+        may_be_silent: whether a client may send nothing for any time. Otherwise its first request has to come soon.
+    """
 
     handler: StreamHandler
+    may_be_silent: bool = False
 
 
 Method: TypeAlias = Unary | Streaming

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -64,7 +64,7 @@ class Exchange:
         self._deadline = -1  # its step of `deadlines`
         self._is_whole = False  # the client sends no more
         self._has_headers = False  # of the answer
-        self._has_message = False  # the client has sent one
+        self._has_message = False  # the client has sent one, or need not
         left_s = call.time_left_s
         if left_s is not None:
             self._deadline = around.deadlines.add(self, left_s)
@@ -182,9 +182,18 @@ class UnaryExchange(Exchange):
         elif isinstance(result, Pending):
             result.told = self._settled
         else:
-            self._task = self.around.spawn(exchange_tasks.wait(self, result))
-            if isinstance(result, Coroutine):  # a task that is cancelled before it began never awaits it
-                self._task.add_done_callback(lambda _: result.close())
+            self._wait_for(result)
+
+    def _wait_for(self, result: Awaitable[bytes]) -> None:
+        try:
+            self._task = task = self.around.spawn(exchange_tasks.wait(self, result))
+        except GrpcError as error:
+            self.broke(error)
+            if isinstance(result, Coroutine):
+                result.close()
+            return
+        if isinstance(result, Coroutine):  # a task that is cancelled before it began never awaits it
+            task.add_done_callback(lambda _: result.close())
 
     def answer(self, message: bytes) -> None:
         """Send the answer."""

@@ -23,7 +23,7 @@ class Limits:
             frames): so many at once, and so many a second. More end the connection.
         opening_s: the time for TLS, the first bytes and the first settings.
         partial_s: an unfinished frame or header block that does not grow for this time ends its connection; an
-            unfinished message, or the first one of a call, ends its call.
+            unfinished message, or the first one of a call that may not be silent, ends its call.
         unread_s: a peer that leaves answers unread for this time is disconnected.
         ping_after_s: a peer without a byte for this time is asked by PING; without an answer it is disconnected.
         idle_s: a connection without calls and without a byte for this time is ended.

@@ -32,7 +32,8 @@ class RequestHeaders:
     """The headers of one request.
 
     Attributes:
-        headers: the other headers, by their lower-case names; values of a repeated name are joined by commas.
+        headers: the other headers, by their lower-case names. Of a repeated name the last value counts, as in Java:
+            the client of RocketMQ 5 for Go signs each retry of a send once more.
         body_bytes: the announced size of the body; -1 if there is none.
         list_bytes: their size as SETTINGS_MAX_HEADER_LIST_SIZE counts.
     """
@@ -69,7 +70,9 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
         is_regular = True
         key, text = _KNOWN.get(pair) or _learned(name, value)
         if size <= most_bytes:
-            headers[key] = f"{headers[key]},{text}" if key in headers else text
+            if key in headers and key == "content-length":
+                raise BadHeaders("content-length is repeated")
+            headers[key] = text
     request.list_bytes = size
     request.method = pseudo.get(b":method", b"").decode("latin-1")
     request.path = pseudo.get(b":path", b"").decode("latin-1")

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from sparrowmq.http2.calls import Method
+from sparrowmq.errors import ClientClosed
+from sparrowmq.http2.calls import GrpcError, Method, Status
 from sparrowmq.http2.deadlines import Deadlines
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
@@ -147,7 +148,11 @@ class GrpcServer:
         return any(session.connection.streams for session in self.sessions)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._background.spawn(work)
+        """Start a task. Raises: GrpcError, the server is stopping."""
+        try:
+            return self._background.spawn(work)
+        except ClientClosed:
+            raise GrpcError(Status.UNAVAILABLE, "the server is stopping") from None
 
     def _protocol(self) -> Any:
         session = GrpcSession(self._hall)

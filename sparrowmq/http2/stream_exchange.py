@@ -25,12 +25,13 @@ class StreamExchange(Exchange):
     """A call with a stream of requests, of answers, or both."""
 
     def __init__(
-        self, call: Call, stream: Stream, reader: MessageReader, around: Surroundings, method: StreamHandler
+        self, call: Call, stream: Stream, reader: MessageReader, around: Surroundings, method: Streaming
     ) -> None:
         super().__init__(call, stream, reader, around)
+        self._has_message = method.may_be_silent
         self._more: asyncio.Future[None] | None = None  # the method waits for a request
         self._room: asyncio.Future[None] | None = None  # the method waits until answers are sent
-        self._task = around.spawn(self._run(method))
+        self._task = around.spawn(self._run(method.handler))
 
     def drained(self) -> None:
         _wake(self._room)
@@ -84,7 +85,7 @@ def exchange_of(
 ) -> Exchange:
     """Return a new call of a method, which begins at once."""
     if isinstance(method, Streaming):
-        return StreamExchange(call, stream, reader, around, method.handler)
+        return StreamExchange(call, stream, reader, around, method)
     return UnaryExchange(call, stream, reader, around, method)
 
 

@@ -125,8 +125,9 @@ class AccountCluster:
 
     def announce(self, account: str, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of a user's client."""
-        if producers or account in self._open:
-            self._tasks.spawn(self.of(account).announce(client_id, producers), "heartbeat")
+        found = self.of(account) if producers else self._open.get(account)
+        if found is not None:
+            self._tasks.spawn(found.announce(client_id, producers), "heartbeat")
 
     def of(self, account: str) -> UserConnections:
         """The connections of a user. Raises: AccessDenied, there is no such user any more."""

@@ -44,6 +44,7 @@ from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRou
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.session import MUTE_S
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ class Connections:
     def __init__(self, network: Network, addresses: Addresses) -> None:
         self._network = network
         self._addresses = addresses
+        self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
         self.left_out = ""
         self.on_check: OnCheck = lambda *_: None
@@ -156,6 +158,7 @@ class Connections:
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
         address = await self._addresses.of(broker_name)
+        self._leave_former(broker_name, address)
         try:
             session = await self._network.brokers.session(address)
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
@@ -163,6 +166,15 @@ class Connections:
             if isinstance(error, NetworkError) or error.is_slaves:
                 self._addresses.doubt(broker_name)
             raise
+
+    def _leave_former(self, broker_name: str, address: str) -> None:
+        """End the connection to a master that hangs, once there is another one: long polls would stay there."""
+        former = self._masters.get(broker_name, address)
+        self._masters[broker_name] = address
+        session = self._network.brokers.live(former) if former != address else None
+        if session is not None and self._network.clock.age(session.last_read) >= MUTE_S:
+            log.warning("%s does not answer, and is not the master of %s any more", former, broker_name)
+            session.abort()
 
     def announce(self, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of all clients, of which one may have others now."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from ssl import SSLContext
-from typing import Protocol
+from typing import Protocol, Self
 
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError, TlsFailed
 from sparrowmq.loop.clock import Clock
@@ -55,7 +55,7 @@ class _Backoff:
 
 
 class Pool:
-    """The outgoing sessions of one process. Close it when done.
+    """The outgoing sessions of one process. Close it when done, or enter its context.
 
     Args:
         dispatch: handles requests that peers push (code 40 and similar); by default they are ignored.
@@ -109,6 +109,13 @@ class Pool:
             return session
         async with self._locks.setdefault(address, asyncio.Lock()):
             return self.live(address) or await self._connect(address)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.close()
+        await self.ended()
 
     def close(self) -> None:
         self._closed = True

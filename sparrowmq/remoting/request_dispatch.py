@@ -20,6 +20,7 @@ from librt.strings import BytesWriter
 
 from sparrowmq.errors import (
     AccessDenied,
+    ClientClosed,
     DiskFull,
     NotSafeInTime,
     OutOfResources,
@@ -212,7 +213,7 @@ class Dispatcher:
         session.hold(1, len(command.body))
         try:
             self._spawn(told)
-        except RuntimeError:  # the server is stopping, and accepts no more tasks
+        except (RuntimeError, ClientClosed):  # the server is stopping, and accepts no more tasks
             told.close()
             if inspect.iscoroutine(result):
                 result.close()

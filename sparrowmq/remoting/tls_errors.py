@@ -40,7 +40,8 @@ def why_not(error: BaseException) -> TlsFailed | str:
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         return TlsFailed(
             "it ended the connection while TLS was agreed on",
-            "if it does not speak TLS, connect without, or set its tls.server.mode",
+            "if it does not speak TLS, connect without, or set its tls.server.mode; if it has too many connections, "
+            "its log says so",
         )
     return why_unconnected(error)
 

@@ -54,6 +54,10 @@ def route(*brokers, queues=4, perm=6):
     )
 
 
+async def ignored(*commands):
+    """Sends commands on the stream of a client that does nothing with them."""
+
+
 class ScriptedBrokers:
     """The brokers of one topic `orders`, and the cluster that they are.
 

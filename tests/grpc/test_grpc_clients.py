@@ -9,7 +9,7 @@ from sparrowmq.grpc import grpc_clients
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.testing import ManualClock
-from tests.grpc.scripted import ScriptedBrokers
+from tests.grpc.scripted import ScriptedBrokers, ignored
 
 
 def settings(kind=ClientType.PRODUCER, *topics, group=""):
@@ -52,6 +52,7 @@ async def test_groups_of_a_client_are_announced():
     left: list[str] = []
     brokers = ScriptedBrokers()
     clients = Clients(ManualClock(), left.append)
+    clients.stream_began(clients.seen("a"), ignored)
     clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, "orders"), brokers)
     clients.produces("a", "bills", brokers)
     clients.produces("a", "bills", brokers)
@@ -64,9 +65,27 @@ async def test_groups_of_a_client_are_announced():
     assert left == ["b"]
 
 
+async def test_client_without_a_stream_is_announced_as_no_producer():
+    """Its broker would count questions that cannot reach it, and discard transactions after 15 of them."""
+    brokers = ScriptedBrokers()
+    clients = Clients(ManualClock(), print)
+    clients.produces("a", "bills", brokers)
+    clients.stream_began(
+        clients.seen("a"), ignored
+    )  # Python's client sends no settings on a stream that it opens again
+    clients.stream_ended(clients.seen("a"), ignored)
+    assert [producers for producers, _ in brokers.announced] == [[], ["bills"], []]
+    assert clients.producers_of("bills", ["a"]) == []
+    clients.stream_began(client := clients.seen("a"), ignored)
+    clients.leave("a")
+    clients.stream_ended(client, ignored)
+    assert [producers for producers, _ in brokers.announced[3:]] == [["bills"]]
+
+
 async def test_new_settings_replace_the_former_ones_and_half_messages_count():
     brokers = ScriptedBrokers()
     clients = Clients(ManualClock(), print)
+    clients.stream_began(clients.seen("a"), ignored)
     clients.produces("a", "bills", brokers)
     for topic in ("orders", "letters"):
         clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, topic), brokers)
@@ -77,6 +96,7 @@ async def test_a_client_announces_no_more_groups_than_a_broker_takes():
     brokers = ScriptedBrokers()
     clients = Clients(ManualClock(), print)
     names = [f"t{number}" for number in range(MOST_TOPICS)]
+    clients.stream_began(clients.seen("a"), ignored)
     clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, *names), brokers)
     for number in range(MOST_TOPICS + 1):
         clients.produces("a", f"half-{number}", brokers)

@@ -165,6 +165,20 @@ async def test_message_of_a_client_that_is_gone_is_not_renewed():
     assert (renewed.asked, len(renewed.renewals)) == ([], 0)
 
 
+@pytest.mark.guards("Client.is_gone: self.send is None and now_s - self.seen > BEATS_S -> self.send is None")
+async def test_message_is_renewed_while_its_client_has_no_stream_but_sends_heartbeats():
+    """Python's client, after an election: it opens its stream again only after five minutes."""
+    renewed = Renewed()
+    renewed.client.send = None
+    for _ in range(6):
+        renewed.client.seen = renewed.clock.monotonic()
+        await renewed.pass_time(10)
+    assert len(renewed.asked) == 1
+    renewed.client.brokers = None  # it leaves
+    await renewed.pass_time(60)
+    assert (len(renewed.asked), len(renewed.renewals)) == (1, 0)
+
+
 async def test_message_is_renewed_for_three_hours():
     renewed = Renewed()
     await renewed.pass_time(MOST_MS // 1000 + 120)

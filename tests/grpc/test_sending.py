@@ -14,7 +14,7 @@ from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import headers
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.testing import ManualClock
-from tests.grpc.scripted import OFFSET_ID, ScriptedBrokers, caller, failing, named, outgoing, route
+from tests.grpc.scripted import OFFSET_ID, ScriptedBrokers, caller, failing, ignored, named, outgoing, route
 
 
 class Producers:
@@ -22,6 +22,7 @@ class Producers:
         clock = ManualClock()
         self.brokers = ScriptedBrokers(topic_type)
         self.clients = Clients(clock, self.brokers.left)
+        self.clients.stream_began(self.clients.seen("c1"), ignored)
         turns = itertools.count()
         self.sending = Sending(self.clients, clock, lambda: next(turns))
 

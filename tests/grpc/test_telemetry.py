@@ -114,6 +114,18 @@ async def test_question_for_a_transaction_reaches_its_producer():
     await stream
 
 
+async def test_question_reaches_a_producer_that_opens_its_stream_again_without_settings():
+    """Python's client, after an election; it sends its settings again only five minutes later."""
+    streams = Streams()
+    streams.clients.produces("c", "orders", streams.brokers)
+    stream = streams.open()
+    await asyncio.sleep(0)
+    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored(), ["c"])
+    assert (await streams.received.get()).HasField("recover_orphaned_transaction_command")
+    streams.sent.put_nowait(None)
+    await stream
+
+
 async def test_question_without_a_producer_is_dropped():
     streams = Streams()
     streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored(), ["other"])

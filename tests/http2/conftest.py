@@ -107,6 +107,7 @@ class Methods:
             "/test.Test/Hang": self.hang,
             "/test.Test/Count": Streaming(self.count),
             "/test.Test/Talk": Streaming(self.talk),
+            "/test.Test/TalkLater": Streaming(self.talk, may_be_silent=True),
             "/test.Test/Together": Streaming(self.together),
             "/test.Test/Listen": Streaming(self.listen_forever),
             "/test.Test/RefuseStream": Streaming(self.refuse_stream),

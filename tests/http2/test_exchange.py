@@ -8,6 +8,7 @@ import gc
 import grpc
 import pytest
 
+from sparrowmq.errors import ClientClosed
 from sparrowmq.http2 import frames
 from tests.http2.peer_frames import call, connected, path
 
@@ -36,7 +37,7 @@ async def test_a_method_sees_metadata_peer_and_time_left(channel, methods):
     await channel.unary_unary("/test.Test/Echo")(b"", metadata=metadata, timeout=50)
     call = methods.calls[0]
     assert call.metadata["x-mq-client-id"] == "me"
-    assert call.metadata["x-twice"] == "a,b"
+    assert call.metadata["x-twice"] == "b"
     assert call.method == "/test.Test/Echo"
     assert call.peer.host == "127.0.0.1" and call.peer.port > 0
     assert 0 < call.time_left_s <= 50
@@ -64,6 +65,27 @@ async def test_an_exception_of_a_method_becomes_internal_and_other_calls_go_on(c
     assert code is grpc.StatusCode.INTERNAL
     assert "a fault of ours" not in details
     assert "a fault of ours" in caplog.text
+    assert await channel.unary_unary("/test.Test/Echo")(b"x") == b"x"
+
+
+@pytest.mark.guards(
+    "GrpcServer._spawn: drop return self._background.spawn(work)",
+    "UnaryExchange._wait_for: drop self.broke(error)",
+)
+async def test_a_call_that_must_wait_is_refused_when_the_server_takes_no_more_tasks(
+    channel, server, monkeypatch
+):
+    def spawn(work):
+        work.close()
+        raise ClientClosed("a task has failed, which ends the others")
+
+    monkeypatch.setattr(server._background, "spawn", spawn)
+    refused = (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+    assert await status_of(channel.unary_unary("/test.Test/SlowEcho")(b"")) == refused
+    assert await status_of(channel.unary_unary("/test.Test/RefuseLater")(b"")) == refused
+    talk = channel.stream_stream("/test.Test/Talk")()
+    with pytest.raises(grpc.aio.AioRpcError, match="the server is stopping"):
+        await talk.read()
     assert await channel.unary_unary("/test.Test/Echo")(b"x") == b"x"
 
 

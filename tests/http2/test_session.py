@@ -92,6 +92,17 @@ async def test_a_stream_that_gets_no_first_message_ends(quick):
         assert await peer.is_served()
 
 
+@pytest.mark.guards("StreamExchange.__init__: self._has_message = False")
+async def test_a_stream_that_may_be_silent_gets_its_first_message_at_any_time(quick):
+    async with connected(quick) as peer:
+        peer.send(headers(1, path("/test.Test/TalkLater")))
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            assert await peer.is_served()
+        peer.send(message(1, b"abc"))
+        assert await peer.answer(1) == (b"\0\0\0\0\x013", {"grpc-status": "0"})
+
+
 @pytest.mark.guards("StreamExchange._requests: drop self._has_message")
 async def test_a_stream_that_waits_between_messages_goes_on(quick):
     async with connected(quick) as peer:

@@ -17,6 +17,7 @@ from sparrowmq.grpc.sending import Sending
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy import cluster_brokers
 from sparrowmq.mqproxy.cluster_brokers import (
     ONE_OF_SEVERAL_S,
     TABLE_S,
@@ -31,7 +32,7 @@ from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicR
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.wire.frame import FrameReader
 from sparrowmq.testing import Cluster, ManualClock
-from tests.grpc.scripted import caller, named, outgoing
+from tests.grpc.scripted import caller, ignored, named, outgoing
 from tests.mqproxy.remoting.proxied import until
 
 
@@ -229,6 +230,7 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         asked: asyncio.Queue = asyncio.Queue()
         brokers.on_check = lambda *question: asked.put_nowait(question)
         clients = Clients(SystemClock(), brokers.left)
+        clients.stream_began(clients.seen("c1"), ignored)
         sending = Sending(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
         await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
@@ -250,6 +252,30 @@ async def test_topic_whose_broker_has_no_master_is_not_unknown_and_comes_back_wi
     servers.addresses = {0: "slave:1"}
     await clock.advance(REFRESH_S)
     assert (await brokers.route("orders")).broker_datas[0].broker_addrs == {0: "slave:1"}
+
+
+@pytest.mark.guards("Connections._leave_former: drop session.abort()")
+async def test_long_polls_leave_a_master_that_hangs_once_another_one_leads(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_brokers, "MUTE_S", 0.0)
+
+    async def hang(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    hanging = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Cluster(tmp_path) as cluster, Network(cluster.namesrv) as network:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        brokers, question = ClusterBrokers(network, SystemClock()), GetMaxOffset(topic="orders", queue_id=0)
+        leads = await brokers.addresses.of("broker-0")
+        brokers.addresses._known["broker-0"] = hanging
+        poll = asyncio.create_task(brokers.ask("broker-0", question, timeout_s=60))
+        await until(lambda: network.brokers.live(hanging) is not None)
+        brokers.addresses._known["broker-0"] = leads
+        assert (await brokers.ask("broker-0", question)).header.offset == 0
+        with pytest.raises(NetworkError, match="closed"):
+            await asyncio.wait_for(poll, 10)
 
 
 async def test_unknown_topics_groups_and_brokers(tmp_path):
@@ -280,7 +306,9 @@ async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, cap
             many = [f"{letter}{number}" for number in range(MOST_TOPICS)]
             caller(brokers, "many").brokers.announce(many, None)
             caller(brokers, "two").brokers.announce(["more"], None)
-        sending = Sending(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
+        clients = Clients(SystemClock(), brokers.left)
+        clients.stream_began(clients.seen("c1"), ignored)
+        sending = Sending(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
         await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
         assert {"orders", "more"} < set(network.membership.producers)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sparrowmq.errors import (
+    ClientClosed,
     ConfigError,
     ConnectionClosed,
     DiskFull,
@@ -325,13 +326,22 @@ async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: 
     assert mark.waiting == 0
 
 
-@pytest.mark.guards("Dispatcher._wait_for: drop reply")
-async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(serve: Serve) -> None:
+@pytest.mark.guards(
+    "Dispatcher._wait_for: drop reply",
+    "Dispatcher._wait_for: (RuntimeError, ClientClosed) -> RuntimeError",
+    "Dispatcher._wait_for: (RuntimeError, ClientClosed) -> ClientClosed",
+)
+@pytest.mark.parametrize(
+    "error", [RuntimeError("the TaskGroup is shutting down"), ClientClosed("a task has failed")]
+)
+async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(
+    serve: Serve, error: Exception
+) -> None:
     async def later() -> PullMessageReply:
         return HEADER
 
     def spawn(waiting: object) -> None:
-        raise RuntimeError("the TaskGroup is shutting down")
+        raise error
 
     refusing = Dispatcher(Role.NOBODY, [Pulls(later)], spawn)
     async with serve(refusing) as (_, session):

@@ -23,6 +23,7 @@ import msgspec
 
 from sparrowmq.errors import (
     BrokerUnreachable,
+    ClientClosed,
     ConnectionClosed,
     NetworkError,
     NoRoute,
@@ -109,8 +110,12 @@ class Relay:
         except RemoteError as error:
             self._refuse(command, error)
             return
+        try:
+            self._servers.tasks.spawn(self._serve(command, size), name="request of a remoting client")
+        except ClientClosed:
+            self._refuse(command, RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy is stopping"))
+            return
         self._hold(1, size)
-        self._servers.tasks.spawn(self._serve(command, size), name="request of a remoting client")
 
     def _hold(self, sign: int, size: int) -> None:
         """Count a waiting request, or count it no more."""
@@ -260,6 +265,8 @@ class Relay:
     async def _link(self, name: str) -> Link:
         """The client's connection to the master of a name. Raises: NetworkError, RemoteError."""
         servers = self._servers
+        if name in self.links and self.links[name].is_mute:
+            servers.cluster.addresses.doubt(name)  # another broker may be the master now
         address = await servers.cluster.addresses.of(name)
         async with self._locks[name]:  # of an open connection, too: no request passes those that wait for it
             link = self.links.get(name)
@@ -304,7 +311,9 @@ class Relay:
         return self._session.is_full and not self._session.closed
 
     def _ended(self, _: Session) -> None:
-        for link in self.links.values():
+        for name, link in self.links.items():
+            if link.is_mute:  # Java's clients end their connection when an answer is late
+                self._servers.cluster.addresses.doubt(name)
             link.close()
 
     # To the client --------------------------------------------------------------------------------------------------
@@ -315,7 +324,8 @@ class Relay:
             fields = command.ext_fields() | {BROKER_FIELD: link.name}
             self._session.write([forwarded(command, command.opaque, fields)])
         else:
-            self._servers.tasks.spawn(self._ask_client(link, command), name="request of a broker")
+            with suppress(ClientClosed):  # mqproxy is stopping
+                self._servers.tasks.spawn(self._ask_client(link, command), name="request of a broker")
 
     async def _ask_client(self, link: Link, command: Command) -> None:
         try:

@@ -25,6 +25,7 @@ from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, FrameReader
 from sparrowmq.remoting.connect_errors import why_unconnected
+from sparrowmq.remoting.session import MUTE_S
 
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 30.0  # beyond the wait that the request asks for; clients give up before
@@ -83,7 +84,17 @@ class Link:
         self._clock = clock
         self._pushed = pushed
         self._waiting: dict[int, asyncio.Future[Command | None]] = {}
+        # Of waiting requests that a broker answers at once, the oldest first.
+        self._sent_at: dict[int, float] = {}
+        self._read_at = clock.monotonic()
         self._opaque = 0
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether the broker has sent nothing for a second, while a request that it answers at once is older."""
+        age = self._clock.age
+        oldest = next(iter(self._sent_at.values()), None)
+        return oldest is not None and age(oldest) >= MUTE_S and age(self._read_at) >= MUTE_S
 
     async def call(self, request: Command) -> Command:
         """Send a request, and return its answer. Raises: ConnectionClosed, RequestTimeout."""
@@ -92,6 +103,8 @@ class Link:
         self._waiting[opaque] = answer
         fields = request.ext_fields()
         limit_s = answer_s(fields)
+        if limit_s == ANSWER_S:
+            self._sent_at[opaque] = self._clock.monotonic()
         try:
             await self._write(forwarded(request, opaque, fields))
             found = await self._clock.wait_for(answer, limit_s)
@@ -99,6 +112,7 @@ class Link:
             raise RequestTimeout(self.name, f"request {request.code}", limit_s) from None
         finally:
             self._waiting.pop(opaque, None)
+            self._sent_at.pop(opaque, None)
         if found is None:
             raise ConnectionClosed(self.name)
         return found
@@ -112,6 +126,7 @@ class Link:
         frames = FrameReader(ANSWER_LIMITS)
         try:
             while chunk := await self._reader.read(CHUNK_BYTES):
+                self._read_at = self._clock.monotonic()
                 for parts in frames.feed(chunk):
                     self._take(codec.decode(*parts))
                 pause_s = UNREAD_LOOK_S

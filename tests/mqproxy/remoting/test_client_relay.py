@@ -10,9 +10,19 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.broker.replication.refusal import refusing
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.errors import A_SLAVE, BrokerUnreachable, RemoteError, SendFailed
+from sparrowmq.errors import (
+    A_SLAVE,
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionClosed,
+    RemoteError,
+    SendFailed,
+)
 from sparrowmq.grpc.wire_types import ClientType
+from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy import cluster_brokers
+from sparrowmq.mqproxy.cluster_brokers import Addresses
 from sparrowmq.mqproxy.remoting import client_relay, link, room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
@@ -40,6 +50,7 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import QueryAssignment
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import MUTE_S
 from tests.auth.asked import ADMIN, SAMPLE, USER
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import SUBSCRIPTION, SUSPEND, send_request
@@ -255,6 +266,46 @@ async def test_after_the_refusal_of_a_slave_requests_reach_the_new_master(tmp_pa
             await until(arrives)
 
 
+@pytest.mark.guards(
+    "Relay._link: drop servers.cluster.addresses.doubt(name)",
+    "Relay._ended: drop self._servers.cluster.addresses.doubt(name)",
+)
+@pytest.mark.parametrize("is_closed", [False, True], ids=["the same client", "after it has connected again"])
+async def test_requests_leave_a_master_that_hangs_once_another_one_leads(
+    tmp_path, pool, monkeypatch, is_closed
+):
+    made = []
+
+    class Noted(Addresses):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+    async def hang(reader, writer):
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(cluster_brokers, "Addresses", Noted)
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server, proxied(tmp_path, 1) as place:
+        session = await pool.session(with_broker(place.address, "broker-0"))
+        made[0]._known["broker-0"] = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        first = session.call(GetMaxOffset("orders", 0), timeout_s=60)
+        await asyncio.sleep(MUTE_S + 0.2)
+        if is_closed:  # as Java's clients do when an answer is late
+            session.close()
+            with pytest.raises(ConnectionClosed):
+                await first
+            await asyncio.sleep(0.2)
+            session = await pool.session(with_broker(place.address, "broker-0"))
+            assert (await session.call(GetMaxOffset("orders", 0), timeout_s=60)).header.offset == 0
+            return
+        assert (await session.call(GetMaxOffset("orders", 0), timeout_s=60)).header.offset == 0
+        with pytest.raises(RemoteError, match="closed"):
+            await first
+
+
 async def test_messages_of_all_brokers_are_found_by_key(tmp_path, pool):
     async with proxied(tmp_path) as place, connect(place.address) as mq:
         sent = [await mq.send("orders", b"%d" % number, keys=["k"]) for number in range(4)]
@@ -442,3 +493,24 @@ async def test_routes_that_one_client_asks_for_do_not_hold_up_others(tmp_path):
         await session.call(GetRoute("orders"))
         assert len(answered) < 500
         await asyncio.gather(*calls)
+
+
+@pytest.mark.guards("Relay.take: drop self._refuse(command, RemoteError")
+async def test_requests_are_refused_while_mqproxy_stops(tmp_path, monkeypatch):
+    def spawn(work, name):
+        work.close()
+        raise ClientClosed("a task has failed, which ends the others")
+
+    async with proxied(tmp_path) as place:
+        pool = Pool(SystemClock())
+        try:
+            session = await pool.session(place.address)
+            await session.call(GetRoute("orders"))
+            with monkeypatch.context() as stopping:
+                stopping.setattr(Background, "spawn", lambda _, *args, **named: spawn(*args, **named))
+                with pytest.raises(RemoteError, match="mqproxy is stopping") as caught:
+                    await session.call(GetRoute("orders"))
+            assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            await session.call(GetRoute("orders"))
+        finally:
+            pool.close()

@@ -15,13 +15,17 @@ from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import FrameReader
+from tests.broker.live import pull_request
 from tests.mqproxy.remoting.proxied import until
 
 CLOCK = SystemClock()
 
 
-def asked():
-    (parts,) = FrameReader().feed(encode_request(GetMaxOffset("orders", 0), GetMaxOffset.code, 7))
+QUESTION = GetMaxOffset("orders", 0)
+
+
+def asked(request=QUESTION):
+    (parts,) = FrameReader().feed(encode_request(request, request.code, 7))
     return codec.decode(*parts)
 
 
@@ -85,6 +89,24 @@ async def test_a_broker_that_does_not_answer_is_not_waited_for_without_end(monke
     async with linked(serve) as (link, _):
         with pytest.raises(RequestTimeout):
             await link.call(asked())
+
+
+async def test_a_broker_is_mute_if_it_owes_an_answer_but_not_while_it_holds_a_long_poll(monkeypatch):
+    monkeypatch.setattr(links, "MUTE_S", 0.1)
+
+    async def serve(reader, writer):
+        await reader.read()
+        writer.close()
+
+    async with linked(serve) as (link, _):
+        waiting = [asyncio.create_task(link.call(asked(pull_request(suspend_timeout_millis=20_000))))]
+        await asyncio.sleep(0.2)
+        assert not link.is_mute
+        waiting.append(asyncio.create_task(link.call(asked())))
+        await until(lambda: link.is_mute)
+        link.close()
+        assert await asyncio.gather(*waiting, return_exceptions=True)
+        assert not link.is_mute
 
 
 @pytest.mark.guards("link.answer_s: drop min(wait_s, LONGEST_WAIT_S)", "link.answer_s: 1000 -> 100")
