@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 class AccessControl:
     """The guard that a broker asks before it handles a request.
 
+    Args:
+        files: the account files of an earlier broker of this member, to be used again.
     Attributes:
         guard: None without access control.
         files: the account files, if the settings use them.
@@ -60,6 +62,7 @@ class AccessControl:
         topic_at: TopicAt,
         clock: Clock | None = None,
         users: Users | None = None,
+        files: AccountFiles | None = None,
     ) -> None:
         demand_one_kind(settings, settings.acl)
         self.guard: Guard | None = None
@@ -77,7 +80,7 @@ class AccessControl:
             names = [name.strip() for name in settings.acl_check.split(";") if name.strip()]
             if not names:
                 raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
-            self.guard = Guard([self._check(name, settings, topic_at) for name in names])
+            self.guard = Guard([self._check(name, settings, topic_at, files) for name in names])
         elif self.has_users:
             from sparrowmq.auth.request_check import Guard
 
@@ -131,14 +134,16 @@ class AccessControl:
         if self.audit is not None and self.audit.is_due:
             await asyncio.to_thread(self.audit.write)
 
-    def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt) -> Check:
+    def _check(
+        self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None
+    ) -> Check:
         from sparrowmq.auth.account_files import account_files
         from sparrowmq.auth.plugged import PLAIN, PluggedCheck, plugged_check
         from sparrowmq.auth.request_check import AccountCheck
 
         if name != PLAIN:
             return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)
-        self.files = account_files(settings.home, settings.acl_file)
+        self.files = files or account_files(settings.home, settings.acl_file)
         return AccountCheck(self.files, topic_at)
 
     def _user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> Check:
@@ -156,20 +161,28 @@ class AccessControl:
         return UserCheck(rules, lambda: self._principals, topic_at)
 
 
-def create_first_users(settings: BrokerSettings, users: Users) -> None:
+def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool = False) -> None:
     """Create the users that the settings name, and those of plain_acl.yml, unless they exist.
 
-    Raises: ConfigError, a user is invalid, or there is no user at all.
+    Args:
+        may_fail: whether a file that cannot be used is only logged if there are users, as at an elected master.
+    Raises:
+        ConfigError: a user is invalid, or there is no user at all.
     """
     if not settings.authentication:
         return
     from sparrowmq.auth.first_users import first_users, no_users
 
-    for user, policies in first_users(settings, settings.home, settings.acl_file):
-        if users.get(user.username) is None:
-            users.put(user)
-            users.set_policies(user.username, policies)
-            log.info("user %s is created from the settings", user.username)
+    try:
+        for user, policies in first_users(settings, settings.home, settings.acl_file):
+            if users.get(user.username) is None:
+                users.put(user)
+                users.set_policies(user.username, policies)
+                log.info("user %s is created from the settings", user.username)
+    except ConfigError as error:
+        if not may_fail or not users.table:
+            raise
+        log.error("the users of the settings that do not exist yet are not created: %s", error)
     if not users.table:
         raise no_users()
 

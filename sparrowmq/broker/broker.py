@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
 from sparrowmq.broker import changes
-from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
+from sparrowmq.broker.access_control import AccessControl, create_first_users, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.changes import less_than_all, memory_bytes, pull_rules, send_rules, use_in_store
+from sparrowmq.broker.changes import (
+    less_than_all,
+    memory_bytes,
+    pull_rules,
+    send_rules,
+    transaction_rules,
+    use_in_store,
+)
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.fast_port import fast_door, without_pulls
@@ -46,6 +53,7 @@ from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.handlers.users_handler import UsersHandler
+from sparrowmq.broker.lasting import Lasting
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
@@ -71,7 +79,6 @@ from sparrowmq.broker.storage import FreedRoom, room, storage, was_full, while_w
 from sparrowmq.broker.store_opening import opened
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
-from sparrowmq.broker.transactions.transaction_rules import TransactionRules
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
@@ -97,13 +104,13 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import SAVE_AGAIN_S, Changing
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term
     from sparrowmq.broker.replication.replica import Replica, ReplicaRules
+    from sparrowmq.metrics.http_endpoint import Endpoint
 
 IsOver = Callable[[int], bool]
 _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
@@ -118,6 +125,7 @@ class Broker:
     Args:
         file: the settings file, where changes to the settings are saved.
         term: the term of a member with failover, as master or slave; `election.py` creates it.
+        lasting: what outlives this broker of such a member. The broker stays registered when it stops, until `leave`.
     Attributes:
         store: its messages; exists once the context is entered.
         term: as given.
@@ -135,9 +143,11 @@ class Broker:
         clock: Clock | None = None,
         file: Path | None = None,
         term: Term | None = None,
+        lasting: Lasting | None = None,
     ) -> None:
         self.settings = settings
         self.term = term
+        self._registration: Registration | None = None
         self._replica: Replica | None = None
         self._ha_status: Callable[[MessageStore], HaStatus] = lambda store: HaStatus(True, store.end)
         self._starts_again = False
@@ -147,8 +157,9 @@ class Broker:
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
-        self._tls = ServerTls(settings, self._clock)
-        self._client_tls = client_context(settings) if settings.talks_tls else None
+        self._ends_alone = lasting is None
+        self._lasting = lasting or Lasting(settings, self._clock)
+        self._tls, self._client_tls = self._lasting.tls, self._lasting.client_tls
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
@@ -157,7 +168,7 @@ class Broker:
             tls=self._tls,
         )
         self._slaves: Door | None = None
-        self._metrics: Door | None = None
+        self._metrics: Door | Endpoint | None = self._lasting.metrics
         self.grpc_address = ""
         self._grpc_problem: Callable[[], str] = str
         self._figures = Figures()
@@ -206,6 +217,11 @@ class Broker:
             self._replica.stop()
         return self.store.end
 
+    async def leave(self) -> None:
+        """Unregister at every name server that can be reached."""
+        if self._registration is not None:
+            await self._registration.leave()
+
     def unready(self) -> str:
         """Return the conditions that keep it from its work, in words; "" if there are none."""
         return "; ".join(each.what for each in self._conditions.unready())
@@ -232,9 +248,10 @@ class Broker:
         self._slaves = ha_door(self.settings, self._server.port)
         if self._slaves is not None:
             stack.callback(self._slaves.close)
-        self._metrics = metrics_door(self.settings, self.settings.bind_address, self.settings.insecure)
-        if self._metrics is not None:
-            stack.callback(self._metrics.close)
+        bind_address, insecure = self.settings.bind_address, self.settings.insecure
+        if self._ends_alone and (door := metrics_door(self.settings, bind_address, insecure)) is not None:
+            self._metrics = door
+            stack.callback(door.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
         self._shown = ShownLog(self.store, self.term, is_full=was_full(self.store))
@@ -244,31 +261,26 @@ class Broker:
         await self._start_parts(stack, self.store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        pool = Pool(self._clock, sign=sign_of(self.settings), tls=self._client_tls)
-        stack.push_async_callback(pool.ended)
-        stack.callback(pool.close)
+        lasting = self._lasting
+        pool = lasting.pool
+        if self._ends_alone:
+            stack.push_async_callback(lasting.disconnect)
         state = await self._state(store)
         self.journal = state.journal
-        access = AccessControl(self.settings, topics_of(store), self._clock, state.users)
+        access = AccessControl(self.settings, topics_of(store), self._clock, state.users, lasting.accounts)
+        lasting.accounts = access.files
         declare_denials(self._figures, access.audit)
         if not self.settings.is_slave:
-            create_first_users(self.settings, state.users)
-        topics = state.topics
-        registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
-        if self.term is not None:
-            registration.may_speak = self.term.holds
-        topics.on_change = registration.topics_changed
-        self._changing.tell(registration.use)
-        self._changing.tell(topics.use)
+            create_first_users(self.settings, state.users, may_fail=self.term is not None)
+        registration = self._registration = self._announcing(state.topics, pool)
         who = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, who, self._clock), UsersHandler(access, state.users))
-        spare = SpareRoom(self.settings.config_path).part()
         etcd_tls = self.term.etcd_tls if self.term is not None else None
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
             SelfRepair(store, pool, self._clock, partial(self._peers, pool)).part(),
-            spare,
+            SpareRoom(self.settings.config_path).part(),
             registration.part(),
             Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
@@ -300,8 +312,19 @@ class Broker:
         stack.push_async_callback(self._server.stop)
         inside = Inside(self.settings, self._server, self._tls, self._turn, self._clock, self._share)
         self.grpc_address, self._grpc_problem = await open_grpc(stack, inside, state, access)
-        stack.push_async_callback(registration.leave)
+        if self._ends_alone:
+            stack.push_async_callback(self.leave)
         await registration.announced()
+
+    def _announcing(self, topics: Topics, pool: Pool) -> Registration:
+        """The registration at name servers; a change of topics or settings concerns it."""
+        made = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
+        if self.term is not None:
+            made.may_speak = self.term.holds
+        topics.on_change = made.topics_changed
+        self._changing.tell(made.use)
+        self._changing.tell(topics.use)
+        return made
 
     def _tell_failure(self) -> None:
         """Raise the failure of the store to the caller. Raises: StoreFailed, a write or sync has failed."""
@@ -350,7 +373,7 @@ class Broker:
         filters, consumption = Filters(settings.property_filter), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
-        rules = self._transaction_rules()
+        rules = transaction_rules(settings)
         transactions = Transactions(store, topics, offsets, clients, clock, rules, figures, may_send)
         writer = Writer(store, settings.cluster, (transactions.detour, at_time, by_level))
         delayed = DelayedDelivery(
@@ -362,7 +385,7 @@ class Broker:
             timed = TimedDelivery(store, writer, at_time, clock, figures)
             role, is_over = self._master(store, delayed, timed, transactions, pool, figures)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
-        stored = storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics))
+        stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.intake.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
         pops = pops_of(store, state, writer, clock, self._turn, figures)
@@ -540,7 +563,7 @@ class Broker:
         yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
         yield kinds.CONNECTIONS_FULL, lambda: self._server.problem or self._grpc_problem()
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
-        if self.term is not None:
+        if self.term is not None and self.freed_room is None:  # DISK_FULL has the remedy otherwise
             yield kinds.NO_MASTER, self.term.problem
 
     def _told(self) -> dict[str, str]:
@@ -570,23 +593,6 @@ class Broker:
     @property
     def _save_periods_s(self) -> tuple[float, float]:
         return self.settings.save_offsets_ms / 1000, self.settings.save_delays_ms / 1000
-
-    def _transaction_rules(self) -> TransactionRules:
-        settings = self.settings
-        return TransactionRules(
-            timeout_ms=settings.transaction_timeout_ms,
-            interval_ms=settings.transaction_interval_ms,
-            most_checks=settings.transaction_checks,
-            retention_ms=settings.retention_h * 3_600_000,
-            rejected=settings.reject_transactions,
-            is_masters=settings.is_slave,
-        )
-
-
-def _refuse_writes(registration: Registration, topics: Topics) -> None:
-    """Announce that clients must send to another broker."""
-    registration.refuse_writes()
-    topics.tell_anew()
 
 
 def _not_yet(session: Session, command: Command) -> None:

@@ -16,6 +16,7 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.pull_handler import PullRules
 from sparrowmq.broker.handlers.send_handler import SendRules
 from sparrowmq.broker.held_pulls import HeldLimits
+from sparrowmq.broker.transactions.transaction_rules import TransactionRules
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.store.message_store import MessageStore
 
@@ -35,6 +36,17 @@ def pull_rules(settings: BrokerSettings) -> PullRules:
         held=HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one),
     )
     return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
+
+
+def transaction_rules(settings: BrokerSettings) -> TransactionRules:
+    return TransactionRules(
+        timeout_ms=settings.transaction_timeout_ms,
+        interval_ms=settings.transaction_interval_ms,
+        most_checks=settings.transaction_checks,
+        retention_ms=settings.retention_h * 3_600_000,
+        rejected=settings.reject_transactions,
+        is_masters=settings.is_slave,
+    )
 
 
 def memory_bytes(settings: BrokerSettings) -> int:

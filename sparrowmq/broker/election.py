@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,6 @@ class Member:
         demand_member(settings)
         shipping = settings.ha_port or settings.port + ABOVE
         self.settings = replace(settings, ha_port=shipping)
-        self.broker: Broker | None = None
         self._clock = clock or SystemClock()
         self._file = file
         access = EtcdAccess.by(settings)
@@ -105,17 +104,15 @@ class Member:
         self._stepped_at = self._clock.monotonic()  # when `serve` last looked
         self._tried_at: float | None = None  # when the last trial of the disk failed
         self._start_failed_at: float | None = None
-        self._start_problem = ""
         self._is_able = False  # whether this member could lead in spite of the problem
         self._live = self.settings  # the settings with the changes of operators
         self._is_handing_over = False
         self._awaits_successor = False
         self._has_served = False
-        self._stack = AsyncExitStack()
         self._tasks = Background()
         self._room = RoomWatch(self._clock, settings.lease_s)
         self._slow = SlowWatch(self._clock, settings.lease_s)
-        self._start = MemberStart(self._own, self._clock, file, self._look_for_peers)
+        self._start = MemberStart(self._own, self._clock, file, self._look_for_peers, self._tasks.spawn)
         self._term = Term(
             *(settings.broker_id, 0),
             peers=self._look_for_peers,
@@ -128,6 +125,10 @@ class Member:
     @property
     def address(self) -> str:
         return self.settings.address(self.settings.port)
+
+    @property
+    def broker(self) -> Broker | None:
+        return self._start.broker
 
     @property
     def leads(self) -> bool:
@@ -156,7 +157,7 @@ class Member:
                 await self._hand_over(0, stays=False)
         self._note_acknowledged()
         try:
-            suppressed = await self._stack.__aexit__(*error)  # type: ignore[arg-type]
+            suppressed = await self._start.end(*error)
         finally:
             if self._lease is not None:
                 await self._lease.end()  # other members have all acknowledged messages: one can lead at once
@@ -187,10 +188,11 @@ class Member:
     async def _step(self) -> None:
         """Change the role if the state of etcd demands it. Raises: EtcdFailed."""
         if self._lease is not None:
+            has_successor = (in_sync := self._in_sync) is not None and in_sync.has_successor
             if not self._lease.is_valid or self._is_deposed:
                 await self._step_down()
-            elif self.broker is not None and self._room.is_short(self.broker.store):
-                with suppress(RemoteError):  # no other member is in sync
+            elif self.broker is not None and self._room.is_short(self.broker.store, has_successor):
+                with suppress(RemoteError):  # the member in sync has just gone
                     await self._hand_over(0, stays=True)
                     self._room.leaves()
             elif self.broker is not None and (problem := self._slow.problem(self.broker.store)):
@@ -377,7 +379,8 @@ class Member:
 
     async def _step_down(self) -> None:
         assert self._lease is not None
-        log.error("not the master of %s any more", self.settings.name)
+        level = logging.WARNING if self._awaits_successor else logging.ERROR
+        log.log(level, "not the master of %s any more", self.settings.name)
         lease, self._lease = self._lease, None
         await lease.end()
         self._note_acknowledged()  # last, as a disk that hangs does not return
@@ -445,10 +448,8 @@ class Member:
     async def _leave(self, problem: str) -> None:
         """Let another member in sync lead, because our disk is slow."""
         in_sync = self._in_sync
-        if self._is_handing_over or in_sync is None or not in_sync.is_settled:
+        if self._is_handing_over or in_sync is None or not in_sync.has_successor:
             return
-        if all(in_sync.end_of(member) < 0 for member in in_sync.members):
-            return  # there is no other member, or none is connected
         self._slow.leaves()
         log.critical("%s: handing over the lead to another member in sync", problem)
         try:
@@ -472,7 +473,7 @@ class Member:
             raise refused("this member is the master")
         await self._look()
         if (broker := self.broker) is None:
-            raise refused(self._start_problem or "this member is just starting; try again in a second")
+            raise refused(self._start.problem or "this member is just starting; try again in a second")
         reason = await self._candidacy.obstacle(broker.store, port_for_slaves(self.settings), is_chosen=True)
         unfit = self._start.full or (reason.what if reason is not None else "")
         check_begin(self._found, self._own, broker.store.end, is_forced, unfit)
@@ -485,13 +486,13 @@ class Member:
     async def _follow(self) -> None:
         """Become a slave of the master that etcd has, or a slave without a master."""
         leader, state, own = self._found.leader, self._found.state, self._own
-        self._problem, self._is_able = "", False
+        self._problem, self._is_able, self._followed = "", False, None
         if leader is None or state is None or leader.member == self.settings.broker_id:
-            self._followed = None
             await self._become_lone_slave()
             return
         epoch, line = leader.epoch, state.line
-        log.info("following the master at %s in epoch %d", leader.address, epoch)
+        if not self._start.problem:  # otherwise each attempt would say so, and hide the reason why it fails
+            log.info("following the master at %s in epoch %d", leader.address, epoch)
 
         def joined() -> None:
             if (own.epoch, own.line) != (epoch, line):
@@ -538,15 +539,15 @@ class Member:
         """
         try:
             await self._become(BrokerRole.SLAVE, term.member, term)
-            self._has_served, self._start_failed_at, self._start_problem = True, None, ""
+            self._has_served, self._start_failed_at, self._start.problem = True, None, ""
         except (LogsDiffer, StoreFailed):
             raise
         except (SparrowError, OSError) as error:
             if not self._has_served:
                 raise
-            if str(error) != self._start_problem:
+            if str(error) != self._start.problem:
                 log.critical("this member cannot start, trying again and again: %s", error)
-            self._start_problem, self._followed = str(error), None
+            self._start.problem, self._followed = str(error), None
             self._start_failed_at = self._clock.monotonic()
 
     def _obstacle(self) -> str:
@@ -556,12 +557,10 @@ class Member:
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
         """Stop the present broker, and start one in this role. Raises: as a Broker."""
-        if self.broker is not None:
-            self._live = self.broker.settings_now
-        stack, self._stack, self.broker = self._stack, AsyncExitStack(), None
-        await stack.aclose()
-        settings = replace(self._live, role=role, broker_id=broker_id)
-        self.broker = await self._start.broker(self._stack, settings, term)
+        live = self._live = self.broker.settings_now if self.broker is not None else self._live
+        await self._start.begin(replace(live, role=role, broker_id=broker_id), term)
+        if live is not self._live and self.broker is not None:  # settings were reloaded meanwhile
+            self.broker.reload(with_live(self.broker.settings, self._live))
 
     # Other members --------------------------------------------------------------------------------------------------
 

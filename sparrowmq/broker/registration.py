@@ -21,7 +21,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
+from weakref import ReferenceType, ref
 
 import msgspec
 
@@ -80,6 +82,7 @@ class Registration:
         ha_address: str,
     ) -> None:
         self._clock = clock
+        self._topics = topics
         self.on_master: Callable[[str, str], object] = lambda master, shipping: None
         self.may_speak: Callable[[], bool] = lambda: True
         self._links = [
@@ -107,6 +110,7 @@ class Registration:
         """Announce that clients can no longer send to this broker: register its topics without write permission."""
         for link in self._links:
             link.refuse_writes()
+        self._topics.tell_anew()
 
     def part(self) -> Part:
         probes = (
@@ -345,7 +349,11 @@ class Link:
         """Try again at once when the connection ends: a name server that restarts does not know this broker."""
         if session is not self._watched:
             self._watched = session
-            session.on_end(lambda ended: self._changed.set() if ended is self._watched else None)
+            session.on_end(partial(_ended, ref(self)))  # a member's connection outlives its brokers
+
+    def ended(self, session: Session) -> None:
+        if session is self._watched:
+            self._changed.set()
 
     def _note(self, error: SparrowError | None) -> None:
         """Log each change between registered and not registered once."""
@@ -364,3 +372,8 @@ class Link:
     @property
     def _timeout_s(self) -> float:
         return self._settings.register_timeout_ms / 1000
+
+
+def _ended(link: ReferenceType[Link], session: Session) -> None:
+    if (known := link()) is not None:
+        known.ended(session)

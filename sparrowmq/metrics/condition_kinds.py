@@ -167,8 +167,9 @@ MASTER_NOT_FOLLOWED: Final = Kind(
 NO_MASTER: Final = Kind(
     "no_master",
     Severity.CRITICAL,
-    "start the members that the text names as in sync, with the addresses where they were last: they have all "
-    "acknowledged messages. `sparrowmq cluster` shows what each member waits for; docs/operate/failover.md has the "
+    "if the text says that etcd fails, start etcd, or fix what the text says about it: no member is elected before. "
+    "Otherwise start the members that the text names as in sync, with the addresses where they were last: they have "
+    "all acknowledged messages. `sparrowmq cluster` shows what each member waits for; docs/operate/failover.md has the "
     "cases, also of a member that is lost",
 )
 

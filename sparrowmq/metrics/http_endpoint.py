@@ -51,9 +51,27 @@ class Endpoint:
         self._pages = pages
         self._visits: dict[Visit, None] = {}  # the oldest first
 
+    @property
+    def host(self) -> str:
+        return self._door.host
+
+    @property
+    def port(self) -> int:
+        return self._door.port
+
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Run until cancelled; call `opened` once it listens. Raises: ConfigError, the port cannot be listened on."""
         await self._door.serve(self._make, _BACKLOG, self._visits, opened)
+
+    async def show(self, pages: Mapping[str, Ask]) -> None:
+        """Answer with other pages until cancelled. An answer that is not complete then ends."""
+        before, self._pages = self._pages, pages
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._pages = before
+            for visit in [each for each in self._visits if each.has_asked]:
+                visit.close()
 
     async def answer(self, target: str) -> Answer:
         parts = urlsplit(target)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
@@ -48,7 +49,7 @@ class MetricsPort:
     """Answers Prometheus and sends to a collector.
 
     Args:
-        door: bound; None if metrics are only sent.
+        door: bound, or an endpoint that runs and shows these pages meanwhile; None if metrics are only sent.
         labels: of each series, beside its own.
         program: its name and instance for a collector: service.name and so on.
         ready: raises SparrowError with the reason if the program is not ready.
@@ -62,7 +63,7 @@ class MetricsPort:
 
     def __init__(
         self,
-        door: Door | None,
+        door: Door | Endpoint | None,
         settings: MetricsSettings,
         figures: Figures,
         labels: Mapping[str, str],
@@ -88,8 +89,10 @@ class MetricsPort:
         )
         pauses = Pauses(figures)
         self.tasks: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {"pauses": pauses.run}
-        if door is not None:
-            paths = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._readiness}
+        paths = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._readiness}
+        if isinstance(door, Endpoint):
+            self.tasks["metrics"] = partial(door.show, paths)
+        elif door is not None:
             self.tasks["metrics"] = Endpoint(door, paths).run
         if settings.metrics_otlp is not None:
             period_s = settings.metrics_otlp_ms / 1000

@@ -351,3 +351,19 @@ async def test_settings_read_anew_count_now_and_in_the_next_role(members: Member
     assert await members.send(1, b"x" * 1000) == ResponseCode.MESSAGE_ILLEGAL
     assert member.leads and member.settings.max_message_bytes == 999
     assert member.settings.port == members.settings(1).port
+
+
+@pytest.mark.guards("Member._become: live is not self._live and self.broker is not None -> False")
+async def test_settings_that_are_reloaded_while_a_member_changes_its_role_count_in_that_role(
+    members: Members,
+) -> None:
+    member = await members.start(1)
+    assert await members.leader() == 1
+    member._is_deposed = True
+    member._changed.set()
+    async with asyncio.timeout(20):
+        while member.broker is not None:
+            await asyncio.sleep(0)
+    member.reload(replace(members.settings(1), max_message_bytes=999))
+    assert await members.leader() == 1
+    assert await members.send(1, b"x" * 1000) == ResponseCode.MESSAGE_ILLEGAL

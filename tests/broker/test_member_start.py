@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,11 @@ from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_start import MemberStart
 from sparrowmq.errors import ConfigError, DiskFull, SparrowError
+from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from tests.broker.members import LEASE_S, OK, Members
@@ -37,6 +40,9 @@ async def no_peers() -> list[str]:
     return []
 
 
+spawn = Background().spawn  # for members without metrics, which start no task
+
+
 async def test_a_store_that_was_closed_in_order_is_in_no_doubt_and_another_one_is_while_it_recovers(
     tmp_path: Path,
 ) -> None:
@@ -44,19 +50,56 @@ async def test_a_store_that_was_closed_in_order_is_in_no_doubt_and_another_one_i
         port=0, ha_port=0, fast_port=0, store_path=tmp_path, broker_id=2, role=BrokerRole.SLAVE
     )
     own = OwnEpoch.load(settings.config_path)
-    start = MemberStart(own, SystemClock(), None, no_peers)
-    async with AsyncExitStack() as stack:
-        broker = await start.broker(stack, settings, Term(2, 0))
-        assert broker.store.end == 0 and own.doubt == ""
+    start = MemberStart(own, SystemClock(), None, no_peers, spawn)
+    await start.begin(settings, Term(2, 0))
+    assert start.broker is not None and start.broker.store.end == 0 and own.doubt == ""
+    await start.end()
     leave_open(settings)
-    async with AsyncExitStack() as stack:
-        taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(ConfigError):
-            await start.broker(stack, replace(settings, port=taken.getsockname()[1]), Term(2, 0))
+            await start.begin(replace(settings, port=taken.getsockname()[1]), Term(2, 0))
         assert OwnEpoch.load(settings.config_path).doubt == RECOVERING
 
 
-@pytest.mark.guards("Member._become_slave: not str(error) != self._start_problem")
+@pytest.mark.guards(
+    "MemberStart.end: drop await self.broker.leave()",
+    "MemberStart.begin: drop await self._disconnect()",
+    "Registration.leave: drop await self._limited",
+)
+async def test_name_servers_know_a_member_between_its_brokers_but_not_once_it_ends_or_cannot_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sparrowmq.namesrv")
+    kept = NamesrvSettings(port=0, kv_path=tmp_path / "kv.json")
+    async with Namesrv(kept, SystemClock()) as namesrv:
+        settings = BrokerSettings(
+            port=0,
+            ha_port=0,
+            fast_port=0,
+            store_path=tmp_path / "store",
+            broker_id=2,
+            role=BrokerRole.SLAVE,
+            namesrv=(namesrv.address,),
+        )
+        start = MemberStart(OwnEpoch.load(settings.config_path), SystemClock(), None, no_peers, spawn)
+        await start.begin(settings, Term(2, 0))
+        assert start.broker is not None
+        settings = replace(settings, port=split_address(start.broker.address)[1])
+        for _ in range(3):
+            await start.begin(settings, Term(2, 0))
+        assert "is gone" not in caplog.text
+        await start.end()
+        assert "is gone: it said goodbye" in caplog.text
+        caplog.clear()
+        await start.begin(settings, Term(2, 0))
+        with pytest.raises(ConfigError):
+            await start.begin(replace(settings, port=split_address(namesrv.address)[1]), Term(2, 0))
+        async with asyncio.timeout(10):
+            while "is gone: its connection ended" not in caplog.text:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.guards("Member._become_slave: not str(error) != self._start.problem")
 async def test_a_reason_why_a_member_cannot_start_again_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,14 +136,14 @@ async def test_room_that_comes_while_the_broker_still_starts_is_noticed(small: S
         settings = BrokerSettings(
             port=0, ha_port=0, fast_port=0, store_path=small.folder, broker_id=2, role=BrokerRole.SLAVE
         )
-        start = MemberStart(OwnEpoch.load(settings.config_path), SystemClock(), None, no_peers)
-        async with AsyncExitStack() as stack:
-            await start.broker(stack, settings, Term(2, 0))
+        start = MemberStart(OwnEpoch.load(settings.config_path), SystemClock(), None, no_peers, spawn)
+        await start.begin(settings, Term(2, 0))
+        await start.end()
         leave_open(settings)
         small.fill()
-        async with AsyncExitStack() as stack:
-            await start.broker(stack, replace(settings, namesrv=(address,)), Term(2, 0))
-            assert start.full and start.has_room()
+        await start.begin(replace(settings, namesrv=(address,)), Term(2, 0))
+        assert start.full and start.has_room()
+        await start.end()
 
 
 async def on_full_disk(members: Members, small: SmallDisk) -> list[bytes]:
@@ -140,6 +183,7 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
     assert [body for body in await members.bodies(2) if body != b"?"] == texts
     told = KVTable.decode((await members.order(2, GetBrokerRuntime())).body).table
     assert "the disk was full at the start" in told["condition.disk_full"]
+    assert "condition.no_master" not in told, "its remedy is about etcd and other members"
     small.free()
     await members.in_sync(2, 3)
     assert await members.send(3, b"after") == OK
@@ -150,24 +194,28 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
 @pytest.mark.slow
 @needs_etcd
 @pytest.mark.guards(
-    "Member._step: self.broker is not None and self._start.has_room() -> self._start.has_room()"
+    "Member._step: self.broker is not None and self._start.has_room() -> self._start.has_room()",
+    "Member._follow: not self._start.problem -> True",
 )
 async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_its_attempts(
-    members: Members, monkeypatch: pytest.MonkeyPatch
+    members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await members.two_in_sync()
+    caplog.set_level("INFO", "sparrowmq.broker.election")
+    caplog.clear()
     second, tries = members.member(2), list[float]()
 
     async def fail(*_: object) -> Broker:
         tries.append(second._clock.monotonic())
         raise DiskFull("no room again")
 
-    monkeypatch.setattr(second._start, "broker", fail)
+    monkeypatch.setattr(second._start, "_started", fail)
     monkeypatch.setattr(second._start, "has_room", lambda: True)
     async with asyncio.timeout(30):
         while len(tries) < 4:
             await asyncio.sleep(0.05)
     assert all(after - before >= RETRY_S for before, after in pairwise(tries))
+    assert caplog.text.count("following the master at") == 1
 
 
 async def test_a_member_that_cannot_start_the_first_time_ends_and_says_why(members: Members) -> None:

@@ -163,7 +163,6 @@ async def test_clients_are_sent_elsewhere_once_nothing_can_be_stored_here(tmp_pa
         assert running.routes.route("Orders").queue_datas[0].perm == 6
         broker.registration.refuse_writes()
         broker.registration.use(broker.settings)  # as after any change of a setting
-        broker.topics.tell_anew()
         await broker.registration.announced()
         assert running.routes.route("Orders").queue_datas[0].perm == 4
 

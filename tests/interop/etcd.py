@@ -20,9 +20,16 @@ class LiveEtcd(Child):
     """Serves while its context is entered; what it keeps stays when it is started again."""
 
     def __init__(
-        self, host: str = "127.0.0.1", certificate: Path | None = None, key: Path | None = None
+        self,
+        host: str = "127.0.0.1",
+        certificate: Path | None = None,
+        key: Path | None = None,
+        file: Path | None = None,
     ) -> None:
-        """With a certificate its clients come by TLS. A test without the program is skipped here."""
+        """With a certificate its clients come by TLS; a file has all settings instead.
+
+        A test without the program is skipped here.
+        """
         if PROGRAM is None:
             pytest.skip(_NEEDS)
         home = scratch("etcd")
@@ -40,6 +47,8 @@ class LiveEtcd(Child):
         }
         if certificate is not None:
             options |= {"cert-file": str(certificate), "key-file": str(key)}
+        if file is not None:
+            options = {"config-file": str(file)}
         super().__init__(home, [PROGRAM, *(f"--{key}={value}" for key, value in options.items())])
 
     def _wait_ready(self) -> None:

@@ -46,15 +46,19 @@ class RoomWatch:
         """Note that this member leaves the lead because of its disk."""
         self._again = self._clock.monotonic() + LEAVES_AGAIN_S
 
-    def is_short(self, store: MessageStore) -> bool:
-        """Look at the store; call it about twice a second. After True it waits for a while."""
+    def is_short(self, store: MessageStore, has_successor: bool) -> bool:
+        """Look at the store; call it about twice a second. After True it waits for a while.
+
+        Args:
+            has_successor: whether another member could lead; until one can, there is nothing to try.
+        """
         if store.intake.full is None:
             return False
         now = self._clock.monotonic()
         if now - self._last > FORGETS_S:
             self._first = now
         self._last = now
-        if now - self._first < self._patience_s or now < self._again:
+        if now - self._first < self._patience_s or now < self._again or not has_successor:
             return False
         self._again = now + PAUSE_S
         return True

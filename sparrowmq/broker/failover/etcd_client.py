@@ -33,6 +33,11 @@ from sparrowmq.protocol.hosts import split_address
 _CHUNK: Final = 64 << 10
 _MOST_BYTES: Final = 4 << 20  # the limit of an answer; the broker's are a few hundred bytes
 _NOT_FOUND: Final = 5  # a status code of gRPC
+# An etcd 3.4 that reads its settings from a file has no gateway by default, and says so by this status.
+_NO_GATEWAY: Final = (
+    "status 404: this is no etcd, or it does not serve its JSON gateway; correct etcdEndpoints, or set "
+    "`enable-grpc-gateway: true` in the configuration file of etcd and restart it"
+)
 _OPEN: Final = EtcdAccess()
 
 
@@ -135,7 +140,8 @@ class Etcd:
                 return answer
             if answer.get("code") == _NOT_FOUND and what.startswith("lease/"):
                 raise KeyError(question)
-            problems.append(f"{endpoint}: {answer.get('error') or f'status {status}'}")
+            unsaid = _NO_GATEWAY if status == 404 else f"status {status}"
+            problems.append(f"{endpoint}: {answer.get('error') or unsaid}")
             self._endpoints.append(self._endpoints.pop(0))
         raise EtcdFailed(f"etcd cannot be asked ({'; '.join(problems)})")
 
@@ -160,7 +166,10 @@ class Etcd:
 async def _post(
     endpoint: str, what: str, body: bytes, access: EtcdAccess, token: str = ""
 ) -> tuple[int, dict[str, Any]]:
-    """Send one request on its own connection. Raises: msgspec.DecodeError, the answer is not a JSON object."""
+    """Send one request on its own connection; an error without a JSON object comes as an empty answer.
+
+    Raises: msgspec.DecodeError, the answer is not a JSON object.
+    """
     reader, writer = await asyncio.open_connection(*split_address(endpoint), ssl=access.tls)
     try:
         http = h11.Connection(h11.CLIENT)
@@ -175,7 +184,12 @@ async def _post(
         for event in (request, h11.Data(body), h11.EndOfMessage()):
             writer.write(http.send(event) or b"")
         status, content = await _answer(http, reader)
-        return status, msgspec.json.decode(content, type=dict[str, Any])
+        try:
+            return status, msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.DecodeError:
+            if status == 200:
+                raise
+            return status, {}  # its status says more than its text, as of a proxy
     finally:
         writer.close()
 

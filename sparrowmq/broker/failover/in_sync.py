@@ -54,6 +54,7 @@ class InSync:
         expected: members that should follow soon: those in sync and those that run, but not a master that died.
     Attributes:
         members: the members in sync, as etcd has them.
+        inherited: the other members that were in sync when this master was elected.
         replicated: the offset up to which all members in sync have the log; they are at least two, with the master.
         shipped: the end of the master's log, for its slaves.
         log_end: returns the end of the master's log, of which the last part may not be shipped yet.
@@ -72,6 +73,7 @@ class InSync:
         expected: frozenset[int] = frozenset(),
     ) -> None:
         self.members = set(state.in_sync)
+        self.inherited = frozenset(state.in_sync) - {me}
         self.replicated = Watermark()
         self.shipped = Watermark()
         self.log_end: Callable[[], int] = lambda: self.shipped.value
@@ -124,6 +126,16 @@ class InSync:
     def is_settled(self) -> bool:
         """Whether the members in sync are those that this master has named."""
         return self._state.is_settled
+
+    @property
+    def leads(self) -> bool:
+        """Whether no other broker can be the master now."""
+        return self._holds()
+
+    @property
+    def has_successor(self) -> bool:
+        """Whether another member in sync is connected, and could lead next."""
+        return self.is_settled and any(self.end_of(member) >= 0 for member in self.members)
 
     @property
     def hides_log(self) -> bool:

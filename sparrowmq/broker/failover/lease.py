@@ -93,7 +93,8 @@ class Lease:
                 return
             self._lives_from(asked, ttl_s)
             await self._pause(self._ttl_s / _RENEWALS)
-        log.error("the lease was not renewed in time")
+        if self.deadline:  # otherwise this member has given the lead up
+            log.error("the lease was not renewed in time")
 
     async def end(self) -> None:
         """End the lease, at once if etcd answers. The answer to a renewal that comes later does not change that."""

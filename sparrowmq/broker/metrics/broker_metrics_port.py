@@ -14,13 +14,14 @@ from sparrowmq.broker.store_conditions import folders
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.disks import declare_disks
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.http_endpoint import Endpoint
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.latencies import Latencies
 
 
 def metrics_part(
-    door: Door | None,
+    door: Door | Endpoint | None,
     settings: BrokerSettings,
     parts: Measured,
     latencies: Latencies,
@@ -30,7 +31,7 @@ def metrics_part(
     """Answers Prometheus and sends to a collector, as the settings say.
 
     Args:
-        door: bound; None if metrics are only sent.
+        door: as of a MetricsPort.
         ready: returns the text of /readyz. Raises: SparrowError, the broker cannot do its work.
     Raises:
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.

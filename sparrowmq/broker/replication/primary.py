@@ -44,6 +44,7 @@ _BACKLOG: Final = 16
 BEHIND_S: Final = 30.0
 LEAST_SECRET: Final = 20  # characters: as hexadecimal digits 80 bits, too many to try out
 NAMES_S: Final = 5.0
+FOLLOW_S: Final = 10.0  # the members that were in sync before an election should follow within this time
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Primary:
         self._known = known
         self._lines = LogLimit(clock)
         self._most = 0  # slaves that followed at the same time
+        self._began_s = clock.monotonic()
+        self._came: set[int] = set()  # the members that have followed
         self._gone: set[str] = (
             set()
         )  # the slaves that have left since all followed, as far as they were known
@@ -152,21 +155,30 @@ class Primary:
         )
 
     def _no_slave(self) -> str:
-        if self._following() or not self._rules.is_sync or self._is_alone():
+        if self._following() or not self._rules.is_sync or self._is_alone() or not self._leads:
             return ""
         return f"no slave follows{self._without()}"
 
     def _slave_gone(self) -> str:
-        """Return which of the slaves is missing that followed at the same time."""
-        count = len(self._following())
+        """Return which slave is missing: of those that followed at the same time, or were in sync at the election."""
+        if not self._leads:
+            return ""
+        count, absent = len(self._following()), len(self._absent())
         self._most = max(self._most, count)
         if count == self._most:
             self._gone.clear()
-            return ""
-        return f"{count} of {self._most} slaves follow{self._without()}"
+            if not absent:
+                return ""
+        return f"{count} of {max(self._most, count + absent)} slaves follow{self._without()}"
+
+    def _absent(self) -> list[str]:
+        """Return the members that were in sync at the election and have not followed this master, after a while."""
+        if self._in_sync is None or self._clock.age(self._began_s) < FOLLOW_S:
+            return []
+        return [f"member {number}" for number in sorted(self._in_sync.inherited - self._came)]
 
     def _without(self) -> str:
-        gone = sorted(self._gone - {link.who for link in self._following()})
+        gone = [*sorted(self._gone - {link.who for link in self._following()}), *self._absent()]
         return f"; gone: {', '.join(gone)}" if gone else ""
 
     def _slave_behind(self) -> str:
@@ -179,6 +191,11 @@ class Primary:
         ]
         late_s, lacks, who = max(lags, default=(0.0, 0, ""))
         return f"{who} lacks {lacks} bytes, the oldest since {late_s:.0f} s" if late_s > BEHIND_S else ""
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this is still the master: slaves leave an elected one that is about to become a slave."""
+        return self._in_sync is None or self._in_sync.leads
 
     def _is_alone(self) -> bool:
         """Whether an elected master is alone in sync, and so waits for no slave."""
@@ -254,6 +271,7 @@ class Primary:
             if link.is_confirmed:
                 self.replicated.advance(link.acked)
         elif link.member is not None:
+            self._came.add(link.member)
             for other in [each for each in self.links if each.member == link.member and each is not link]:
                 other.close("it has come again")
                 self._ended(other)

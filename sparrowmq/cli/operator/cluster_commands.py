@@ -125,6 +125,8 @@ def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
 
 def _row(each: Standing) -> list[object]:
     in_sync = None if each.in_sync is None else ",".join(map(str, each.in_sync))
+    if each.inherited is not None and is_for_people():
+        in_sync = f"({','.join(map(str, each.inherited))})"
     place = each.cluster, each.broker, each.broker_id, each.address, each.role
     log = each.log_epoch, each.end
     lag = each.behind_bytes, each.behind_messages, each.behind_s

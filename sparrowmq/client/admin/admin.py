@@ -27,7 +27,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm, TopicType
-from sparrowmq.client.arguments import check_count, check_kind, check_text, check_texts
+from sparrowmq.client.arguments import check_count, check_kind, check_seconds, check_text, check_texts
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -79,8 +79,7 @@ class Admin:
             network = self._own = Network(
                 namesrv, credentials=credentials, tls=tls, namespace=namespace, clock=clock
             )
-        if timeout_s <= 0:
-            raise ConfigError(f"timeout_s={timeout_s:g} leaves no time to answer; give more than 0 seconds")
+        check_seconds("timeout_s", timeout_s)
         self._home = network.home
         self._clock = clock or SystemClock()
         self._servers = Servers(network, timeout_s)

@@ -138,10 +138,10 @@ async def _no_name_server(address: str, error: SparrowError) -> Finding:
     check = f"asked {address} for all brokers (106)"
     if isinstance(error, AccessDenied):
         return Finding(Verdict.WRONG, f"name server {address} refuses the account: {error}", check, _ACCOUNT)
-    mend, is_hanging = f"correct the address: NAMESRV_ADDR or -n ({error})", False
+    mend = f"correct the address: NAMESRV_ADDR or -n ({error})"
     if isinstance(error, NetworkError):
-        hanging, is_hanging = await remedy(address, error)
-        mend = hanging if is_hanging else f"start it there with `mqnamesrv`, or {mend}"
+        found = await remedy(address, error)
+        mend = found.text if found.runs else f"start it there with `mqnamesrv`, or {mend}"
     what = f"name server {address} does not answer"
     return Finding(Verdict.WRONG, what, check, mend, sign=Sign(NO_ANSWER, "", address, False, what))
 
@@ -213,8 +213,12 @@ async def _member(
     try:
         status = await broker_figures(servers, address)
     except NetworkError as error:
-        mend, is_hanging = await remedy(address, error)
-        what = f"{who} hangs" if is_hanging else f"{who} cannot be reached"
+        mend, runs, is_hanging = await remedy(address, error)
+        what = (
+            f"{who} hangs"
+            if is_hanging
+            else f"{who} {'takes no more connections' if runs else 'cannot be reached'}"
+        )
         sign = Sign(NO_ANSWER, name, address, is_master, what)
         return {}, [Finding(Verdict.WRONG, what, check, mend, name, is_master, sign)]
     except AccessDenied as error:

@@ -33,7 +33,9 @@ class Standing:
         member: its id where the master is elected, also of the master.
         epoch: of the master that it is, or follows.
         log_epoch: the last epoch that its log was part of, at a member.
-        in_sync: at a master: the members that have all acknowledged messages.
+        in_sync: at a master: the members that have all acknowledged messages; None while a new one does not know yet
+            which members follow.
+        inherited: the members in sync with the former master, while a new one does not know which of them follow.
         end: the end of its log.
         behind_bytes, behind_s: the lag of a slave; None where one of the two does not answer.
         behind_messages: likewise, where it was asked for.
@@ -61,6 +63,7 @@ class Standing:
     conditions: tuple[str, ...] = ()
     is_silent: bool = False
     log_epoch: int | None = None
+    inherited: tuple[int, ...] | None = None
 
     @property
     def role(self) -> str:
@@ -107,6 +110,7 @@ def _standing(
     behind: tuple[int | None, float | None] = (None, None)
     if broker_id != MASTER and master is not None and not isinstance(master, SparrowError):
         behind = _behind(table, master)
+    members, is_settled = _members(table.get("inSyncMembers")), table.get("epochSettled") != "false"
     return Standing(
         place.cluster,
         place.name,
@@ -114,7 +118,7 @@ def _standing(
         address,
         member=_number(table, "memberId"),
         epoch=_number(table, "masterEpoch"),
-        in_sync=_members(table.get("inSyncMembers")),
+        in_sync=members if is_settled else None,
         end=_number(table, "commitLogMaxOffset"),
         behind_bytes=behind[0],
         behind_s=behind[1],
@@ -124,6 +128,7 @@ def _standing(
         problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
         conditions=tuple(sorted(told_conditions(table))),
         log_epoch=_number(table, "logEpoch"),
+        inherited=None if is_settled else members,
     )
 
 

@@ -37,10 +37,10 @@ async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_p
             found = []
             for _ in range(2 * seconds):
                 store.intake.full = DiskFull("no room") if full else None
-                found.append(watch.is_short(store))
+                found.append(watch.is_short(store, True))
                 await clock.advance(0.5)
             assert any(found) == is_short, (full, seconds)
-        assert not watch.is_short(store)  # it has just said so
+        assert not watch.is_short(store, True)  # it has just said so
         store.intake.full = None
 
 
@@ -52,13 +52,26 @@ async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_ful
         watch, left_at = RoomWatch(clock, 4), list[float]()
         while clock.monotonic() < 2 * LEAVES_AGAIN_S:
             store.intake.full = DiskFull("no room")
-            if watch.is_short(store):
+            if watch.is_short(store, True):
                 left_at.append(clock.monotonic())
                 watch.leaves()
                 await clock.advance(20)  # as a slave, and without a master
             await clock.advance(0.5)
         assert left_at[0] < 5
         assert [round(after - before) for before, after in pairwise(left_at)] == [LEAVES_AGAIN_S]
+        store.intake.full = None
+
+
+async def test_a_full_master_hands_over_as_soon_as_another_member_can_lead(tmp_path: Path) -> None:
+    """The disks of all members were full, and another one has room again."""
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watch = RoomWatch(clock, 4)
+        for _ in range(20):
+            store.intake.full = DiskFull("no room")
+            assert not watch.is_short(store, False)
+            await clock.advance(0.5)
+        assert watch.is_short(store, True)
         store.intake.full = None
 
 
@@ -69,7 +82,7 @@ async def test_a_handover_that_was_impossible_is_tried_again_after_a_pause(tmp_p
         watch, found = RoomWatch(clock, 4), list[float]()
         for _ in range(160):
             store.intake.full = DiskFull("no room")
-            if watch.is_short(store):
+            if watch.is_short(store, True):
                 found.append(clock.monotonic())
             await clock.advance(0.5)
         assert [after - before for before, after in pairwise(found)] == [PAUSE_S, PAUSE_S]
@@ -217,7 +230,7 @@ async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
 
 
 @needs_etcd
-@pytest.mark.guards("Member._leave: false in_sync.end_of")
+@pytest.mark.guards("Member._leave: not in_sync.has_successor -> False")
 async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +244,7 @@ async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
 
 
 @needs_etcd
-@pytest.mark.guards("Member._leave: in_sync.end_of(member) < 0 -> member == self.settings.broker_id")
+@pytest.mark.guards("InSync.has_successor: self.end_of(member) >= 0 -> member != self._me")
 async def test_a_master_with_a_slow_disk_goes_on_while_the_others_in_sync_are_away(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

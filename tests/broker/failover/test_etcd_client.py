@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -100,13 +101,32 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]", "malformed"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "object"),
         (b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}", "status 503"),
-        (b'HTTP/1.1 500 No\r\nContent-Length: 18\r\n\r\n{"error":"no room"', "no room|truncated"),
+        (b"HTTP/1.1 502 No\r\nContent-Length: 4\r\n\r\n<p/>", "status 502"),
+        (b'HTTP/1.1 500 No\r\nContent-Length: 18\r\n\r\n{"error":"no room"', "status 500"),
     ],
 )
 async def test_what_is_no_answer_of_etcd_is_told_with_the_endpoint(answer: bytes, what: str) -> None:
     async with answering(answer) as endpoint:
         with pytest.raises(EtcdFailed, match=f"(?i){endpoint}.*({what})"):
             await Etcd([endpoint], SystemClock(), 5.0).below("/a/")
+
+
+@needs_etcd
+async def test_an_etcd_whose_file_leaves_out_the_gateway_is_reported_with_the_remedy(tmp_path: Path) -> None:
+    client, peer = free_ports(2)
+    file = tmp_path / "etcd.yml"
+    file.write_text(
+        f"data-dir: {tmp_path}/data\n"
+        f"listen-client-urls: http://127.0.0.1:{client}\n"
+        f"advertise-client-urls: http://127.0.0.1:{client}\n"
+        f"listen-peer-urls: http://127.0.0.1:{peer}\n"
+        f"initial-advertise-peer-urls: http://127.0.0.1:{peer}\n"
+        f"initial-cluster: default=http://127.0.0.1:{peer}\n"
+    )
+    with LiveEtcd(file=file):
+        etcd = Etcd([f"127.0.0.1:{client}"], SystemClock(), 5.0)
+        with pytest.raises(EtcdFailed, match=r"status 404.*set `enable-grpc-gateway: true` in the config"):
+            await etcd.below("/a/")
 
 
 async def test_one_that_never_answers_is_given_up_in_its_time() -> None:

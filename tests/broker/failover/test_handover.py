@@ -38,6 +38,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.testing import ManualClock
 from tests.broker.live import COMMIT, SUBSCRIPTION, pull_request, send_request
@@ -87,6 +88,14 @@ class Sends:
         self._is_over = True
         await self._task
         return self.results
+
+
+async def has_route(members: Members, namesrv: str) -> None:
+    """Ask for the route of the topic again and again; fails once there is none."""
+    session = await members.pool.session(namesrv)
+    while True:
+        await session.call(GetRoute("orders"))
+        await asyncio.sleep(0.005)
 
 
 @pytest.mark.guards(
@@ -147,6 +156,19 @@ async def test_the_lead_is_handed_over_without_a_failed_send(
     assert sorted(numbers) == sorted(set(numbers) | set(range(len(results)))), "one is missing"
     assert len(numbers) == len(set(numbers)), "one is doubled"
     print(f"{len(results)} sends, the longest took {sends.longest_s:.2f} s")
+
+
+@pytest.mark.guards("Broker.__init__: lasting is None -> True")
+async def test_a_topic_has_a_route_while_the_last_member_becomes_the_master(
+    members: Members, tmp_path: Path
+) -> None:
+    async with named(members, tmp_path) as namesrv, asyncio.TaskGroup() as tasks:
+        await members.two_in_sync()
+        assert await members.send(1, b"first") == OK
+        watched = tasks.create_task(has_route(members, namesrv))
+        await members.power_cut(1)
+        assert await members.leader(2) == 2
+        watched.cancel()
 
 
 async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Members, tmp_path: Path) -> None:

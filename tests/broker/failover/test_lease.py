@@ -176,3 +176,19 @@ async def test_a_real_one_is_renewed_and_ended() -> None:
         renewing.cancel()
         await lease.end()
         assert not lease.is_valid and await etcd.keep_alive(lease.number) == 0
+
+
+@pytest.mark.guards('Lease.renew: drop log.error("the lease was not renewed in time")')
+@pytest.mark.parametrize("is_given_up", [True, False])
+async def test_only_a_lease_that_was_not_renewed_in_time_is_an_error(
+    caplog: pytest.LogCaptureFixture, is_given_up: bool
+) -> None:
+    clock = ManualClock()
+    lease, etcd, renewing = await begun(clock)
+    etcd.fails = not is_given_up
+    if is_given_up:  # the lead was handed over
+        lease.deadline = 0.0
+    for _ in range(4 * TTL_S):
+        await clock.advance(0.5)
+    assert renewing.done()
+    assert ("the lease was not renewed in time" in caplog.text) != is_given_up

@@ -215,8 +215,9 @@ async def test_of_two_that_were_cut_the_one_with_more_leads(members: Members) ->
 
 
 async def test_a_recovery_that_did_not_end_leaves_a_doubt_and_one_that_cut_nothing_leaves_none(
-    members: Members,
+    members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sparrowmq.broker.member_start")
     await two_with_messages(members)
     await members.stop(2)
     await members.stop(1)
@@ -228,7 +229,8 @@ async def test_a_recovery_that_did_not_end_leaves_a_doubt_and_one_that_cut_nothi
         member = Member(members.settings(1))
         await member._follow()
         assert OwnEpoch.load(path).doubt == after
-        await member._stack.aclose()
+        await member._start.end()
+    assert "fenced off" not in caplog.text  # nothing was
 
 
 @pytest.mark.guards("SelfRepair.look: drop self._repair", "Scrubber.review: drop self.tell")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.replication import primary
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -25,10 +26,12 @@ from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.store_settings import Flush
 from tests.broker.live import Live, live_broker
+from tests.broker.members import Members
 from tests.broker.metrics.visits import ON, samples, visit
 from tests.broker.replication.slaves import ScriptedSlave, slave_at
 from tests.broker.test_safety import Held
 from tests.broker.told import conditions_of, shows
+from tests.interop.etcd import needs_etcd
 
 BOTH = {"role": BrokerRole.SYNC_MASTER, "flush": Flush.ASYNC}
 
@@ -337,3 +340,31 @@ async def test_when_the_master_ends_its_slaves_are_let_go(tmp_path: Path) -> Non
         async with master(tmp_path) as live:
             slave = await stack.enter_async_context(following(live))
         assert await slave.is_let_go()
+
+
+@needs_etcd
+@pytest.mark.guards(
+    "Primary._absent: self._in_sync.inherited - self._came -> set()",
+    "Primary._acknowledged: drop self._came.add(link.member)",
+    "Primary._absent: self._clock.age(self._began_s) < FOLLOW_S -> False",
+    "Primary._slave_gone: not self._leads -> False",
+)
+async def test_a_member_that_does_not_come_back_after_an_election_shows_at_the_new_master(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> str:
+        broker = members.member(2).broker
+        assert broker is not None
+        return {each.kind.name: each.what for each in broker._conditions.now()}.get("slave_gone", "")
+
+    await members.second_leads()
+    monkeypatch.setattr(primary, "FOLLOW_S", 1e9)
+    assert gone() == ""  # it has some time to come
+    monkeypatch.setattr(primary, "FOLLOW_S", 0.0)
+    assert gone() == "0 of 1 slaves follow; gone: member 1"
+    with monkeypatch.context() as deposed:
+        deposed.setattr(InSync, "leads", False)
+        assert gone() == "", "it is about to become a slave"
+    await members.start(1)
+    await members.in_sync(1, 2)
+    assert gone() == ""

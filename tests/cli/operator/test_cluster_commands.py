@@ -3,7 +3,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq.cli.operator import cluster_commands
 from sparrowmq.cli.operator.cluster_commands import cluster
+from sparrowmq.client.admin.standings import Standing
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -35,6 +37,13 @@ def test_programs_get_all_of_it(run):
         "cluster,broker,id,address,role,member,epoch,in_sync,log_epoch,log_end,behind_bytes,behind_messages,behind_s"
     )
     assert line.startswith("DefaultCluster,broker-0,0,")
+
+
+def test_members_that_may_not_follow_a_new_master_are_in_parentheses_and_not_told_to_programs(monkeypatch):
+    new = Standing("c", "b", 0, "h:1", inherited=(1, 3))
+    for is_people, shown in ((True, "(1,3)"), (False, None)):
+        monkeypatch.setattr(cluster_commands, "is_for_people", lambda is_people=is_people: is_people)
+        assert cluster_commands._row(new)[cluster_commands._HEADS.index("IN SYNC")] == shown
 
 
 def test_a_cluster_that_is_not_there_is_an_error(run):

@@ -23,7 +23,7 @@ def test_an_address_and_some_time_are_needed(monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(ConfigError, match="no name server is known"):
         Admin()
-    with pytest.raises(ConfigError, match="timeout_s=0 leaves no time"):
+    with pytest.raises(ConfigError, match="timeout_s=0: give seconds above 0"):
         Admin("127.0.0.1:9876", timeout_s=0)
 
 

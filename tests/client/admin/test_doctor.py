@@ -69,6 +69,26 @@ async def test_of_a_cluster_that_is_well_nothing_is_wrong(tmp_path):
         assert "broker-0 (master)" in said and "broker-1 (master)" in said and "orders has 8 queues" in said
 
 
+@asynccontextmanager
+async def full() -> AsyncIterator[str]:
+    """The address of a server that ends each connection, as one that has too many."""
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_servers_that_take_no_more_connections_are_not_said_to_hang(tmp_path):
+    async with (
+        full() as address,
+        Cluster(tmp_path) as cluster,
+        registered(cluster.namesrv, "busy", address),
+        Admin([cluster.namesrv, address]) as admin,
+    ):
+        findings = await admin.examine()
+    for what in (f"broker busy (master) at {address} takes no more connections", f"name server {address}"):
+        found = wrong(findings, what)
+        assert "`ulimit -n`" in found.mend and "kill" not in found.mend
+
+
 async def test_a_name_server_that_does_not_answer_is_named(tmp_path):
     async with Cluster(tmp_path) as cluster, Admin([cluster.namesrv, NOBODY]) as admin:
         found = wrong(await admin.examine(), f"name server {NOBODY} does not answer")

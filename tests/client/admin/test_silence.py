@@ -24,13 +24,28 @@ def test_what_may_keep_clients_away_goes_by_the_address(address, words):
 
 
 async def test_a_process_that_takes_connections_and_is_silent_hangs():
-    async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0) as server:
+    taken = list[asyncio.StreamWriter]()
+    async with await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        text, is_hanging = await remedy(f"{host}:{port}", RequestTimeout("x", "y", 1))
-    assert is_hanging and "kill -CONT" in text and "brokerIP1" not in text
+        text, runs, is_hanging = await remedy(f"{host}:{port}", RequestTimeout("x", "y", 1))
+        taken[0].close()
+    assert runs and is_hanging and "kill -CONT" in text and "brokerIP1" not in text
     assert f"`ss -ltnp sport = :{port}`" in text
 
 
+@pytest.mark.guards("silence._ends_connections: not await reader.read(1) -> False")
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_a_process_that_ends_connections_at_once_is_full_and_is_not_to_be_killed(is_reset):
+    def end(_, writer):
+        writer.transport.abort() if is_reset else writer.close()
+
+    async with await asyncio.start_server(end, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        text, runs, is_hanging = await remedy(f"{host}:{port}", RequestTimeout("x", "y", 1))
+    assert runs and not is_hanging and "kill" not in text
+    assert f"`ss -tnp dst {host}:{port}`" in text and "ulimit -n" in text
+
+
 async def test_where_no_process_listens_the_address_is_the_cause():
-    text, is_hanging = await remedy("127.0.0.1:9", RequestTimeout("127.0.0.1:9", "y", 1))
-    assert not is_hanging and "see that it runs" in text
+    text, runs, is_hanging = await remedy("127.0.0.1:9", RequestTimeout("127.0.0.1:9", "y", 1))
+    assert not runs and not is_hanging and "see that it runs" in text

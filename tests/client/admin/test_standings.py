@@ -50,6 +50,9 @@ def test_an_elected_master_tells_its_epoch_and_who_is_in_sync() -> None:
     told = figures(5, 1, memberId="2", masterEpoch="7", inSyncMembers="1,2", logEpoch="6")
     master = _standing(PLACE, 0, {"m:1": told, "s:1": figures(5, 1)})
     assert (master.member, master.epoch, master.in_sync, master.log_epoch) == (2, 7, (1, 2), 6)
+    assert master.inherited is None
+    new = _standing(PLACE, 0, {"m:1": told | {"epochSettled": "false"}, "s:1": figures(5, 1)})
+    assert (new.in_sync, new.inherited) == (None, (1, 2))  # the dead master may be one of them
 
 
 def test_one_that_neither_leads_nor_follows_says_why_and_is_measured_all_the_same() -> None:
