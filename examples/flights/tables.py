@@ -34,7 +34,7 @@ LATE_MIN = 15
 # A trigger costs about a second whatever it reads, so there should not be many.
 MOST_PER_TRIGGER = 60_000
 PARTITIONS = 2
-STALL_S = 60.0
+STALL_S = 180.0  # a slow machine needs a minute for the first micro-batch
 LOOK_S = 0.2
 LINES_OF_ERROR = 30
 

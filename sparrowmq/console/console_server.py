@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 # NiceGUI looks for stored state in the working directory; the console stores none.
 os.environ.setdefault(
@@ -47,6 +47,9 @@ from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
+
+# A page is loaded again, without what was typed in it, if its browser is silent for longer than this and a pulse.
+_KEPT_S: Final = 10.0
 
 _SWEEP_S = 30.0
 
@@ -109,6 +112,7 @@ class Console:
             dark=None,
             tailwind=False,  # see style.py
             show_welcome_message=False,
+            reconnect_timeout=_KEPT_S,
             gzip_middleware_factory=_squeezed,
         )
         ports = 1 if self._metrics is None else 2

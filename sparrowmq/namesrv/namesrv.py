@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from sparrowmq import descriptors, logs
 from sparrowmq.auth.rotated_file import denials_file
+from sparrowmq.errors import ClientClosed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
@@ -87,7 +89,7 @@ class Namesrv:
         refuse_public(settings.bind_address, settings.insecure or settings.checks_access)
         values = KeyValues(settings.kv_path)
         tasks = Background()
-        self.routes.later = lambda steps: tasks.spawn(to_end(steps), "routes") if tasks.is_open else None
+        self.routes.later = partial(_later, tasks)
         handlers = (
             RouteHandlers(self.routes, values, self._changing),
             BrokerHandlers(self.routes, values, self._clock),
@@ -203,3 +205,9 @@ class Namesrv:
             for session in self.routes.expire(self._clock.age):
                 if isinstance(session, Session):
                     session.close()
+
+
+def _later(tasks: Background, steps: Steps[None]) -> None:
+    """Remove queues of a broker that is gone, in the background; not while the name server stops."""
+    with suppress(ClientClosed):
+        tasks.spawn(to_end(steps), "routes")

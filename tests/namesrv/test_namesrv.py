@@ -3,8 +3,9 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import BadStore, ConfigError, RemoteError
+from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv, _later
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
@@ -24,6 +25,25 @@ async def test_a_broker_is_gone_as_soon_as_its_connection_ends(namesrv, session,
     await eventually(lambda: namesrv.routes.route("Orders") is None)
     with pytest.raises(RemoteError):
         await session.call(ask.GetRoute("Orders"))
+
+
+@pytest.mark.guards("namesrv._later: ClientClosed -> KeyError")
+async def test_a_broker_that_goes_while_the_name_server_ends_by_a_failed_task_breaks_nothing():
+    async def fail():
+        raise ZeroDivisionError
+
+    def nothing():
+        yield
+
+    tasks = Background()
+    with pytest.raises(ZeroDivisionError):
+        async with tasks:
+            tasks.spawn(fail())
+            try:
+                await asyncio.sleep(60)
+            finally:
+                _later(tasks, nothing())
+    _later(tasks, nothing())
 
 
 @pytest.mark.covers("S-ROUTE-06", breaks="route_table: EXPIRY_S = 240.0")

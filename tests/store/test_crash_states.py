@@ -172,6 +172,7 @@ def marked(site: str, kind: str = "") -> object:
     return pytest.param(site, marks=pytest.mark.nightly if site + kind in LONG else ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", [marked(site) for site in SITES])
 def test_a_store_that_forgets_a_sync_is_found_out(site):
     tally = hunt(Mutant(site), *quick(site))

@@ -47,8 +47,7 @@ def start(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.slow
 def test_what_comes_out_is_what_went_in_and_the_cluster_can_be_kept(tmp_path):
     with start(tmp_path, "--limit", str(COUNT), "--out", str(tmp_path / "out"), "--keep") as demo:
-        assert demo.stdout is not None
-        *lines, report = until_the_report(demo.stdout)
+        *lines, report = until_the_report(demo)
         check(json.loads(report))
         check_words("".join(lines), json.loads(report))
         [address] = re.findall(r"export NAMESRV_ADDR=(\S+)", "".join(lines))
@@ -64,13 +63,14 @@ def test_what_comes_out_is_what_went_in_and_the_cluster_can_be_kept(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
 
 
-def until_the_report(stdout) -> list[str]:
+def until_the_report(demo: subprocess.Popen[str]) -> list[str]:
+    assert demo.stdout is not None and demo.stderr is not None
     lines = []
-    for line in stdout:
+    for line in demo.stdout:
         lines.append(line)
         if line.startswith("{"):
             return lines
-    pytest.fail("".join(lines))
+    pytest.fail("".join(lines) + demo.stderr.read())
 
 
 def check(report) -> None:
@@ -156,8 +156,7 @@ def alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.
 def test_the_console_shows_it_and_stays_for_as_long_as_was_said(tmp_path):
     words = ("--limit", str(COUNT), "--out", str(tmp_path / "out"), "--console", "--seconds", "3")
     with start(tmp_path, *words) as demo:
-        assert demo.stdout is not None
-        *lines, report = until_the_report(demo.stdout)
+        *lines, report = until_the_report(demo)
         check(json.loads(report))
         [address] = re.findall(r"the console is at (\S+)", "".join(lines))
         assert f"{address.rstrip('/')}/topics/flights" in "".join(lines)
