@@ -171,7 +171,7 @@ def test_an_index_that_was_only_switched_off_is_not_kept(stores: Stores):
     assert not Path(store.settings.layout.set_aside).exists()
 
 
-@pytest.mark.guards("Recovery._drop_index: index.drop_all(self.layout.set_aside) -> index.drop_all()")
+@pytest.mark.guards("DerivedFiles._drop_index: index.drop_all(self.layout.set_aside) -> index.drop_all()")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("size", [10, 300, 1700])
 def test_an_index_file_that_was_cut_is_made_anew(stores: Stores, killed: bool, size: int):

@@ -210,7 +210,7 @@ def overwrite(path: Path, at: int, content: bytes) -> None:
         file.write(content)
 
 
-@pytest.mark.guards("Recovery._load_queues: false self.ends.is_lost")
+@pytest.mark.guards("DerivedFiles._load_queues: false self.ends.is_lost")
 @pytest.mark.parametrize("killed", [False, True])
 def test_damaged_queues_without_their_checksums_are_built_again_from_the_log(stores: Stores, killed: bool):
     store = stores.open()
@@ -226,7 +226,7 @@ def test_damaged_queues_without_their_checksums_are_built_again_from_the_log(sto
     assert bodies(store)[: len(TEXTS)] == TEXTS
 
 
-@pytest.mark.guards("Recovery._derive: drop self.mending.demand_sound")
+@pytest.mark.guards("DerivedFiles.update: drop self.mending.demand_sound")
 def test_without_checksums_a_damaged_record_waits_for_its_copy_and_becomes_no_gap(stores: Stores):
     with verifying_little():
         store = stores.open()

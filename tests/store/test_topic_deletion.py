@@ -76,7 +76,7 @@ def test_a_new_topic_of_the_same_name_may_begin_meanwhile(stores: Stores, done: 
 
 
 @pytest.mark.guards("Deletion._take_out: drop _ends")
-@pytest.mark.guards("Recovery._restore_queues: drop remove_topic")
+@pytest.mark.guards("DerivedFiles._restore_queues: drop remove_topic")
 @pytest.mark.guards("MessageStore.close: drop remove_rest")
 @pytest.mark.parametrize("leave", ["close", "crash"])
 @pytest.mark.parametrize("done", [0, 1, QUEUES - 1])
