@@ -55,7 +55,7 @@ class GrpcError(Exception):
         self.message = message
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False)
 class Caller:
     """The client of a connection. All calls of the connection have the same object.
 
@@ -64,6 +64,7 @@ class Caller:
         certificate: the common name in its verified certificate.
         is_known: whether a call of it was allowed. The methods set this: the server knows no accounts.
         is_trusted: whether its last signature was right. The methods set this, too.
+        kept: what the methods keep as long as the connection lasts.
     """
 
     host: str = "?"
@@ -71,6 +72,7 @@ class Caller:
     certificate: str | None = None
     is_known: Callable[[], bool] = bool  # False
     is_trusted: bool = False
+    kept: object = None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
@@ -246,7 +245,6 @@ class ClusterBrokers:
         self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route, _lacks_a_master)
         self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
         self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
-        self._lookups: WeakKeyDictionary[Caller, Lookups] = WeakKeyDictionary()
 
     @property
     def on_check(self) -> OnCheck:
@@ -261,10 +259,9 @@ class ClusterBrokers:
 
     def lookups(self, connection: Caller) -> Lookups:
         """The questions of a connection of the gRPC port."""
-        found = self._lookups.get(connection)
-        if found is None:
-            found = self._lookups[connection] = Lookups(self)
-        return found
+        if not isinstance(connection.kept, Lookups):
+            connection.kept = Lookups(self)
+        return connection.kept
 
     def left(self, client_id: str) -> None:
         self.announce(client_id, ())
