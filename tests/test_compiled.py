@@ -57,6 +57,13 @@ def test_no_module_of_the_list_has_a_coroutine_of_its_own(module: str):
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
 
 
+@pytest.mark.parametrize("module", compiled.MODULES)
+def test_no_class_of_the_list_wants_weak_references(module: str):
+    """Compiled classes have none, whatever they ask for."""
+    source = Path(compiled.source(module)).read_text()
+    assert "weakref_slot" not in source and "__weakref__" not in source
+
+
 def test_what_was_compiled_runs(copy: Path):
     assert kinds(copy) == "so"
 
