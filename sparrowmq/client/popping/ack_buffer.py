@@ -5,7 +5,7 @@ PopQueue.settle ──> add ──> the first of a turn begins a task ──> th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -13,7 +13,7 @@ class AckBuffer:
     """Popped messages whose acknowledgements are not sent yet.
 
     Args:
-        begin: starts the task that takes them, when the first one comes. If it raises, that message is not taken.
+        begin: starts the task that takes them, when the first one comes. If it raises, none is taken.
     """
 
     def __init__(self, begin: Callable[[], object]) -> None:
@@ -25,9 +25,10 @@ class AckBuffer:
             self._begin()
         self._messages.append(message)
 
-    def extend(self, messages: Iterable[object]) -> None:
-        for message in messages:
-            self.add(message)
+    def extend(self, messages: Sequence[object]) -> None:
+        if messages and not self._messages:
+            self._begin()
+        self._messages += messages
 
     def take(self) -> list[Any]:
         """Remove all messages, and return them."""

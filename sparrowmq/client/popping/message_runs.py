@@ -1,6 +1,6 @@
 """Loops over the messages of a pop. They are compiled, because each message passes all of them.
 
-the answer ──> with_receipt ──> handlers ──> spend ──> follow ──> the acknowledgement
+the answer ──> with_receipt ──> handlers ──> spend ──> runs_of ──> the acknowledgement
 """
 
 from __future__ import annotations
@@ -42,15 +42,21 @@ def unspent_of(messages: Sequence[M]) -> list[M]:
     return [message for message in messages if not message._is_spent]
 
 
-def follow(messages: Sequence[DeliveredMessage]) -> bool:
-    """Return whether messages share a receipt, and each has the offset behind that of the one before."""
-    first = messages[0]
-    receipt, offset = first._receipt, first.offset
+def runs_of(messages: Sequence[DeliveredMessage]) -> list[tuple[int, int]]:
+    """Return the begin and end of each run: its messages share a receipt, and no offset is between them."""
+    runs: list[tuple[int, int]] = []
+    receipt: object = None
+    begin = index = offset = 0
     for message in messages:
         if message._receipt is not receipt or message.offset != offset:
-            return False
+            if index > begin:
+                runs.append((begin, index))
+            begin, receipt, offset = index, message._receipt, message.offset
+        index += 1
         offset += 1
-    return True
+    if index > begin:
+        runs.append((begin, index))
+    return runs
 
 
 def spent_by_receipt(messages: Sequence[DeliveredMessage]) -> list[tuple[Any, int]]:

@@ -12,7 +12,7 @@ that is handled for long takes one of these places and stops nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
@@ -58,7 +58,7 @@ class PopQueue(ProcessQueue):
         super().__init__(queue, 0, limits, answers, pace, hooks, settings.retry)
         self._acks = acks
         self._now = now
-        self._held: dict[DeliveredMessage, PoppedMessage] = {}
+        self._held: dict[Any, int] = {}  # bytes by message
         self._longest = settings.flow.messages
         self._most = most
         self._settled = 0
@@ -66,14 +66,17 @@ class PopQueue(ProcessQueue):
 
     @property
     def has_room(self) -> bool:
-        limits, held = self._limits, len(self._held)
-        is_few = held < limits.messages or held <= self._most * _ASK_AT
+        return self.has_room_beside(0)
+
+    def has_room_beside(self, coming: int) -> bool:
+        """Return whether more may be popped, beside so many messages that are not held yet."""
+        limits, count = self._limits, len(self._held) + coming
+        is_few = count < limits.messages or count <= self._most * _ASK_AT
         return is_few and self.unsettled_bytes < limits.size_bytes
 
-    @property
-    def room_for(self) -> int:
-        """The number of messages that the next pop asks for."""
-        return max(MOST_POPPED, self._most - len(self._held))
+    def room_beside(self, coming: int) -> int:
+        """Return the number of messages that the next pop asks for."""
+        return max(MOST_POPPED, self._most - len(self._held) - coming)
 
     @property
     def unsettled(self) -> int:
@@ -81,12 +84,13 @@ class PopQueue(ProcessQueue):
 
     @property
     def held(self) -> list[PoppedMessage]:
-        return list(self._held.values())
+        return list(self._held)
 
     def hold(self, messages: Sequence[PoppedMessage]) -> None:
         self._adapt()
-        self._held.update(zip(messages, messages, strict=True))
-        self.unsettled_bytes += _bytes_of(messages)
+        sizes = [message.store_size for message in messages]
+        self._held.update(zip(messages, sizes, strict=True))
+        self.unsettled_bytes += sum(sizes)
 
     def _adapt(self) -> None:
         """Hold more or fewer messages from now on, as quickly as they were settled since the last pop."""
@@ -97,11 +101,11 @@ class PopQueue(ProcessQueue):
 
     def settle(self, message: DeliveredMessage) -> None:
         """Remove a message, and acknowledge it, unless it was given back."""
-        held = self._held.get(message)
-        if held is not None and not self._is_awaited:
+        size = self._held.get(message)
+        if size is not None and not self._is_awaited:
             del self._held[message]
             self._settled += 1
-            self.unsettled_bytes -= message.store_size
+            self.unsettled_bytes -= size
             if not message._is_spent:
                 self._acks.add(message)
         else:
@@ -109,20 +113,17 @@ class PopQueue(ProcessQueue):
 
     def settle_all(self, messages: Sequence[DeliveredMessage]) -> None:
         """Remove messages, and acknowledge those that were not given back."""
-        held = self.forget(messages)
-        if len(held) < len(messages):  # the time of some was over
-            held = [each for each in messages if isinstance(each, PoppedMessage)]
-        self._acks.extend(unspent_of(held))
+        self.forget(messages)
+        self._acks.extend(unspent_of(messages))
 
-    def forget(self, messages: Iterable[DeliveredMessage]) -> list[PoppedMessage]:
-        """Remove messages. Returns those that were held."""
+    def forget(self, messages: Iterable[DeliveredMessage]) -> None:
+        """Remove those of messages that are held: the time of some may be over."""
         take = self._held.pop
-        taken = [held for message in messages if (held := take(message, None)) is not None]
-        self._settled += len(taken)
-        self.unsettled_bytes -= _bytes_of(taken)
+        sizes = [size for message in messages if (size := take(message, None)) is not None]
+        self._settled += len(sizes)
+        self.unsettled_bytes -= sum(sizes)
         if self._is_awaited and (self.has_room or self.is_leaving):
             self._wake()
-        return taken
 
     def report(self, now: float) -> ProcessQueueState:
         """The state for an operator. There are no offsets."""
@@ -132,7 +133,3 @@ class PopQueue(ProcessQueue):
             dropped=not self.is_owned,
             last_pull_timestamp=self.last_pull_ms,
         )
-
-
-def _bytes_of(messages: Sequence[DeliveredMessage]) -> int:
-    return sum([message.store_size for message in messages])

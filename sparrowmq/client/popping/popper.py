@@ -9,7 +9,11 @@ from sparrowmq.client.consuming.pulling import Asker
 from sparrowmq.client.popping.pop_answer import Place
 from sparrowmq.client.popping.pop_queue import PopQueue
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.client.popping.pops import Pops, Wish
+from sparrowmq.client.popping.pops import PopInFlight, Pops, Wish
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.pop_headers import PopMessageReply
+from sparrowmq.remoting.request_in_flight import Response
 
 
 class Popper(Asker):
@@ -36,13 +40,34 @@ class Popper(Asker):
         self._arrived = arrived
 
     async def _ask(self) -> None:
-        owned, pace = self._popped, self._popped.pace
-        began_ms = owned.last_pull_ms = self._clock.now_ms()
-        wish = self._wish._replace(most=owned.room_for)
-        messages = await self._pops.pop(self._place, wish, owned)
+        owned = self._popped
+        owned.last_pull_ms = self._clock.now_ms()
+        asked: PopInFlight | None = await self._pops.begin(self._place, self._wish_beside(0), owned)
+        while asked is not None:
+            answer = await self._pops.answer(asked)
+            asked = self._take(asked, answer)
+
+    def _take(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
+        """Take the messages of an answer. Return the next pop if there is room: it is sent before they are read."""
+        owned, pace, coming = self._popped, self._popped.pace, asked.request.max_msg_nums
+        following = None
+        if answer.code == ResponseCode.SUCCESS and owned.has_room_beside(coming):
+            following = self._pops.begin_next(asked, self._wish_beside(coming))
+            owned.last_pull_ms = following.request.born_time
+        try:
+            messages = self._pops.found(asked, answer)
+        except SparrowError:
+            if following is not None:
+                self._pops.leave(following)
+            raise
         self._is_failing = False
         if messages:
             pace.pulls += 1
-            pace.pull_ms += max(self._clock.now_ms() - began_ms, 0)
+            pace.pull_ms += max(self._clock.now_ms() - asked.request.born_time, 0)
             pace.pulled += len(messages)
             self._arrived(owned, messages)
+        return following
+
+    def _wish_beside(self, coming: int) -> Wish:
+        """The wish for a pop while so many messages may come that are not held yet."""
+        return self._wish._replace(most=self._popped.room_beside(coming))

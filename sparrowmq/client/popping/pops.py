@@ -93,21 +93,24 @@ class Wish(NamedTuple):
     attempt_id: str | None = None
 
 
-class _Asked:
+class PopInFlight:
     """A pop that is under way.
 
     Attributes:
+        session: the connection on which it was sent.
         waiter: of the call that waits for the answer; cancelled if none does.
         is_over: the answer came when no call waited.
     """
 
-    __slots__ = ("is_over", "owner", "place", "waiter", "wish")
+    __slots__ = ("is_over", "owner", "place", "request", "session", "waiter", "wish")
 
-    def __init__(self, place: Place, wish: Wish, owner: Owner, waiter: _Answered) -> None:
+    def __init__(self, session: Session, request: PopMessage, place: Place, wish: Wish, owner: Owner) -> None:
+        self.session = session
+        self.request = request
         self.place = place
         self.wish = wish
         self.owner = owner
-        self.waiter = waiter
+        self.waiter: _Answered = asyncio.get_running_loop().create_future()
         self.is_over = False
 
 
@@ -134,7 +137,7 @@ class Pops:
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
-        self._cut: dict[Place, _Asked] = {}  # pops without a call that waits
+        self._cut: dict[Place, PopInFlight] = {}  # pops without a call that waits
         self._acking: set[asyncio.Task[None]] = set()
         self._changing: dict[PoppedMessage, asyncio.Future[None]] = {}  # messages whose time is being changed
 
@@ -150,22 +153,40 @@ class Pops:
             ConfigError: the broker cannot pop.
             SparrowError: there is no answer, or the broker refuses.
         """
-        asked = self._cut_off(place, wish) or await self._ask(place, wish, owner)
-        waiter = asked.waiter
+        asked = await self.begin(place, wish, owner)
+        return self.found(asked, await self.answer(asked))
+
+    async def begin(self, place: Place, wish: Wish, owner: Owner) -> PopInFlight:
+        """Send a pop, or take over a cancelled one. `answer` waits for it. Raises: SparrowError."""
+        cut_off = self._cut_off(place, wish)
+        if cut_off is not None:
+            return cut_off
+        return self._send(await self._network.brokers.of(place.broker_name), place, wish, owner)
+
+    def begin_next(self, asked: PopInFlight, wish: Wish) -> PopInFlight:
+        """Send another pop to the same broker at once. `answer` must be awaited in the same step, or `leave` called."""
+        return self._send(asked.session, asked.place, wish, asked.owner)
+
+    def leave(self, asked: PopInFlight) -> None:
+        """Make the messages of a pop under way visible again when they come."""
+        asked.waiter.cancel()
+
+    async def answer(self, asked: PopInFlight) -> Response[PopMessageReply]:
+        """Wait for the answer, and return it; `found` returns its messages. Raises: as `pop`."""
+        waiter, broker_name = asked.waiter, asked.place.broker_name
         try:
-            answer = await waiter
+            return await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._cut[place] = asked
+                self._cut[asked.place] = asked
             elif waiter.exception() is None:
                 self._show_found(asked, waiter.result())
             raise
         except RemoteError as error:
-            self._most.pop(place.broker_name, None)  # another broker may have the name now
-            raise self._explained(error, place.broker_name) from error
-        return self._found(asked, answer)
+            self._most.pop(broker_name, None)  # another broker may have the name now
+            raise self._explained(error, broker_name) from error
 
-    def _cut_off(self, place: Place, wish: Wish) -> _Asked | None:
+    def _cut_off(self, place: Place, wish: Wish) -> PopInFlight | None:
         """The last pop that was cancelled and is under way, if it has the same wish. Its messages have a reader now."""
         asked = self._cut.pop(place, None)
         if asked is None or asked.is_over or asked.wish != wish:
@@ -190,15 +211,18 @@ class Pops:
         with suppress(SparrowError):
             await self.change_invisible(message, AT_ONCE_S)
 
-    def _show_found(self, asked: _Asked, answer: Response[PopMessageReply]) -> None:
+    def _show_found(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> None:
         """Make the messages of an answer visible again, because no call waits for it."""
         with suppress(SparrowError):
-            self.show(self._found(asked, answer))
+            self.show(self.found(asked, answer))
 
-    async def _ask(self, place: Place, wish: Wish, owner: Owner) -> _Asked:
-        """Send a pop. No task waits for the answer: that would cost two turns of the loop."""
-        session = await self._network.brokers.of(place.broker_name)
-        asked = _Asked(place, wish, owner, asyncio.get_running_loop().create_future())
+    def _send(self, session: Session, place: Place, wish: Wish, owner: Owner) -> PopInFlight:
+        """Send a pop now, so that the broker works while messages that are here are handled.
+
+        No task waits for the answer: that would cost two turns of the loop.
+        """
+        request = self._pop_request(place, wish)
+        asked = PopInFlight(session, request, place, wish, owner)
 
         def answered(answer: Response[PopMessageReply] | None, error: Exception | None) -> None:
             if asked.waiter.done():
@@ -211,11 +235,11 @@ class Pops:
                 asked.waiter.set_exception(error)
 
         timeout_s = wish.hold_s + ANSWER_S
-        session.ask(self._pop_request(place, wish), b"", answered, timeout_s=timeout_s, accept=NOTHING_FOUND)
+        session.ask(request, b"", answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)
         return asked
 
-    def _found(self, asked: _Asked, answer: Response[PopMessageReply]) -> list[PoppedMessage]:
-        """The messages of an answer. Raises: RemoteProtocolError, the broker answered wrongly."""
+    def found(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> list[PoppedMessage]:
+        """Return the messages of an answer. Raises: RemoteProtocolError, the broker answered wrongly."""
         if answer.code != ResponseCode.SUCCESS:
             return []
         place, wish = asked.place, asked.wish

@@ -6,15 +6,24 @@ from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.errors import ClientClosed
 
 
-@pytest.mark.guards("AckBuffer.add: false not self._messages", "AckBuffer.add: true not self._messages")
+@pytest.mark.guards(
+    "AckBuffer.add: false not self._messages",
+    "AckBuffer.add: true not self._messages",
+    "AckBuffer.extend: messages and not self._messages -> messages",
+    "AckBuffer.extend: messages and not self._messages -> not self._messages",
+    "AckBuffer.extend: drop self._begin",
+)
 def test_the_first_message_of_a_turn_begins_the_acknowledgement_of_all():
     begun: list[int] = []
     buffer = AckBuffer(lambda: begun.append(1))
     buffer.add("a")
-    buffer.extend(["b", "c"])
-    assert (begun, buffer.take(), buffer.take()) == ([1], ["a", "b", "c"], [])
-    buffer.add("d")
-    assert (len(begun), buffer.take()) == (2, ["d"])
+    buffer.add("b")
+    buffer.extend(["c", "d"])
+    assert (begun, buffer.take(), buffer.take()) == ([1], ["a", "b", "c", "d"], [])
+    buffer.extend([])
+    assert begun == [1]
+    buffer.extend(["e"])
+    assert (len(begun), buffer.take()) == (2, ["e"])
 
 
 def test_a_message_that_cannot_be_acknowledged_is_not_taken():

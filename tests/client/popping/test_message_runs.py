@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.popping.message_runs import (
-    follow,
+    runs_of,
     settle_later,
     spend,
     spent_by_receipt,
@@ -38,14 +38,16 @@ def test_messages_that_were_not_acknowledged_are_found():
 
 
 @pytest.mark.guards(
-    "message_runs.follow: message._receipt is not receipt -> False",
-    "message_runs.follow: message.offset != offset -> False",
+    "message_runs.runs_of: message._receipt is not receipt -> False",
+    "message_runs.runs_of: message.offset != offset -> False",
 )
-def test_messages_follow_each_other_if_no_offset_and_no_receipt_is_between():
-    assert follow(messages(5, 6, 7))
-    assert not follow(messages(5, 7))
-    assert not follow(messages(6, 5))
-    assert not follow(messages(5) + messages(6, receipt="other"))
+def test_messages_of_a_run_share_a_receipt_and_follow_each_other():
+    assert runs_of([]) == []
+    assert runs_of(messages(5, 6, 7)) == [(0, 3)]
+    assert runs_of(messages(0, 1, receipt=None)) == [(0, 2)]
+    assert runs_of(messages(5, 7, 8)) == [(0, 1), (1, 3)]
+    assert runs_of(messages(6, 5)) == [(0, 1), (1, 2)]
+    assert runs_of(messages(5) + messages(6, receipt="other")) == [(0, 1), (1, 2)]
 
 
 @pytest.mark.guards("message_runs.spent_by_receipt: not message._is_spent -> False")

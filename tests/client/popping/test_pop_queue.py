@@ -37,7 +37,7 @@ class World:
     async def handle(self, times: int, per_s: int) -> None:
         """Hold as many messages as the next pop asks for, and settle them at a rate; so often."""
         for _ in range(times):
-            messages = self.hold(self.queue.room_for)
+            messages = self.hold(self.queue.room_beside(0))
             await self.clock.advance(len(messages) / per_s)
             self.queue.settle_all(messages)
 
@@ -61,7 +61,7 @@ def test_a_forgotten_message_is_not_acknowledged_and_frees_its_place():
     assert (world.queue.held, world.queue.unsettled_bytes, world.acked) == ([], 0, [])
 
 
-@pytest.mark.guards("PopQueue.settle_all: false len(held) < len(messages)")
+@pytest.mark.guards("PopQueue.settle_all: drop self._acks.extend")
 def test_a_message_whose_time_was_over_is_acknowledged_with_the_others():
     world = World()
     late, done = world.hold(2)
@@ -94,19 +94,19 @@ def test_one_message_that_is_handled_for_long_stops_nothing():
 async def test_quick_handlers_find_more_messages_here_and_slow_ones_leave_them_to_others():
     world = World()
     await world.handle(times=6, per_s=1000)
-    assert world.queue.room_for == 100  # in 0.1 s
+    assert world.queue.room_beside(0) == 100  # in 0.1 s
     await world.clock.advance(10.0)
     world.hold(1)
-    assert world.queue.room_for == 32
+    assert world.queue.room_beside(0) == 32
 
 
-@pytest.mark.guards("PopQueue.has_room: self._most * _ASK_AT -> self._most // 2")
+@pytest.mark.guards("PopQueue.has_room_beside: self._most * _ASK_AT -> self._most // 2")
 async def test_a_whole_answer_for_a_quick_handler_leaves_room_for_the_next_pop():
     world = World()
     await world.handle(times=8, per_s=1_000_000)
     world.hold(512)
     assert world.queue.has_room
-    world.hold(world.queue.room_for)
+    world.hold(world.queue.room_beside(0))
     assert not world.queue.has_room
 
 

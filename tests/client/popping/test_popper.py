@@ -13,7 +13,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
-from tests.client.popping.answers import POP, fields, popped, rec
+from tests.client.popping.answers import CHANGE, POP, fields, popped, rec
 from tests.client.popping.conftest import ALL
 
 QUEUE = MessageQueue("t", "broker-a", -1)
@@ -22,10 +22,11 @@ QUEUE = MessageQueue("t", "broker-a", -1)
 class World:
     """A topic that is popped at a scripted broker, which holds every other pop."""
 
-    def __init__(self, popping) -> None:
+    def __init__(self, popping, concurrency: int = 16) -> None:
         self.clock = popping.world.clock
         now = self.clock.monotonic
-        self.owned = PopQueue(QUEUE, ConsumerSettings("g"), None, Pace(), (), AckBuffer(lambda: None), now)
+        settings = ConsumerSettings("g", concurrency=concurrency)
+        self.owned = PopQueue(QUEUE, settings, None, Pace(), (), AckBuffer(lambda: None), now)
         self.arrived: list[int] = []
         wish = Wish(ALL, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)
@@ -71,3 +72,36 @@ async def test_it_goes_on_after_an_error_and_ends_at_a_broker_that_cannot_pop(pe
     with pytest.raises(ConfigError, match="broker-a cannot pop"):
         await running
     assert len(fields(peer, POP)) == 2
+
+
+@pytest.mark.guards(
+    "Popper._take: owned.has_room_beside(coming) -> False",
+    "Pops._send: session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)"
+    " -> session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND)",
+)
+async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world, popping):
+    roomy = World(popping, concurrency=64)
+    peer.script(POP, popped(rec(7)))
+    session = await popping.world.network.brokers.of(QUEUE.broker_name)
+    written: list[int] = []
+    roomy.popper._arrived = lambda *_: written.append(session.sent_bytes)
+    running = asyncio.create_task(roomy.popper.run())
+    await until(lambda: len(fields(peer, POP)) == 2)
+    assert written == [session.sent_bytes]
+    assert [each["maxMsgNums"] for each in fields(peer, POP)] == ["32", "32"]
+    running.cancel()
+
+
+@pytest.mark.guards("Popper._take: drop self._pops.leave(following)")
+async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer, world, popping):
+    roomy = World(popping, concurrency=64)
+    broken = popped(rec(7), start=-1)
+    broken.header.start_offset_info = "nonsense"
+    peer.script(POP, broken, None)
+    running = asyncio.create_task(roomy.popper.run())
+    await until(lambda: len(fields(peer, POP)) == 2)
+    answer = popped(rec(8))
+    peer.sessions[0].reply(peer.requests(POP)[1], 0, answer.header, None, answer.body)
+    await until(lambda: fields(peer, CHANGE))
+    assert ([each["offset"] for each in fields(peer, CHANGE)], roomy.arrived) == (["8"], [])
+    running.cancel()

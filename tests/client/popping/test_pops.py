@@ -67,7 +67,7 @@ async def test_the_next_pop_goes_on_with_one_that_was_cancelled(peer, popping):
 
 
 @pytest.mark.guards(
-    "Pops._ask: drop self._show_found(asked, answer)",
+    "Pops._send: drop self._show_found(asked, answer)",
     "Pops._cut_off: drop asked.is_over",
     "Pops._cut_off: drop asked.wish != wish",
 )
@@ -91,17 +91,17 @@ async def test_a_cancelled_pop_that_no_call_goes_on_with_shows_its_messages(peer
     assert [each["offset"] for each in fields(peer, CHANGE)] == ["7"]
 
 
-@pytest.mark.guards("Pops.pop: drop self._show_found(asked, waiter.result())")
+@pytest.mark.guards("Pops.answer: drop self._show_found(asked, waiter.result())")
 async def test_a_pop_that_is_cancelled_as_its_answer_comes_shows_its_messages(peer, popping):
     peer.script(POP, popped(rec(7)))
-    ask = popping.pops._ask
+    begin = popping.pops.begin
 
-    async def ask_and_cancel(*wanted):
-        asked = await ask(*wanted)
+    async def begin_and_cancel(*wanted):
+        asked = await begin(*wanted)
         asked.waiter.add_done_callback(lambda _: waiting.cancel())
         return asked
 
-    popping.pops._ask = ask_and_cancel
+    popping.pops.begin = begin_and_cancel
     waiting = asyncio.create_task(popping.pop())
     await asyncio.wait([waiting])
     assert waiting.cancelled()
