@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from sparrowmq.errors import RETRIABLE_CODES
-
 
 class RequestCode(IntEnum):
     """The code of a request. `request_table.py` says which server handles it."""
@@ -289,11 +287,6 @@ class ResponseCode(IntEnum):
 
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
-
-    @property
-    def retriable(self) -> bool:
-        """Whether the same send can succeed on another broker."""
-        return self in RETRIABLE_CODES
 
 
 class LanguageCode(IntEnum):

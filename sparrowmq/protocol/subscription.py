@@ -74,10 +74,6 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
         return cls(topic, expression or "", version=version, kind=kind or TAG)
 
     @property
-    def takes_all(self) -> bool:
-        return self.kind == TAG and self.expression == ALL
-
-    @property
     def tag_codes(self) -> frozenset[int] | None:
         """The hashes by which a broker can filter its queue; None if it must read or send every entry."""
         return None if self.kind != TAG or self.expression == ALL else self.codes

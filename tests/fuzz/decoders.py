@@ -132,11 +132,6 @@ def _of_messages(rng: random.Random) -> list[Decoder]:
 def _of_texts() -> list[Decoder]:
     return [
         _of_text("message id", message_id.parse_offset_id, b"7F00000100002A9F0000000000000000"),
-        _of_text(
-            "unique id",
-            lambda text: message_id.born_timestamp_ms(text, 1_800_000_000_000),
-            b"7F0000010A1B2C3D" * 2,
-        ),
         _of_text("tags", subscription.parse_tags, b"a || b"),
         _of_text("topics", names.check_topic, b"orders"),
         _of_text("groups", names.group_of, b"%RETRY%billing"),

@@ -41,7 +41,7 @@ def test_a_subscription_has_a_limit_of_tags() -> None:
 @pytest.mark.parametrize("expression", [None, "", "*"])
 def test_no_expression_takes_every_message(expression: str | None) -> None:
     subscription = Subscription.build("T", expression)
-    assert subscription.takes_all and subscription.tag_codes is None
+    assert subscription.tag_codes is None
     assert subscription.wants(None) and subscription.wants("x")
 
 

@@ -21,7 +21,6 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
 
 FIRST_RETRY_LEVEL = 3
-DLQ_QUEUES = 1
 _LEVEL = frozenset({Property.DELAY})
 _OF_DELAYS = _LEVEL | {
     Property.TIMER_DELAY_SEC,

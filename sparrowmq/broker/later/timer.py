@@ -45,7 +45,6 @@ from sparrowmq.store.timers.timers import Timer, settling
 log = logging.getLogger(__name__)
 
 SAVE_PERIOD_S: Final = 1.0
-MAX_DELAY_S: Final = 40 * 86_400
 
 _MARK: Final = "\x02TIMER_DEL"  # one search finds DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY
 _OUT: Final = mark(Property.TIMER_OUT_MS)

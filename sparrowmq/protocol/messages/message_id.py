@@ -113,20 +113,6 @@ class ReservedIds:
         return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
 
 
-def born_timestamp_ms(unique_id: str, now_ms: int) -> int | None:
-    """The approximate time of an id, in this month or the last one; None if it does not have Java's form."""
-    if len(unique_id) not in (_IPV4_DIGITS, _IPV6_DIGITS):
-        return None
-    try:
-        since_month_ms = int(unique_id[-12:-4], 16)
-    except ValueError:
-        return None
-    month_start_ms, _ = _month_around(now_ms)
-    if month_start_ms + since_month_ms > now_ms:
-        month_start_ms, _ = _month_around(month_start_ms - 1)
-    return month_start_ms + since_month_ms
-
-
 class OffsetId(NamedTuple):
     """The parts of an offset id: the broker that stored the message, and the log offset."""
 

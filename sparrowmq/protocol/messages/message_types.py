@@ -63,10 +63,3 @@ def accepted_types(topic: MessageType) -> tuple[MessageType, ...]:
     if topic is MessageType.MIXED:
         return _OF_MIXED
     return () if topic is MessageType.UNSPECIFIED else (topic,)
-
-
-def takes(topic: MessageType, message: MessageType) -> bool:
-    """Whether a topic of one type takes messages of another."""
-    if topic is MessageType.MIXED:
-        return message is not MessageType.UNSPECIFIED
-    return message in accepted_types(topic)

@@ -13,7 +13,6 @@ from sparrowmq.protocol.messages.message_id import (
     OffsetId,
     OffsetIds,
     UniqueIds,
-    born_timestamp_ms,
     offset_id,
     parse_offset_id,
 )
@@ -57,21 +56,6 @@ def test_time_starts_again_with_the_month() -> None:
 def test_an_ip_of_another_size_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="4 or 16"):
         UniqueIds(b"abc", 1, 2)
-
-
-@pytest.mark.parametrize("age_ms", [0, 1, 86_400_000, 20 * 86_400_000])
-def test_the_birth_is_read_back_from_an_id(age_ms: int) -> None:
-    assert born_timestamp_ms(UniqueIds(bytes(4), 1, 2).next(NOON_MS - age_ms), NOON_MS) == NOON_MS - age_ms
-
-
-def test_an_id_of_the_last_month_is_placed_there() -> None:
-    january_ms = NOON_MS + 86_400_000
-    assert born_timestamp_ms(UniqueIds(bytes(4), 1, 2).next(NOON_MS), january_ms) == NOON_MS
-
-
-@pytest.mark.parametrize("text", ["", "abc", "Z" * 32])
-def test_a_foreign_id_has_no_birth(text: str) -> None:
-    assert born_timestamp_ms(text, NOON_MS) is None
 
 
 @pytest.mark.covers("S-STORE-06")

@@ -5,7 +5,6 @@ import pytest
 from sparrowmq.protocol.messages.message_types import (
     MessageType,
     accepted_types,
-    takes,
     type_of_message,
     type_of_topic,
 )
@@ -44,13 +43,6 @@ def test_properties_give_the_type_of_a_message(properties, kind):
 )
 def test_an_attribute_gives_the_type_of_a_topic(attributes, kind):
     assert type_of_topic(attributes) is kind
-
-
-def test_a_topic_takes_its_own_type_and_a_mixed_one_takes_all():
-    for topic in MessageType:
-        for message in MessageType:
-            wanted = message is not MessageType.UNSPECIFIED and topic in (message, MessageType.MIXED)
-            assert takes(topic, message) is wanted, (topic, message)
 
 
 def test_a_route_lists_the_types_of_a_topic():
