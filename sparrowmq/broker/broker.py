@@ -37,6 +37,7 @@ from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.copy_handler import batch_parts
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
 from sparrowmq.broker.handlers.locks_handler import lock_part
@@ -71,7 +72,6 @@ from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.replication.shown_log import ShownLog
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_state import KeptState

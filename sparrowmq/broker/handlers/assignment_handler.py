@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparrowmq.broker.cluster_queues import ClusterQueues
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.request_modes import RequestModes
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import allocation, names
 from sparrowmq.protocol.codes import ResponseCode

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.handlers.handler import Handler
-from sparrowmq.broker.shared_parts import SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names

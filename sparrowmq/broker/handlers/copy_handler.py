@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.batches.large_batch import PART_OF_ENTRIES, storing
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.staging_handler import StagingHandler, demand_open, demand_queue
 from sparrowmq.broker.part import Part
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import MessageTooLarge, RemoteError

@@ -13,10 +13,9 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.clients import Member
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.topics_handler import demand_few
 from sparrowmq.broker.pop.pops import Pops
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
 from sparrowmq.protocol import attributes, names

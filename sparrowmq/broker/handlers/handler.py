@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from sparrowmq.broker.shared_parts import SharedParts
+from dataclasses import dataclass
+
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """The parts of a broker that many of its handlers use."""
+
+    store: MessageStore
+    writer: Writer
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients
+    consumption: Consumption
+    clock: Clock
 
 
 class Handler:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import Queue, QueueLocks
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.state.journal import Journal
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import AccessDenied, RemoteError

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later.delay import DelayedDelivery
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import in_slices
 from sparrowmq.protocol import names

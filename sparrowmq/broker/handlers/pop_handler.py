@@ -18,12 +18,11 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.state.journal import Journal, not_safe
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, Final, cast
 
-from sparrowmq.broker.handlers.handler import Handler
-from sparrowmq.broker.shared_parts import SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.loop.slices import Steps, in_slices, to_end
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group

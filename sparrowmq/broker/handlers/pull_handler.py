@@ -16,10 +16,10 @@ from typing import Final
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sparrowmq.broker.handlers.handler import Handler
-from sparrowmq.broker.shared_parts import SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol.codes import ResponseCode

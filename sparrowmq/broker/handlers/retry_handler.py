@@ -15,11 +15,10 @@ import random
 from typing import Final
 
 from sparrowmq.broker.detour import again
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pops import Pops
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record

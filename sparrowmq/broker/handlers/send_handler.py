@@ -17,10 +17,10 @@ from librt.strings import BytesWriter
 from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.batches.repeated_batch import demand_few, in_a_row, put_missing, written
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.batches.large_batch import storing
-from sparrowmq.broker.handlers.handler import Handler
-from sparrowmq.broker.shared_parts import SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
 from sparrowmq.broker.topics import Topics

@@ -12,8 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sparrowmq.broker.handlers.handler import Handler
-from sparrowmq.broker.shared_parts import SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
 from sparrowmq.protocol import attributes, names

@@ -16,6 +16,7 @@ from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.locks_handler import LockHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
@@ -34,7 +35,6 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.shared_parts import SharedParts
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
