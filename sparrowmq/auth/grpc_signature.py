@@ -6,9 +6,9 @@
     Signature        hex( HMAC-SHA1( secret key, date-time ) )
 
 Only the time is signed, so a captured header would be valid forever. Unlike Java, which does not read the time: a
-signature is valid for some minutes. Apache's Java client writes its local time, and calls it Z. So by default the time
-may be that of any time zone: a captured header is then valid for some minutes in each zone, and for a day at most. Only
-TLS keeps a header from being captured.
+signature is valid for some minutes. Apache's Java client writes its local time, and calls it Z. So the time may
+be that of any time zone: a captured header is valid for some minutes in each zone, and for a day at most. Only TLS
+keeps a header from being captured.
 Source: AuthenticationContextBuilder, Java 5.4.0; Signature of the clients for Java.
 """
 
@@ -54,11 +54,9 @@ class Freshness:
 
     Attributes:
         most_s: the largest difference to the server's clock, in seconds; 0 accepts every age, as Apache does.
-        is_utc: whether the time must be UTC.
     """
 
     most_s: int = 300
-    is_utc: bool = False
 
     def accepts(self, text: str, now_ms: int) -> bool:
         """Whether a date-time is recent enough. Any text is, if the age does not count."""
@@ -71,7 +69,7 @@ class Freshness:
         except ValueError:
             return False
         ahead_s = signed.timestamp() - now_ms / 1000
-        zone_s = 0 if self.is_utc else round(ahead_s / _QUARTER_S) * _QUARTER_S
+        zone_s = round(ahead_s / _QUARTER_S) * _QUARTER_S
         return abs(ahead_s - zone_s) <= self.most_s and _WEST_S <= zone_s <= _EAST_S
 
 

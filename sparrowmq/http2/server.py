@@ -45,7 +45,6 @@ class GrpcServer:
         is_behind_proxy: every connection begins with a PROXY header, which names the client.
         turn: the loop's turn, if the methods answer through it.
         quotas: limit the connections of addresses.
-        setting: what to change if the port cannot be used.
     Attributes:
         sessions: the live connections.
         port: the real one, after `start`.
@@ -61,7 +60,6 @@ class GrpcServer:
         clock: Clock | None = None,
         turn: Turn | None = None,
         quotas: Quotas | None = None,
-        setting: str = "grpcServerPort",
     ) -> None:
         self.port = 0
         self._occupied_bytes = 0
@@ -78,7 +76,6 @@ class GrpcServer:
         self._tls = tls
         self._quotas = quotas
         self._is_behind_proxy = is_behind_proxy
-        self._setting = setting
         self._background = Background()
         self._door: Door | None = None
         self._hall = Hall(
@@ -118,7 +115,7 @@ class GrpcServer:
             ClientClosed: it is outside.
         """
         self._background.spawn(self._check_sessions(), name="gRPC sessions")
-        self._door = Door(host, port, self._setting)
+        self._door = Door(host, port, "grpcServerPort")
         await self._door.open(self._protocol, self._limits.backlog)
         self.port = self._door.port
         return self.port

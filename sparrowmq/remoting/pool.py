@@ -27,12 +27,13 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.named_address import naming, split_broker
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
-from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, Serializer
+from sparrowmq.protocol.wire.frame import ANSWER_LIMITS
 from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.connect_errors import why_unconnected
 from sparrowmq.remoting.session import Dispatch, Session, protocol_of
 from sparrowmq.remoting.tls_errors import why_not
 
+CONNECT_S = 3.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0  # a third of a send's usual time limit, so a waiting send sees the end of a restart
 GOODBYE_S = 1.0
@@ -70,20 +71,15 @@ class Pool:
         clock: Clock,
         dispatch: Dispatch | None = None,
         *,
-        limits: SessionLimits | None = None,
         sign: Sign | None = None,
         tls: SSLContext | None = None,
-        serializer: Serializer = Serializer.JSON,
-        connect_timeout_s: float = 3.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._clock = clock
         self._dispatch = dispatch or _ignore
-        self._limits = limits or SessionLimits(ANSWER_LIMITS)
+        self._limits = SessionLimits(ANSWER_LIMITS)
         self._sign = sign
         self._tls = tls
-        self._serializer = serializer
-        self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
         self._sessions: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -155,13 +151,13 @@ class Pool:
             was = backoff.reason
             raise BrokerUnreachable(address, was if isinstance(was, TlsFailed) else f"{was}, a moment ago")
         try:
-            session = await self._clock.wait_for(self._open(host, port, broker_name), self._connect_timeout_s)
+            session = await self._clock.wait_for(self._open(host, port, broker_name), CONNECT_S)
         except (
             OSError,
             UnicodeError,
         ) as error:  # TimeoutError is an OSError; UnicodeError means an invalid name
             reason: TlsFailed | str = why_not(error) if self._tls else why_unconnected(error)
-            reason = reason or f"no answer within {self._connect_timeout_s:g} s"
+            reason = reason or f"no answer within {CONNECT_S:g} s"
             self._back_off(address, reason)
             raise BrokerUnreachable(address, reason) from None
         self._backoffs.pop(address, None)
@@ -192,7 +188,6 @@ class Pool:
             self._clock,
             self._limits,
             sign=naming(broker_name, self._sign),
-            serializer=self._serializer,
             turn=self._turn,
         )
 

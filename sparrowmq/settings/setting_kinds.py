@@ -51,12 +51,9 @@ SECRET = Kind(lambda text: text, "any text", lambda _: "(hidden)")
 PATH = Kind(lambda text: Path(_filled(text)).expanduser(), "a path")
 
 
-def integer(low: int, high: int, *, multiple_of: int = 1) -> Kind:
+def integer(low: int, high: int) -> Kind:
     """A whole number in [low, high]."""
-    return Kind(
-        lambda text: _bounded(int(text), low, high, multiple_of),
-        _range("a whole number", low, high, multiple_of),
-    )
+    return Kind(lambda text: _bounded(int(text), low, high), _range("a whole number", low, high))
 
 
 def size(low: int, high: int, *, multiple_of: int = 1) -> Kind:
@@ -73,16 +70,16 @@ def duration(unit: str, low: int, high: int) -> Kind:
 
     def parse(text: str) -> int:
         if text.isdigit():
-            return _bounded(int(text), low, high, 1)
+            return _bounded(int(text), low, high)
         whole, rest = divmod(_scaled(text, _TIMES), in_unit)
         if rest:
             raise ValueError(text)
-        return _bounded(whole, low, high, 1)
+        return _bounded(whole, low, high)
 
     name, example = _UNITS[unit]
     if not low <= _scaled(example, _TIMES) // in_unit <= high:
         example = _time(low * in_unit)
-    return Kind(parse, f"{_range(f'a number of {name}', low, high, 1)}, or a time such as {example}")
+    return Kind(parse, f"{_range(f'a number of {name}', low, high)}, or a time such as {example}")
 
 
 def choice(kind: type[Enum]) -> Kind:
@@ -138,7 +135,7 @@ def _scaled(text: str, units: Mapping[str, int]) -> int:
     return int(match[1]) * int(_of(units, match[2]))
 
 
-def _bounded(value: int, low: int, high: int, multiple_of: int) -> int:
+def _bounded(value: int, low: int, high: int, multiple_of: int = 1) -> int:
     if not low <= value <= high or value % multiple_of:
         raise ValueError(value)
     return value
@@ -152,7 +149,7 @@ def _with_unit(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-def _range(what: str, low: int | str, high: int | str, multiple_of: int) -> str:
+def _range(what: str, low: int | str, high: int | str, multiple_of: int = 1) -> str:
     return f"{what} from {low} to {high}" + (f", a multiple of {multiple_of}" if multiple_of > 1 else "")
 
 

@@ -1,8 +1,7 @@
 from sparrowmq.broker.accepted_keys import _BY_REASON, ACCEPTED, FIXED, REFUSED
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers import query_handler
-from sparrowmq.loop.clock import SystemClock
-from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.pool import CONNECT_S
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.settings.settings import keyed
 from sparrowmq.store import upkeep
@@ -41,7 +40,7 @@ def test_what_is_shown_as_fixed_has_a_reason_and_is_no_setting():
 
 def test_fixed_values_are_those_of_the_code():
     assert FIXED["serverChannelMaxIdleTimeSeconds"] == f"{ServerLimits().idle_s:.0f}"
-    assert FIXED["connectTimeoutMillis"] == f"{1000 * Pool(SystemClock())._connect_timeout_s:.0f}"
+    assert FIXED["connectTimeoutMillis"] == f"{1000 * CONNECT_S:.0f}"
     assert FIXED["cleanResourceInterval"] == f"{1000 * upkeep._RETENTION_PERIOD_S:.0f}"
     queries = (query_handler.MOST, query_handler.MOST_FOR_UNIQUE_KEY)
     assert (FIXED["maxMsgsNumBatch"], FIXED["defaultQueryMaxNum"]) == tuple(map(str, queries))

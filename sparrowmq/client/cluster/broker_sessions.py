@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 FIRST_HEARTBEAT_S: Final = 1.0
 HEARTBEAT_S: Final = 30.0
+GOODBYE_S: Final = 1.0  # for the answers of all brokers that a group leaves
 _V5_0_0: Final = 413  # MQVersion's ordinal; since this version Apache's brokers deliver at any time
 
 
@@ -147,10 +148,10 @@ class Brokers:
             delay_s = HEARTBEAT_S
             await self.announce()
 
-    async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:
+    async def tell_all(self, request: Request[Any]) -> None:
         """Send a request to every connected broker, and wait for their answers, including errors."""
         sessions = [session for session in self._greeted.values() if not session.closed]
-        calls = [session.call(request, timeout_s=timeout_s) for session in sessions]
+        calls = [session.call(request, timeout_s=GOODBYE_S) for session in sessions]
         # Gathered, because a caller that is cancelled leaves no answer that nothing awaits.
         for session, answer in zip(
             sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True
