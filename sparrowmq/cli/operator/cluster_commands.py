@@ -16,8 +16,7 @@ from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, ask, look, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, shown, table
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
-from sparrowmq.client.admin.findings import Verdict
-from sparrowmq.client.admin.health import Health, health_of
+from sparrowmq.client.admin.findings import Health, Verdict, health_of
 from sparrowmq.client.admin.standings import Standing
 
 _HEADS = heads(

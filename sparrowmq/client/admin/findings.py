@@ -1,8 +1,13 @@
-"""The findings of an examination, and those that a broker itself tells by its conditions."""
+"""The findings of an examination, those that a broker tells by its conditions, and the health that they make.
+
+healthy     nothing is wrong
+degraded    something is wrong, and at least one broker takes messages
+down        no name server answers, or no broker takes messages
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -44,6 +49,12 @@ class Finding:
     stops: bool = False
     sign: Sign | None = None
     cause: str = ""
+
+
+class Health(Enum):
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    DOWN = "down"
 
 
 ELECTION: Final = (
@@ -91,3 +102,14 @@ def causes_first(findings: Sequence[Finding]) -> list[Finding]:
         for tree in with_causes(findings, lambda each: each.sign)
         for each, cause in tree
     ]
+
+
+def health_of(findings: Iterable[Finding]) -> Health:
+    found = list(findings)
+    brokers = {each.broker for each in found if each.broker}
+    stopped = {each.broker for each in found if each.stops}
+    if brokers <= stopped:
+        return Health.DOWN
+    if any(each.verdict is Verdict.WRONG for each in found):
+        return Health.DEGRADED
+    return Health.HEALTHY

@@ -1,10 +1,14 @@
 """What a broker tells by its conditions becomes findings."""
 
+import pytest
+
 from sparrowmq.client.admin.findings import (
     STOPPING,
     Finding,
+    Health,
     Verdict,
     causes_first,
+    health_of,
     of_conditions,
     told_conditions,
 )
@@ -48,3 +52,27 @@ def test_an_effect_names_its_cause_and_comes_after_it():
     ]
     assert [each.cause for each in found] == ["", "", found[1].what, found[2].what]
     assert not found[1].stops, "a slave takes no messages anyway"
+
+
+WELL = [Finding(Verdict.OK, "answers", "asked", broker=name) for name in ("a", "b")]
+
+
+def wrong(broker: str = "", stops: bool = False) -> Finding:
+    return Finding(Verdict.WRONG, "it is wrong", "looked", "fix it", broker, stops)
+
+
+@pytest.mark.parametrize(
+    ("findings", "health"),
+    [
+        (WELL, Health.HEALTHY),
+        ([*WELL, Finding(Verdict.WARNING, "a little", "looked", broker="a")], Health.HEALTHY),
+        ([*WELL, wrong()], Health.DEGRADED),
+        ([*WELL, wrong("a", True)], Health.DEGRADED),
+        ([*WELL, wrong("a", True), wrong("b")], Health.DEGRADED),
+        ([*WELL, wrong("a", True), wrong("b", True)], Health.DOWN),
+        ([wrong()], Health.DOWN),
+        ([], Health.DOWN),
+    ],
+)
+def test_the_word_says_whether_messages_are_taken(findings: list[Finding], health: Health) -> None:
+    assert health_of(findings) is health
