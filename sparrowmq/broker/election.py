@@ -84,7 +84,6 @@ class Member:
         shipping = settings.ha_port or settings.port + ABOVE
         self.settings = replace(settings, ha_port=shipping)
         self._clock = clock or SystemClock()
-        self._file = file
         access = EtcdAccess.by(settings)
         self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, access)
         self._own = OwnEpoch.load(settings.config_path)

@@ -275,7 +275,6 @@ class Index:
         self._vfs = vfs
         self._folder = folder
         self._slots = slots
-        self._entries = entries
         self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
         self.files: list[IndexFile] = []
         self.is_damaged = False
