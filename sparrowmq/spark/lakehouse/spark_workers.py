@@ -6,7 +6,6 @@ the topic fails that caused it.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
+from sparrowmq.spark.source.partition_ranges import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,21 +45,10 @@ class SparkWorkers:
             return [Written(parts[0].topic, error=str(error))]
 
     def _do(self, parts: Sequence[Part]) -> list[Written]:
-        tasks = packed(parts, self.tasks)
+        tasks = packed(parts, self.tasks, lambda part: part.rows + _PART_ROWS)
         if not tasks:
             return []
         return list(self._context.parallelize(tasks, len(tasks)).flatMap(write_all).collect())
-
-
-def packed(parts: Sequence[Part], most: int) -> list[list[Part]]:
-    """Parts as tasks of similar size: the largest first, always to the task with the least."""
-    tasks: list[list[Part]] = [[] for _ in range(min(most, len(parts)))]
-    filled = [(0, number) for number in range(len(tasks))]
-    for part in sorted(parts, key=lambda part: -part.rows):
-        size, number = heapq.heappop(filled)
-        tasks[number].append(part)
-        heapq.heappush(filled, (size + part.rows + _PART_ROWS, number))
-    return tasks
 
 
 def by_topic(parts: Sequence[Part]) -> Iterator[list[Part]]:

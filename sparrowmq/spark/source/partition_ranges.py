@@ -21,16 +21,17 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_numbers import Numbers, from_runs, to_runs
 
+P = TypeVar("P")
 # A topic on one broker.
 Part: TypeAlias = tuple[str, str]
 
@@ -281,7 +282,8 @@ def share(
     if max_partitions is None:
         worth = min(worth, max(at_once, rows // ROWS_WORTH_MANY_TASKS))
     wanted = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
-    return _pack(_cut(pieces, min(min_partitions, rows)), wanted)
+    tasks = packed(_cut(pieces, min(min_partitions, rows)), wanted, len)
+    return [tuple(sorted(each)) for each in tasks]
 
 
 def _cut(ranges: Sequence[Range], count: int) -> list[Range]:
@@ -301,15 +303,15 @@ def _slices(whole: Range, parts: int) -> list[Range]:
     return [replace(whole, start=start, end=end) for start, end in pairwise(borders)]
 
 
-def _pack(pieces: Sequence[Range], count: int) -> list[tuple[Range, ...]]:
-    """Put the largest piece first, always into the emptiest bin."""
-    bins: list[list[Range]] = [[] for _ in range(min(count, len(pieces)))]
-    filled = [(0, number) for number in range(len(bins))]
-    for piece in sorted(pieces, key=lambda piece: (-len(piece), piece)):
-        rows, number = heapq.heappop(filled)
-        bins[number].append(piece)
-        heapq.heappush(filled, (rows + len(piece), number))
-    return [tuple(sorted(each)) for each in bins]
+def packed(pieces: Sequence[P], most: int, cost: Callable[[P], int]) -> list[list[P]]:
+    """Pieces as tasks of similar cost: the most expensive first, always to the task with the least."""
+    tasks: list[list[P]] = [[] for _ in range(min(most, len(pieces)))]
+    filled = [(0, number) for number in range(len(tasks))]
+    for piece in sorted(pieces, key=cost, reverse=True):
+        so_far, number = heapq.heappop(filled)
+        tasks[number].append(piece)
+        heapq.heappush(filled, (so_far + cost(piece), number))
+    return tasks
 
 
 def search(wanted_ms: int, hint: int, bounds: Bounds) -> Generator[int, int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -10,9 +12,9 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import spark_workers
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written
-from sparrowmq.spark.lakehouse.spark_workers import SparkWorkers, packed
+from sparrowmq.spark.lakehouse.spark_workers import SparkWorkers
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.source.partition_ranges import Range
+from sparrowmq.spark.source.partition_ranges import Range, packed
 
 timeout = pytest.mark.timeout(300)
 
@@ -31,11 +33,12 @@ def part(topic, rows):
 
 def test_parts_are_shared_by_tasks_of_similar_size():
     parts = [part(f"t{at}", rows) for at, rows in enumerate([10_000, 100, 9_000, 200, 300, 1])]
-    tasks = packed(parts, 2)
+    rows = attrgetter("rows")
+    tasks = packed(parts, 2, rows)
     assert sorted(each.topic for task in tasks for each in task) == [f"t{at}" for at in range(6)]
     sizes = [sum(each.rows for each in task) for task in tasks]
     assert max(sizes) - min(sizes) <= 1_500
-    assert packed([], 4) == [] and len(packed(parts, 50)) == 6
+    assert packed([], 4, rows) == [] and len(packed(parts, 50, rows)) == 6
 
 
 def refusing(parts):
