@@ -11,9 +11,10 @@ from sparrowmq.client.popping.pops import Wish
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
-from tests.client.popping.answers import CHANGE, POP, fields, popped, rec
+from tests.client.popping.answers import CHANGE, POP, POPPED_MS, fields, popped, rec
 from tests.client.popping.conftest import ALL
 
 QUEUE = MessageQueue("t", "broker-a", -1)
@@ -95,9 +96,8 @@ async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world
 @pytest.mark.guards("Popper._take: drop self._pops.leave(following)")
 async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer, world, popping):
     roomy = World(popping, concurrency=64)
-    broken = popped(rec(7), start=-1)
-    broken.header.start_offset_info = "nonsense"
-    peer.script(POP, broken, None)
+    broken = PopMessageReply(POPPED_MS, 30_000, 2, 0, "nonsense", None, None)
+    peer.script(POP, Answer(0, broken, body=rec(7)), None)
     running = asyncio.create_task(roomy.popper.run())
     await until(lambda: len(fields(peer, POP)) == 2)
     answer = popped(rec(8))
