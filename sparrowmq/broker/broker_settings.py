@@ -134,6 +134,8 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2."""
     grpc_port: int | None = setting("grpcServerPort", None, _PORT_OR_NONE)
     """Port for gRPC clients of RocketMQ 5, as 8081. Without it there is none. 0 takes a free port."""
+    grpc_is_behind_proxy: bool = setting("grpcProxyProtocol", False, BOOLEAN)
+    """Each connection to grpcServerPort begins with a PROXY header, version 1 or 2, which names the client."""
     grpc_signature_s: int = setting("grpcSignatureAge", 300, duration("s", 0, 86_400))
     """Longest difference between the time that a gRPC client signs and the broker's, in seconds. 0 allows any."""
     ha_bind: str | None = setting("haBindAddress", None, TEXT)

@@ -27,12 +27,14 @@ class Place(NamedTuple):
         host, port: to listen on; port 0 takes a free one.
         told: the host by which clients reach it.
         share: of the descriptors, for this port.
+        is_behind_proxy: each connection begins with a PROXY header, which names the client.
     """
 
     host: str
     port: int
     told: str
     share: Share
+    is_behind_proxy: bool = False
 
 
 class OpenPort(NamedTuple):
@@ -65,7 +67,15 @@ async def open_port(
     methods = Methods(cluster, clock, tasks)
     limits = Limits(connections=min(Limits.connections, place.share.connections), backlog=place.share.backlog)
     server = await stack.enter_async_context(
-        GrpcServer(methods.by_path(), limits, tls=tls, clock=clock, turn=turn, quotas=quotas)
+        GrpcServer(
+            methods.by_path(),
+            limits,
+            tls=tls,
+            is_behind_proxy=place.is_behind_proxy,
+            clock=clock,
+            turn=turn,
+            quotas=quotas,
+        )
     )
     port = await server.start(place.host, place.port)
     stack.push_async_callback(server.drain, DRAIN_S)

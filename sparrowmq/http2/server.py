@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from sparrowmq.errors import ClientClosed
@@ -22,6 +23,7 @@ from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol import hosts
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
@@ -157,12 +159,24 @@ class GrpcServer:
         if self._tls is not None:
             behind = Opening(session, self._tls, self._clock, is_silent=True)
         if self._is_behind_proxy:
-            return ProxyOpening(behind, session.comes_from, session.drop)
+            return ProxyOpening(behind, partial(self._named, session), session.drop)
         return behind
 
-    def _begun(self, session: GrpcSession) -> None:
-        if self._quotas is not None and not self._quotas.connect(session):
+    def _named(self, session: GrpcSession, host: str, port: int) -> None:
+        """Note the client's address in the header of a proxy."""
+        session.comes_from(host, port)
+        session.host = hosts.pack(session.address)
+        self._admit(session)
+
+    def _admit(self, session: GrpcSession) -> bool:
+        """Whether the address of a client may have another connection, which else ends."""
+        is_admitted = self._quotas is None or self._quotas.connect(session)
+        if not is_admitted:
             session.abort()
+        return is_admitted
+
+    def _begun(self, session: GrpcSession) -> None:
+        if not self._is_behind_proxy and not self._admit(session):
             return
         session.on_end(self._limited.discard)
         above = self._limited.add(session)

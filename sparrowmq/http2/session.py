@@ -93,7 +93,7 @@ class GrpcSession:
 
     Attributes:
         address: of the client, as text.
-        host: of the socket's peer, as `hosts.pack` encodes it.
+        host: the address of the client, as `hosts.pack` encodes it.
         caller: the client; a proxy's header may replace it before the first bytes.
         closed: it has ended.
     """

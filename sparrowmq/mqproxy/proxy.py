@@ -46,6 +46,7 @@ class ProxySettings:
         credentials: the account of mqproxy, a Super user of the brokers. With one, clients need users of the brokers.
         metrics_port: for /readyz and /metrics at 127.0.0.1; 0 takes a free one. By default there is none.
         signature_age_s: the largest age of a signature, as `grpcSignatureAge` of a broker.
+        is_behind_proxy: each connection to `port` begins with a PROXY header, as `grpcProxyProtocol` of a broker.
     Raises:
         ConfigError: the settings contradict each other.
     """
@@ -60,6 +61,7 @@ class ProxySettings:
     credentials: Credentials | None = None
     metrics_port: int | None = None
     signature_age_s: int = Freshness().most_s
+    is_behind_proxy: bool = False
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.insecure and self.credentials is None:
@@ -118,7 +120,8 @@ class Proxy:
             ports = 1 if settings.remoting_port is None else 2
             share = descriptors.share(descriptors.limit(), with_store=False, ports=ports)
             place = Place(settings.host, settings.port, settings.told or settings.host, share)
-            opened = [await open_port(stack, tasks, cluster, clock, server_tls, place)]
+            named = place._replace(is_behind_proxy=settings.is_behind_proxy)
+            opened = [await open_port(stack, tasks, cluster, clock, server_tls, named)]
             self.address = opened[0].address
             if settings.remoting_port is not None:
                 place = place._replace(port=settings.remoting_port)

@@ -145,6 +145,15 @@ async def connected(port, opening=OPENING):
         writer.close()
 
 
+async def demand_header(address):
+    """Demand that a port serves connections with a PROXY header, and no others."""
+    port = int(address.rpartition(":")[2])
+    async with connected(port, b"PROXY TCP4 192.0.2.1 198.51.100.1 5632 8081\r\n" + OPENING) as peer:
+        assert await peer.is_served()
+    async with connected(port, OPENING) as peer:
+        assert await peer.next() is None
+
+
 class Record:
     """A receiver of a `Connection` that notes what it gets."""
 

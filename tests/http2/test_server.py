@@ -57,7 +57,7 @@ async def test_above_the_limit_connections_without_an_allowed_call_end_and_the_o
 
 
 @pytest.mark.guards(
-    "GrpcServer._begun: self._quotas.connect(session) -> True",
+    "GrpcServer._admit: self._quotas.connect(session) -> True",
     "GrpcSession.connection_lost: drop for",
 )
 async def test_connections_of_an_address_above_its_quota_end(methods):
@@ -252,6 +252,28 @@ async def test_tls_and_a_proxy_go_together(methods, authority, tmp_path):
         assert (await peer.answer(1))[1] == {"grpc-status": "0"}
         assert methods.calls[0].peer.host == "192.0.2.1"
         writer.close()
+
+
+@pytest.mark.guards(
+    "GrpcServer._named: drop self._admit(session)",
+    "GrpcServer._named: drop session.comes_from",
+    "GrpcServer._begun: not self._is_behind_proxy and not self._admit(session) -> not self._admit(session)",
+    "GrpcServer._named: hosts.pack(session.address) -> session.host",
+)
+async def test_quotas_count_the_addresses_behind_a_proxy(methods):
+    quotas = Quotas(
+        SystemClock(), parse("address:192.0.2.0/24 connections=1; address:127.0.0.0/8 connections=1")
+    )
+    one, other = (b"PROXY TCP4 192.0.2.%d 198.51.100.1 5632 8081\r\n" % number for number in (1, 2))
+    async with GrpcServer(methods.all(), is_behind_proxy=True, quotas=quotas) as server:
+        port = await server.start("127.0.0.1", 0)
+        async with connected(port, one + OPENING) as first, connected(port, other + OPENING) as second:
+            for number, peer in enumerate((first, second)):
+                peer.send(call(1, b"x"))
+                assert (await peer.answer(1))[1] == {"grpc-status": "0"}
+                assert methods.calls[number].peer.host == f"192.0.2.{number + 1}"
+            async with connected(port, one + OPENING) as third:
+                assert await third.next() is None
 
 
 async def test_a_handshake_that_stops_ends_with_the_server(methods, authority, tmp_path):

@@ -15,6 +15,7 @@ from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.certificates import authority, signed
 from tests.grpc.scripted import named, outgoing
+from tests.http2.peer_frames import demand_header
 from tests.mqproxy.remoting.proxied import until
 
 
@@ -52,6 +53,13 @@ async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):
                 assert acked.status.code == 20000 and {each.status.code for each in acked.entries} == {20000}
             async with connect(cluster.namesrv) as mq:
                 assert (await mq.admin.lag("g")).lag == 0
+
+
+@pytest.mark.guards("Proxy.__aenter__: settings.is_behind_proxy -> False")
+async def test_behind_a_proxy_connections_begin_with_its_header(tmp_path):
+    settings = ProxySettings(port=0, is_behind_proxy=True)
+    async with Cluster(tmp_path) as cluster, Proxy(settings, cluster.namesrv) as proxy:
+        await demand_header(proxy.address)
 
 
 async def test_names_that_one_client_invents_do_not_hold_up_others(tmp_path):

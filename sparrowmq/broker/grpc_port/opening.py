@@ -63,7 +63,9 @@ async def open_grpc(
     connect = partial(Session, broker.server.dispatch, clock, SessionLimits(), turn=broker.turn)
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
-    place = Place(settings.bind_address, settings.grpc_port, host, broker.share)
+    place = Place(
+        settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy
+    )
     opened = GrpcPort(home, clock, broker.tls, broker.turn, place, quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)

@@ -47,6 +47,12 @@ _FILE: Final = click.Path(path_type=Path)
     help="The longest age of a client's signature in seconds, with accounts. 0: any.",
 )
 @click.option(
+    "--proxy-protocol",
+    "is_behind_proxy",
+    is_flag=True,
+    help="Each connection to --port begins with a PROXY header (HAProxy: send-proxy), which names the client.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",

@@ -15,6 +15,7 @@ from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import pull_request
 from tests.grpc.scripted import named
+from tests.http2.peer_frames import demand_header
 
 
 async def test_port_of_the_settings_is_opened(tmp_path):
@@ -40,6 +41,12 @@ async def test_connections_of_both_ports_count_for_one_quota(tmp_path):
                 assert await reader.read() == b""
                 writer.close()
             opened[1].close()
+
+
+@pytest.mark.guards("opening.open_grpc: settings.grpc_is_behind_proxy -> False")
+async def test_port_behind_a_proxy_wants_its_header(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0, grpc_is_behind_proxy=True) as cluster:
+        await demand_header(cluster.brokers[0].grpc_address)
 
 
 async def test_port_that_is_taken_stops_the_start(tmp_path):
