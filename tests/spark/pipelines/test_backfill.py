@@ -44,6 +44,8 @@ def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_p
     assert backfill(tmp_path / "t", tmp_path / "backup", **given).written == sum(before.values())
     assert backfill(tmp_path / "t", tmp_path / "backup", **given).written == 0
     assert table(topic.name, tmp_path / "t", format=kind, once=True, options=late, **where).written == 20
+    shutil.rmtree(tmp_path / "t.state")
+    assert backfill(tmp_path / "t", tmp_path / "backup", **given).written == 0
     rows = tables.rows_of(kind, tmp_path / "t", tmp_path / "t.state")
     assert sorted(int(row["body"]) for row in rows) == list(range(320))
 

@@ -7,7 +7,8 @@
     newer backup    |        |            |= 4 ====| 5 ==|      of 4 only what is behind the known end
 
 A part is a batch. It is noted before it is written, and its end after: one that was cut short is written again, as the
-same batch, and the tables know whether they have that.
+same batch, and the tables know whether they have that. The commit of a part also says what is noted, so that a state
+which was lost, or is older than the table, or newer, is put right.
 """
 
 from __future__ import annotations
@@ -99,19 +100,45 @@ class LogParts:
         """`before`: the table has all files that begin before it, if nothing is noted yet."""
         self._path = path
         self._runner = runner
-        self._noted = snapshot.load(path, _Noted) or _Noted(before)
+        kept = snapshot.load(path, _Noted)
+        self._is_known = kept is not None or before > 0
+        self._noted = kept or _Noted(before)
 
     def add(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
         """Add what the table lacks of these parts of files.
 
-        Raises: ConfigError, a run was stopped while it added a file, and that is not there.
+        Raises:
+            ConfigError: a run was stopped while it added a file, and that is not there; or it is not known which parts
+                the table has.
         """
+        self._compare(writer)
         self._finish(found, writer, read)
         for span in found:
             start = self._end_of(span)
             if start < span.end:
                 part = _Part(span.file.begin, start, span.end, writer.last_batch + 1)
                 self._add(part, span, writer, read)
+
+    def _compare(self, writer: TableWriter) -> None:
+        """Compare what is noted with what the table has; if they are of different times, the table is right."""
+        noted, newest = self._noted, writer.newest
+        if newest is not None and newest.log is not None:
+            by_table = msgspec.convert(newest.log, _Noted, strict=False)  # the keys of JSON are text
+            if newest.batch != noted.last_batch and by_table.writing != noted.writing:
+                self._runner.say(
+                    f"{writer.root}: its state is of another time; goes on with what the table has"
+                )
+                self._noted = by_table
+                if not newest.is_half:  # else its errors come next
+                    self._end(newest.batch)
+        elif writer.last_batch < 0 <= noted.last_batch:
+            self._runner.say(f"{writer.root}: its state is newer than the table; adds what the table lacks")
+            self._noted = _Noted(noted.before)
+        elif not self._is_known and writer.last_batch >= 0:
+            raise ConfigError(
+                f"{writer.root} has rows of a stored log, but {self._path} is gone, so it is not known which they are; "
+                "restore it, or make the table again in another folder"
+            )
 
     def _end_of(self, span: Span) -> int:
         noted, begin = self._noted, span.file.begin
@@ -133,11 +160,18 @@ class LogParts:
     def _add(self, part: _Part, span: Span, writer: TableWriter, read: Read) -> None:
         self._noted.writing = part
         snapshot.save(self._path, self._noted)
+        writer.note_log(msgspec.to_builtins(self._noted))
         self._runner.batch(writer.write, _rows(part, span.file, read), part.batch)
+        self._end(writer.last_batch)
+        snapshot.save(self._path, self._noted)
+
+    def _end(self, last_batch: int) -> None:
+        """Note that the table has the part that was being written."""
+        part = self._noted.writing
+        assert part is not None
         self._noted.writing = None
         self._noted.ends[part.begin] = part.end
-        self._noted.last_batch = writer.last_batch
-        snapshot.save(self._path, self._noted)
+        self._noted.last_batch = last_batch
 
 
 def _rows(part: _Part, file: LogFile, read: Read) -> DataFrame:

@@ -42,6 +42,7 @@ class Record(msgspec.Struct, frozen=True):
         is_half: the batch has errors, too, which are committed next.
         other: the last batch of the other table when this one was committed.
         settled: the settings of the table, with the columns that the batch was read with.
+        log: of rows of a stored log, the parts that the table has of it, and the one of this batch (`log_parts.py`).
     """
 
     batch: int
@@ -50,6 +51,7 @@ class Record(msgspec.Struct, frozen=True):
     is_half: bool
     other: int
     settled: dict[str, Any]
+    log: dict[str, Any] | None = None
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()

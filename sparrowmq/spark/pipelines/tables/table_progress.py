@@ -48,6 +48,25 @@ class TableProgress:
         self._had: dict[str, Offsets] = {}
         self._reached = Reached()
         self._fields: dict[str, str] | None = None
+        self.log: dict[str, Any] | None = None  # as `Record` has it, for the next commits
+
+    def newest(self) -> Record | None:
+        """Return the record of the last commit to one of the tables; None if its history does not say it (any more).
+
+        Raises: ConfigError, a table was restored from another time than the other one.
+        """
+        last = {name: each.last_batch() for name, each in self._tables.items()}
+        rows, errors = (parsed(self._tables[name].record()) for name in (ROWS, ERRORS))
+        found = [each for each in (errors, rows) if each is not None]  # errors come last in a batch
+        newest = max(found, key=lambda record: record.batch, default=None)
+        if newest is None or newest.batch < max(last.values()):
+            return None
+        if newest.log is not None and newest.other != last[ROWS if newest is errors else ERRORS]:
+            raise ConfigError(
+                f"{self._root} and {self._root}.errors are of different times, so a message could be missing or twice; "
+                "restore both from the same time"
+            )
+        return newest
 
     def resume(self, folder: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
         """Compare the tables with the checkpoint in `folder`, and prepare for writing.
@@ -155,7 +174,7 @@ class TableProgress:
             start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
         other = self._tables[ROWS if table == ERRORS else ERRORS].last_batch()
         settled = self._settled.said() | ({} if self._fields is None else {"fields": self._fields})
-        return Record(batch, start, end, is_half, other, settled).text()
+        return Record(batch, start, end, is_half, other, settled, self.log).text()
 
     def _note(self, table: str, batch: int) -> None:
         """Note a commit, so that a table which is restored to before it is noticed."""

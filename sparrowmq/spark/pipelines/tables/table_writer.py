@@ -29,6 +29,7 @@ from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodie
 from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
 from sparrowmq.spark.pipelines.tables.partition_types import pinned
+from sparrowmq.spark.pipelines.tables.progress import Record
 from sparrowmq.spark.pipelines.tables.remote_files import stage_remotely
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, arrow_types, behind
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
@@ -83,6 +84,15 @@ class TableWriter:
                 "make the column decimal(38,0) or string"
             )
         return self._progress.resume(checkpoint, say)
+
+    @property
+    def newest(self) -> Record | None:
+        """The record of the last commit of this writer. Raises: ConfigError, as `TableProgress.newest`."""
+        return self._progress.newest()
+
+    def note_log(self, noted: dict[str, Any]) -> None:
+        """Let the next commits say which parts of a stored log the table has."""
+        self._progress.log = noted
 
     def may_plan_again(self, batch: int) -> bool:
         """Whether neither table has rows of a batch of the stream."""
