@@ -65,6 +65,7 @@ class Iceberg:
             self._table = self._catalog.load_table(self._name)
             demand_here(self._table.location(), place.path)
         except NoSuchTableError:
+            _demand_new(place)
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
         except (FileNotFoundError, ValidationError):  # a power cut may have emptied the newest metadata
             if isinstance(place.path, Address):
@@ -276,6 +277,19 @@ class Iceberg:
         table = self._catalog.create_table(self._name, schema, location=self._location, properties=SETTINGS)
         self._table = table
         return table
+
+
+def _demand_new(place: Place) -> None:
+    """Raises: ConfigError, the place has a table that the catalog in the state does not have (any more).
+
+    The first file of metadata is written before the catalog has the table, so a killed run may have left that.
+    """
+    if not isinstance(place.path, Address) or place.path.catalog is not None:
+        return
+    if any(version_of(each.path) > 0 for each in place.path.storage.list("metadata", deep=False)):
+        raise ConfigError(
+            f"{place.path} has a table, but its catalog {place.state / 'catalog.db'} is gone; restore it from a backup"
+        )
 
 
 def newest_metadata(folder: Path) -> str | None:

@@ -57,6 +57,35 @@ def test_a_table_whose_catalog_was_lost_or_is_older_goes_on_from_its_newest_meta
     assert (table.open().last_batch(), table.numbers()) == (2, [1, 2, 3])
 
 
+@pytest.mark.guards("Iceberg.__init__: drop _demand_new")
+def test_a_table_with_a_state_elsewhere_whose_catalog_was_lost_is_not_begun_again(tmp_path):
+    pytest.importorskip("moto")
+    from tests.spark.pipelines.lake.s3 import table_at
+
+    root = (tmp_path / "orders").as_uri()
+    table = table_at(root, tmp_path / "state", "iceberg")
+    table.add(0, 1)
+    catalog = tmp_path / "state" / "catalog.db"
+    aside = catalog.rename(tmp_path / "aside")
+    with pytest.raises(ConfigError, match=r"has a table, but its catalog .*catalog.db is gone; restore it"):
+        table.add(1, 2)
+    aside.rename(catalog)
+    table.add(1, 2)
+    assert table.numbers() == [1, 2]
+
+
+def test_a_killed_run_that_made_only_the_metadata_of_a_table_is_no_table(tmp_path):
+    pytest.importorskip("moto")
+    from tests.spark.pipelines.lake.s3 import table_at
+
+    table = table_at((tmp_path / "orders").as_uri(), tmp_path / "state", "iceberg")
+    first = tmp_path / "orders" / "metadata" / "00000-5c1f.metadata.json"
+    first.parent.mkdir(parents=True)
+    first.write_text("{}")
+    table.add(0, 1)
+    assert table.numbers() == [1]
+
+
 @pytest.mark.guards("iceberg._is_whole: return True")
 @pytest.mark.parametrize("half", [0, 40])
 def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, half):
