@@ -116,6 +116,7 @@ class BlockingNetwork:
         self._links: dict[str, Link] = {}
         self._routes: dict[str, Route] = {}  # as last answered, for outages of name servers
         self._topics: list[str] | None = None
+        self.registered: frozenset[str] = frozenset()  # the brokers at the last answer to `topics`, by name
         self._own_topics: set[str] = set()  # of brokers, also of absent ones
         self._brokers: dict[str, Addresses] = {}
         self._doubtful: set[str] = set()  # brokers that may have moved
@@ -167,6 +168,7 @@ class BlockingNetwork:
             _, body = self.call_name_server(GetAllTopicListFromNameserver(), timeout_s)
             table = self._cluster_table(timeout_s)
             clusters = table.cluster_addr_table
+            self.registered = frozenset(table.broker_addr_table)
             self._own_topics.update(
                 table.broker_addr_table, clusters, (name + REPLY_SUFFIX for name in clusters)
             )

@@ -143,6 +143,11 @@ class KeptTable:
         return self._positions
 
     @property
+    def brokers(self) -> set[str]:
+        """The names of the brokers that it was read from."""
+        return {queue.broker_name for queue in self._positions}
+
+    @property
     def lag(self) -> int:
         """Offsets that the brokers have, and the table has not."""
         return sum(map(len, between(self._positions, self._ends)))

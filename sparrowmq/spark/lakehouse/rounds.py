@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
 from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written
@@ -115,6 +115,10 @@ class Rounds:
         if self.monotonic() < self._topics_due_s:
             return
         there = set(self.network.topics())
+        if not self.network.registered:
+            raise BrokersAway(
+                "no name server knows a broker now; start the brokers, or wait until they are back"
+            )
         self._topics_due_s = self.monotonic() + self.settings.new_topics_every_s
         for topic in sorted(there - self.tables.keys()):
             if (settings := self.settings.of(topic)) is not None:
@@ -122,8 +126,10 @@ class Rounds:
                 self.tables[topic] = KeptTable(topic, settings, given, self.declared, self.monotonic)
                 self.say(f"{topic}: is kept at {settings.root(topic)}")
         for topic, table in self.tables.items():
-            if table.is_gone != (topic not in there):
-                table.is_gone = topic not in there
+            # The topics of a broker that is away are not listed either.
+            is_gone = topic not in there and table.brokers <= self.network.registered
+            if table.is_gone != is_gone:
+                table.is_gone = is_gone
                 self.say(f"{topic}: {'was deleted; its table stays' if table.is_gone else 'is there again'}")
 
     def _find_ends(self) -> None:

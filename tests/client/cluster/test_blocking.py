@@ -61,8 +61,10 @@ def test_topics_of_a_broker_itself_are_none_of_users_also_when_it_has_gone(peer,
         peer.store(topic, 0, [])
     network = connect()
     assert network.topics() == ["T"]
+    assert network.registered == {BROKER}
     peer.brokers.clear()
     assert network.topics() == ["T"]
+    assert not network.registered
 
 
 def test_all_name_servers_down_is_an_error_after_the_retries():

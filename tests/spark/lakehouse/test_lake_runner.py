@@ -149,6 +149,17 @@ def test_a_run_without_brokers_ends_with_the_reason(tmp_path):
     assert is_done(rounds) and "127.0.0.1:9" in str(report.error)
 
 
+@pytest.mark.guards("Rounds._find_topics: drop raise BrokersAway")
+def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
+    with BackgroundCluster(tmp_path / "brokers", brokers=0) as cluster:
+        found = settings(cluster.namesrv, tmp_path, {".*": {}})
+        with running(found, say=lambda _: None) as rounds:
+            until_ended(rounds, lambda: False, lambda: False, once=True)
+            report = Report()
+            add_up(report, rounds, once=True)
+    assert "no name server knows a broker now" in str(report.error)
+
+
 def test_a_run_ends_at_a_signal_after_its_round(namesrv, tmp_path):
     send(namesrv, {"signal-a": numbers(50)})
     workers = PlainWorkers()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 import pytest
 
@@ -18,6 +19,8 @@ from sparrowmq.spark.pipelines.lake.parquet import Folder
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.testing.background import BackgroundCluster
+from tests.interop.servers import OurBroker, topic_fields
+from tests.interop.wire import Wire
 from tests.spark.lakehouse.lakes import PlainWorkers, place, rows_of, running, send, settings
 
 pytestmark = pytest.mark.timeout(120)
@@ -90,6 +93,24 @@ def test_a_new_topic_is_found_a_deleted_one_is_said_and_fields_become_columns(na
     found = {row["id"]: row.get("extra") for row in rows_of(tmp_path / f"{name}a")}
     assert found == {1: None, 2: 1.5}
     assert [row["x"] for row in rows_of(tmp_path / f"{name}b")] == [True]
+
+
+@pytest.mark.guards("Rounds._find_topics: table.brokers <= self.network.registered -> True")
+def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
+    topic = f"{name}a"
+    broker = partial(OurBroker, namesrv, tmp_path / "store", {"brokerName": "away", "brokerClusterName": "c"})
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}})) as rounds:
+        with broker() as first:
+            with Wire(first.port) as wire:
+                assert wire.ask(17, topic_fields(topic)).code == 0
+            send(namesrv, {topic: numbers(3)})
+            until(rounds, has_all(rounds, topic))
+        until(rounds, lambda: topic not in rounds.network.topics())
+        rounds.round()
+        assert state_of_table(rounds.tables[topic]) == "kept"
+        with broker(first.port):
+            send(namesrv, {topic: numbers(2, 3)})
+            until(rounds, lambda: len(rows_of(tmp_path / topic)) == 5)
 
 
 @pytest.mark.guards("kept_table._add: drop widen")
