@@ -42,6 +42,12 @@ def is_planned(checkpoint: Path) -> bool:
     return bool(_numbers(checkpoint / _PLANS))
 
 
+def demand_planned(checkpoint: Path) -> None:
+    """Raises: BadStore, the plans of a stream that has had a batch are gone: it would begin at its first message."""
+    if not is_planned(checkpoint):
+        raise _beyond_repair(checkpoint / _PLANS)
+
+
 def bring_to_disk(checkpoint: Path, batch: int) -> None:
     """Sync the plan of a batch, and the files that Spark needs to find the plan. Raises: OSError."""
     files = checkpoint / _METADATA, checkpoint / _PLANS / str(batch), checkpoint / _COMMITS / str(batch - 1)

@@ -29,7 +29,12 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running.checkpoint_files import MayPlanAgain, bring_to_disk, repair
+from sparrowmq.spark.pipelines.running.checkpoint_files import (
+    MayPlanAgain,
+    bring_to_disk,
+    demand_planned,
+    repair,
+)
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
@@ -145,14 +150,15 @@ class Runner:
             may_plan_again: whether a batch whose plan is damaged may have other messages than before.
         Raises:
             ConfigError: `every` is no time.
-            BadStore: the checkpoint is damaged.
+            BadStore: the checkpoint is damaged, or was removed.
             StreamingQueryException: a batch failed, and would fail again.
         """
         report, restarts = self.report, Restarts(MOST_WITH_AN_END if self.once else None)
         report.count_losses(parse(SourceOptions, given))
         with noted() as is_stopped:
             while not is_stopped():
-                before = report.batches
+                if (before := report.batches) > 0:
+                    demand_planned(Path(checkpoint))
                 repair(Path(checkpoint), may_plan_again, self.say)
                 try:
                     self._stream(given, step, checkpoint, is_stopped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from typing import Any
 from urllib.request import urlopen
@@ -14,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from sparrowmq.errors import BrokerUnreachable, ConfigError
+from sparrowmq.errors import BadStore, BrokerUnreachable, ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running import runner as running
 from sparrowmq.spark.pipelines.running.runner import Runner, parallel_tasks, with_defaults
@@ -222,6 +223,24 @@ def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
     assert runner.report.stopped
     assert 1 <= runner.report.batches < 100, "it was looked at in between"
     assert json.loads(runner.report.line())["stopped"] is True
+
+
+@pytest.mark.guards("Runner.stream: drop demand_planned")
+def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_path):
+    topic.send(0, 200)
+    runner, seen = Runner(spark=topic.spark, once=True, say=lambda _: None), []
+
+    def step(_rows, batch):
+        seen.append(batch)
+        shutil.rmtree(tmp_path / "state" / "checkpoint")
+        return ""
+
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    with pytest.raises(
+        BadStore, match=r"it is not known where the stream is; restore .*/state from a backup"
+    ):
+        runner.stream(options, step, str(tmp_path / "state" / "checkpoint"))
+    assert seen == [0]
 
 
 class Failing:
