@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 class Status(IntEnum):
@@ -72,7 +72,7 @@ class Caller:
     certificate: str | None = None
     is_known: Callable[[], bool] = bool  # False
     is_trusted: bool = False
-    kept: object = None
+    kept: Any = None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
