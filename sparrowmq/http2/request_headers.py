@@ -9,12 +9,13 @@ from typing import Final
 from sparrowmq.http2.header_table import ENTRY_BYTES
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_BAD_VALUE: Final = re.compile(rb"[\0\r\n]")
 _PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")
+_COLON: Final = 58
 _MOST_KNOWN: Final = 1024
 _LONGEST_KNOWN: Final = 96  # bytes
-# Headers that were checked: clients repeat most of theirs with each call.
+# Headers that were checked, and names: clients repeat most headers with each call, and the names of the others.
 _KNOWN: Final[dict[tuple[bytes, bytes], tuple[str, str]]] = {}
+_NAMES: Final[dict[bytes, str]] = {}
 _OF_A_CONNECTION: Final = (
     b"connection",
     b"keep-alive",
@@ -62,7 +63,7 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
     for pair in pairs:
         name, value = pair
         size += len(name) + len(value) + ENTRY_BYTES
-        if name[:1] == b":":
+        if len(name) > 0 and name[0] == _COLON:
             if is_regular or name in pseudo or name not in _PSEUDO:
                 raise BadHeaders(f"the header {name!r} is unknown, repeated, or behind others")
             pseudo[name] = value
@@ -70,7 +71,7 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
         is_regular = True
         key, text = _KNOWN.get(pair) or _learned(name, value)
         if size <= most_bytes:
-            if key in headers and key == "content-length":
+            if key == "content-length" and key in headers:
                 raise BadHeaders("content-length is repeated")
             headers[key] = text
     request.list_bytes = size
@@ -92,13 +93,26 @@ def check_trailers(pairs: Iterable[tuple[bytes, bytes]]) -> None:
 
 def _regular(name: bytes, value: bytes) -> tuple[str, str]:
     """Return a header as text. Raises: BadHeaders."""
+    key = _NAMES.get(name)
+    if key is None:
+        key = _name(name, value)
+    if b"\n" in value or b"\r" in value or b"\0" in value:
+        raise BadHeaders(f"the value of {name!r} has a line end or a NUL")
+    return key, value.decode("latin-1")
+
+
+def _name(name: bytes, value: bytes) -> str:
+    """Return the name of a header as text, and remember it unless its value matters. Raises: BadHeaders."""
     if not _NAME.fullmatch(name):
         raise BadHeaders(f"a header may not be called {name[:60]!r} here")
     if name in _OF_A_CONNECTION or (name == b"te" and value != b"trailers"):
         raise BadHeaders(f"the header {name!r} is of HTTP/1")
-    if _BAD_VALUE.search(value):
-        raise BadHeaders(f"the value of {name!r} has a line end or a NUL")
-    return name.decode("ascii"), value.decode("latin-1")
+    key = name.decode("ascii")
+    if name != b"te" and len(name) <= _LONGEST_KNOWN:
+        if len(_NAMES) >= _MOST_KNOWN:
+            _NAMES.clear()
+        _NAMES[name] = key
+    return key
 
 
 def _learned(name: bytes, value: bytes) -> tuple[str, str]:
