@@ -25,15 +25,17 @@ class Caller(NamedTuple):
 
     Attributes:
         client_id: with its account, so that no client can take the place of another account's.
-        address: `host:port`.
         brokers: as it may use them.
     """
 
     client_id: str
     language: str
-    address: str
     call: Call
     brokers: Brokers
+
+    @property
+    def address(self) -> str:
+        return str(self.call.peer)
 
 
 def caller_of(call: Call, cluster: Cluster) -> Caller:
@@ -54,10 +56,14 @@ def caller_of(call: Call, cluster: Cluster) -> Caller:
         )
     brokers = cluster.brokers_for(call, client_id)
     if not call.peer.is_known():
-        call.peer.is_known = lambda: brokers.is_known
-    return Caller(
-        client_of(brokers.account, client_id), call.metadata.get(LANGUAGE, ""), str(call.peer), call, brokers
-    )
+        _learn(call, brokers)
+    language = call.metadata.get(LANGUAGE, "")
+    return Caller(client_of(brokers.account, client_id), language, call, brokers)
+
+
+def _learn(call: Call, brokers: Brokers) -> None:
+    """Let the connection be known as long as the brokers know its client."""
+    call.peer.is_known = lambda: brokers.is_known
 
 
 def client_of(account: str, client_id: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
@@ -35,13 +35,9 @@ TOPIC_QUEUES: Final = 4  # of a topic that a broker would create
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _MARK: Final = re.compile("[\0-\x1f\x7f-\x9f]")  # control characters
 
-# The digests of a body, by their type. Java's client writes a CRC32 in hexadecimal digits without zeros before them,
-# others write the zeros, and the Node client reads decimal digits.
-_DIGESTS: Final[Mapping[int, Callable[[bytes], Collection[str]]]] = {
-    1: lambda body: {form.format(zlib.crc32(body)) for form in ("{:X}", "{:08X}", "{}")},
-    2: lambda body: {hashlib.md5(body, usedforsecurity=False).hexdigest().upper()},
-    3: lambda body: {hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()},
-}
+_CRC32: Final = 1  # the types of digests
+_MD5: Final = 2
+_SHA1: Final = 3
 
 
 def type_of(found: Any) -> MessageType:
@@ -71,11 +67,12 @@ def body_of(found: Any) -> bytes:
         raise refused(Status.MESSAGE_BODY_EMPTY, "the message has no body; give it one byte at least")
     if len(body) > MAX_BODY_BYTES:
         raise _too_large(len(body))
-    digest = found.system_properties.body_digest
-    digests_of = _DIGESTS.get(digest.type)
-    if digests_of is not None and digest.checksum and digest.checksum.upper() not in digests_of(body):
+    system = found.system_properties
+    digest = system.body_digest
+    checksum: str = digest.checksum
+    if checksum and not _fits(body, digest.type, checksum.upper()):
         raise refused(Status.MESSAGE_CORRUPTED, "the body does not fit its digest; send the message again")
-    if found.system_properties.body_encoding != Encoding.GZIP:
+    if system.body_encoding != Encoding.GZIP:
         return body
     try:
         unpacked = zlib.decompressobj(_GZIP_WINDOW).decompress(body, MAX_BODY_BYTES + 1)
@@ -86,12 +83,28 @@ def body_of(found: Any) -> bytes:
     return unpacked
 
 
+def _fits(body: bytes, kind: int, checksum: str) -> bool:
+    """Whether a body has this digest, in capital letters; true if the type of the digest is unknown.
+
+    Java's client writes a CRC32 in hexadecimal digits without zeros before them, others write the zeros, and the Node
+    client reads decimal digits.
+    """
+    if kind == _CRC32:
+        crc = zlib.crc32(body)
+        return checksum == f"{crc:X}" or checksum == f"{crc:08X}" or checksum == str(crc)
+    if kind == _MD5:
+        return hashlib.md5(body, usedforsecurity=False).hexdigest().upper() == checksum
+    return kind != _SHA1 or hashlib.sha1(body, usedforsecurity=False).hexdigest().upper() == checksum
+
+
 def properties_of(found: Any, topic: str, now_ms: int) -> str:
     """All properties of a message, as a broker gets them. Raises: RemoteError."""
     system = found.system_properties
-    own = dict(found.user_properties)
-    _check_own(own)
-    made = {**own, **_of_system(system, topic)}
+    made: dict[str, str] = {}
+    if len(found.user_properties) > 0:  # an empty map costs as much to copy as a small one
+        made.update(found.user_properties)
+        _check_own(made)
+    _add_those_of_system(made, system, topic)
     if system.HasField("delivery_timestamp"):
         due_ms = ms_of(system.delivery_timestamp)
         if due_ms - now_ms > MAX_DELAY_MS:
@@ -124,10 +137,12 @@ def send_request(found: Any, topic: str, queue: tuple[str, int], now_ms: int) ->
     )
 
 
-def _of_system(system: Any, topic: str) -> dict[str, str]:
-    """The properties of RocketMQ itself. Raises: RemoteError."""
-    message_id = _checked(system.message_id, Status.ILLEGAL_MESSAGE_ID, "the message id", ID_CHARS)
-    made = {Property.UNIQ_KEY: message_id, Property.WAIT: "true"}
+def _add_those_of_system(made: dict[str, str], system: Any, topic: str) -> None:
+    """Add the properties of RocketMQ itself. Raises: RemoteError."""
+    made[Property.UNIQ_KEY] = _checked(
+        system.message_id, Status.ILLEGAL_MESSAGE_ID, "the message id", ID_CHARS
+    )
+    made[Property.WAIT] = "true"
     if system.HasField("tag") and system.tag:
         tag = _checked(system.tag, Status.ILLEGAL_MESSAGE_TAG, "the tag", PROPERTIES_BYTES)
         if "|" in tag:
@@ -151,7 +166,6 @@ def _of_system(system: Any, topic: str) -> dict[str, str]:
         wait_s = int(system.orphaned_transaction_recovery_duration.seconds)
         if wait_s > 0:
             made[Property.CHECK_IMMUNITY_TIME_IN_SECONDS] = str(wait_s)
-    return made
 
 
 def _check_own(own: Mapping[str, str]) -> None:
@@ -186,11 +200,11 @@ def _checked(text: str, code: Status, what: str, most: int) -> str:
 
 
 def _has_marks(text: str) -> bool:
-    return _MARK.search(text) is not None
+    return not text.isprintable() and _MARK.search(text) is not None
 
 
 def _without_marks(text: str) -> str:
-    return _MARK.sub("", text)
+    return text if text.isprintable() else _MARK.sub("", text)
 
 
 def _too_large(size: int) -> RemoteError:

@@ -14,7 +14,7 @@ from sparrowmq.grpc.brokers import Brokers
 from sparrowmq.grpc.caller import Caller, topic_of
 from sparrowmq.grpc.grpc_clients import Clients
 from sparrowmq.grpc.message_in import body_of, send_request, type_of
-from sparrowmq.grpc.queues import accepted_types, queue_of_group, writable_queues
+from sparrowmq.grpc.queues import ALL_TYPES, accepted_types, queue_of_group, writable_queues
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
@@ -134,6 +134,8 @@ def no_queue(topic: str) -> RemoteError:
 def check_types(topic: str, config: TopicConfig, types: Sequence[MessageType]) -> None:
     """Raises: RemoteError, the topic does not take messages of one of these types."""
     accepted = accepted_types(config)
+    if accepted is ALL_TYPES:
+        return
     wrong = next((kind for kind in types if kind not in accepted), None)
     if wrong is not None:
         raise refused(

@@ -115,6 +115,7 @@ def check_group(name: str) -> str:
     return _check("group", name, MAX_GROUP_LENGTH)
 
 
+@lru_cache(maxsize=65536)
 def check_new_topic(name: str) -> str:
     """Return the name if users may create a topic with it. Raises: InvalidName."""
     if is_system_topic(check_topic(name)):
