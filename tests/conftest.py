@@ -52,6 +52,8 @@ ALLOWED_SKIPS = [
 TOGETHER = {
     "tests/console/pages": "console",
     "tests/console/layout": "console",
+    "tests/console/login/test_socket_sessions.py": "console",
+    "tests/console/test_console_pages.py": "console",
     "tests/console/test_walk.py": "console",
     "tests/spark/commands": "pipelines",
     "tests/spark/pipelines/lake": "spark",

@@ -56,8 +56,9 @@ async def test_single_letters_are_chosen_with_a_tick(visit):
     page = olga.page
     await olga.go("dlq?group=billing")
     await olga.sees("3 of 3")
-    for row in (1, 2):
-        await page.locator("tbody tr").nth(row).get_by_role("checkbox").click()
+    for row in page.locator("tbody tr").nth(1), page.locator("tbody tr").nth(2):
+        await row.get_by_role("checkbox").click()
+        await row.get_by_role("checkbox", checked=True).wait_for()
     async with page.expect_download() as download:
         await olga.press("Export")
     assert len((await (await download.value).path()).read_text().splitlines()) == 2
