@@ -5,6 +5,7 @@ starts, and divides it:
 
     limit ── reserve ── the log's files and the index, snapshots, pools and pipes, connections to be refused
           ├─ queue files    of a broker: those that stay open between two uses
+          ├─ small ports    for metrics, and for slaves of a broker: 48 and 80, and fewer below a limit of 1,024
           └─ connections    the rest, divided by the ports; a server closes further ones and logs it
 """
 
@@ -19,6 +20,9 @@ from sparrowmq.errors import ConfigError
 MOST_CONNECTIONS: Final = 16_000
 MOST_QUEUE_FILES: Final = 4096
 MOST_BACKLOG: Final = 1024
+MOST_VISITS: Final = 32  # at the port for metrics
+MOST_SLAVES: Final = 64  # connections at the port for slaves, from any hosts
+SMALL_BACKLOG: Final = 16  # of each of these two ports
 FEWEST: Final = 256
 _ENDLESS: Final = 1 << 20  # what a limit of "unlimited" is taken for
 _OWN: Final = 64  # standard streams, the loop's, the lock, snapshots, connections to name servers and brokers
@@ -55,12 +59,18 @@ def share(limit: int, with_store: bool, ports: int = 1) -> Share:
             f"start it with `ulimit -n {FEWEST}` or more (LimitNOFILE= of systemd)"
         )
     backlog = min(MOST_BACKLOG, limit // 16 // ports)
-    rest = limit - _OWN - backlog * ports
+    rest = limit - _OWN - backlog * ports - fitting(MOST_VISITS + SMALL_BACKLOG, limit)
     queue_files = 0
     if with_store:
-        rest -= limit // 8
+        # A broker's first port has a second door (broker/fast_port.py), with a backlog of its own.
+        rest -= limit // 8 + backlog + fitting(MOST_SLAVES + SMALL_BACKLOG, limit)
         queue_files = min(MOST_QUEUE_FILES, rest // 4)
     return Share(min(MOST_CONNECTIONS, (rest - queue_files) // ports), queue_files, backlog)
+
+
+def fitting(most: int, limit: int) -> int:
+    """Return how many of `most` connections a small port may have: fewer below a limit of 1,024."""
+    return min(most, most * limit // 1024)
 
 
 def limit() -> int:

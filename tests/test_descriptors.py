@@ -13,12 +13,12 @@ from sparrowmq.errors import ConfigError
 @pytest.mark.parametrize(
     ("limit", "with_store", "ports", "expected"),
     [
-        (1024, True, 2, Share(connections=288, queue_files=192, backlog=32)),
-        (1024, False, 2, Share(connections=448, queue_files=0, backlog=32)),
-        (256, True, 1, Share(connections=108, queue_files=36, backlog=16)),
-        (1024, True, 1, Share(connections=576, queue_files=192, backlog=64)),
-        (1024, False, 1, Share(connections=896, queue_files=0, backlog=64)),
-        (20_000, True, 1, Share(connections=12_316, queue_files=4096, backlog=1024)),
+        (1024, True, 2, Share(connections=228, queue_files=152, backlog=32)),
+        (1024, False, 2, Share(connections=424, queue_files=0, backlog=32)),
+        (256, True, 1, Share(connections=72, queue_files=24, backlog=16)),
+        (1024, True, 1, Share(connections=432, queue_files=144, backlog=64)),
+        (1024, False, 1, Share(connections=848, queue_files=0, backlog=64)),
+        (20_000, True, 1, Share(connections=11_445, queue_files=3815, backlog=1024)),
         (1 << 20, True, 1, Share(connections=16_000, queue_files=4096, backlog=1024)),
         (1 << 20, False, 1, Share(connections=16_000, queue_files=0, backlog=1024)),
     ],
@@ -31,8 +31,11 @@ def test_descriptors_are_shared_out(limit, with_store, ports, expected):
 @pytest.mark.parametrize("limit", range(256, 4096, 61))
 def test_all_shares_together_and_the_log_fit_the_limit(limit, ports):
     given = share(limit, with_store=True, ports=ports)
-    assert ports * (given.connections + given.backlog) + given.queue_files + limit // 8 + 64 <= limit
-    assert ports * given.connections >= 100 and given.queue_files >= 30
+    ports_for_clients = ports * (given.connections + given.backlog) + given.backlog  # with the second door
+    small = [descriptors.MOST_VISITS, descriptors.MOST_SLAVES, *[descriptors.SMALL_BACKLOG] * 2]
+    small_ports = sum(descriptors.fitting(most, limit) for most in small)
+    assert ports_for_clients + small_ports + given.queue_files + limit // 8 + 64 <= limit
+    assert ports * given.connections >= 70 and given.queue_files >= 24
 
 
 def test_too_few_are_refused_with_what_to_do():

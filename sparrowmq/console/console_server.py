@@ -115,8 +115,7 @@ class Console:
             reconnect_timeout=_KEPT_S,
             gzip_middleware_factory=_squeezed,
         )
-        ports = 1 if self._metrics is None else 2
-        share = descriptors.share(descriptors.limit(), with_store=False, ports=ports)
+        share = descriptors.share(descriptors.limit(), with_store=False)
         protocol = http_protocol(share.connections, self._clock)
         self._look.watch((CONNECTIONS_FULL, lambda: protocol.all.problem))
         async with AsyncExitStack() as stack:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 
+from sparrowmq import descriptors
 from sparrowmq.errors import SparrowError
 from sparrowmq.remoting.door import Door
 
@@ -23,9 +24,7 @@ log = logging.getLogger(__name__)
 
 TEXT: Final = "text/plain; charset=utf-8"
 _LONGEST_HEAD: Final = 8 << 10
-_MOST_VISITS: Final = 32
 _SILENCE_S: Final = 10.0
-_BACKLOG: Final = 16
 
 
 class Answer(NamedTuple):
@@ -50,6 +49,9 @@ class Endpoint:
         self._door = door
         self._pages = pages
         self._visits: dict[Visit, None] = {}  # the oldest first
+        limit = descriptors.limit()
+        self._most = descriptors.fitting(descriptors.MOST_VISITS, limit)
+        self._backlog = descriptors.fitting(descriptors.SMALL_BACKLOG, limit)
 
     @property
     def host(self) -> str:
@@ -61,7 +63,7 @@ class Endpoint:
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Run until cancelled; call `opened` once it listens. Raises: ConfigError, the port cannot be listened on."""
-        await self._door.serve(self._make, _BACKLOG, self._visits, opened)
+        await self._door.serve(self._make, self._backlog, self._visits, opened)
 
     async def show(self, pages: Mapping[str, Ask]) -> None:
         """Answer with other pages until cancelled. An answer that is not complete then ends."""
@@ -84,7 +86,7 @@ class Endpoint:
             return Answer(503, f"{error}\n".encode())
 
     def _make(self) -> Visit:
-        if len(self._visits) >= _MOST_VISITS:
+        if len(self._visits) >= self._most:
             silent = (each for each in self._visits if not each.has_asked)
             next(silent, next(iter(self._visits))).close()
         visit = Visit(self.answer, lambda ended: self._visits.pop(ended, None))

@@ -147,6 +147,39 @@ def connect_all(stack: ExitStack, port: int) -> None:
             stack.enter_context(connection)
 
 
+def begin_all(stack: ExitStack, port: int) -> None:
+    """Begin 300 connections without a wait for any of them."""
+    for _ in range(300):
+        peer = stack.enter_context(socket.socket())
+        peer.setblocking(False)
+        peer.connect_ex(("127.0.0.1", port))
+
+
+def test_crowds_at_all_ports_leave_a_broker_of_256_files_the_files_of_its_store(
+    start, broker_args, many_files, until
+):
+    first, fast, slaves, grpc, metrics = free_ports(5)
+    keys = ("fastListenPort", "haListenPort", "grpcServerPort", "metricsPromExporterPort")
+    sets = dict(zip(keys, (fast, slaves, grpc, metrics), strict=True)) | {
+        "listenPort": first,
+        "metricsExporterType": "PROM",
+        "flushDiskType": "ASYNC_FLUSH",
+    }
+    words = (word for key, value in sets.items() for word in ("--set", f"{key}={value}"))
+    broker = start(*broker_args, *words, files=256).ready()
+    with Wire(first) as wire, ExitStack() as stack:
+        assert wire.ask(SEND, SEND_FIELDS, b"before").code == 0
+        for port in (first, fast, slaves, grpc, metrics):
+            begin_all(stack, port)
+        until(lambda: psutil.Process(broker.process.pid).num_fds() > 110)
+        for number in range(60):
+            fields = SEND_FIELDS | {"b": f"T{number}", "e": number % 4}
+            assert wire.ask(SEND, fields, bytes(100_000)).code == 0, "a file of the log or a queue"
+    status, log = broker.stop()
+    assert status == 0 and "Traceback" not in log
+    assert "file descriptor" not in log and "Too many open files" not in log
+
+
 @pytest.mark.slow
 def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
     start, broker_args, many_files, until

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparrowmq import descriptors
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.namesakes import slave_of
@@ -39,8 +40,6 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 
-MOST_LINKS: Final = 64  # connections at once, from any hosts
-_BACKLOG: Final = 16
 BEHIND_S: Final = 30.0
 LEAST_SECRET: Final = 20  # characters: as hexadecimal digits 80 bits, too many to try out
 NAMES_S: Final = 5.0
@@ -97,6 +96,9 @@ class Primary:
         self._tls = tls
         self._known = known
         self._lines = LogLimit(clock)
+        limit = descriptors.limit()
+        self._most_links = descriptors.fitting(descriptors.MOST_SLAVES, limit)
+        self._backlog = descriptors.fitting(descriptors.SMALL_BACKLOG, limit)
         self._most = 0  # slaves that followed at the same time
         self._began_s = clock.monotonic()
         self._came: set[int] = set()  # the members that have followed
@@ -203,7 +205,7 @@ class Primary:
 
     async def run(self) -> None:
         """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""
-        await self._door.serve(self._opening, _BACKLOG, self.links)
+        await self._door.serve(self._opening, self._backlog, self.links)
 
     async def name_slaves(self) -> None:
         """Find out which registered brokers the connections belong to, because a slave does not say it."""
@@ -257,9 +259,9 @@ class Primary:
             self._in_sync.shown_end if self._in_sync is not None else lambda: 0,
             self._lines,
         )
-        if len(self.links) >= MOST_LINKS:  # close the least likely slave: the one silent for longest
+        if len(self.links) >= self._most_links:  # close the least likely slave: the one silent for longest
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
-                f"{MOST_LINKS} connections are the most that there may be"
+                f"{self._most_links} connections are the most that there may be"
             )
         self.links[link] = None
         return link

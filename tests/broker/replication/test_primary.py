@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparrowmq import descriptors
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.replication import primary
@@ -316,7 +317,7 @@ async def test_with_sync_flush_a_lost_disk_is_told_and_no_slave_is_waited_for(
 async def test_the_most_silent_stranger_makes_room_for_a_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(primary, "MOST_LINKS", 3)
+    monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
     async with master(tmp_path) as live, following(live) as slave:
         strangers = [await asyncio.open_connection(*address(live)) for _ in range(3)]
         async with following(live) as other:
