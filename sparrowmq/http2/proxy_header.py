@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -19,6 +20,9 @@ _FIRST_2: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _HEAD_2_BYTES: Final = 16
 LONGEST_1: Final = 107
 LONGEST_2: Final = 4096  # with extensions, which are ignored
+_FAMILIES_1: Final = {"TCP4": ipaddress.IPv4Address, "TCP6": ipaddress.IPv6Address}
+_PORT_1: Final = re.compile(r"[0-9]{1,5}")
+_HIGHEST: Final = 65535
 _LOCAL: Final = 0x20  # the proxy itself, such as its check of our health
 _PROXIED: Final = 0x21
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}  # TCP over IPv4 and over IPv6
@@ -52,9 +56,13 @@ def _version_1(data: bytes) -> ProxyHeader | None:
     words = data[:end].decode("ascii", "replace").split(" ")
     if words[1] == "UNKNOWN":
         return ProxyHeader("", 0, end + 2)
-    if len(words) != 6 or words[1] not in ("TCP4", "TCP6") or not words[4].isdigit():
+    family = _FAMILIES_1.get(words[1])
+    if len(words) != 6 or family is None or not _PORT_1.fullmatch(words[4]) or "%" in words[2]:
         raise ValueError(f"the PROXY header is {data[:end]!r}")
-    return ProxyHeader(str(ipaddress.ip_address(words[2])), int(words[4]), end + 2)
+    host, port = family(words[2]), int(words[4])
+    if port > _HIGHEST:
+        raise ValueError(f"the PROXY header has the port {port}")
+    return ProxyHeader(str(host), port, end + 2)
 
 
 def _version_2(data: bytes) -> ProxyHeader | None:

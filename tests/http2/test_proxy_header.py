@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from sparrowmq.http2.proxy_header import LONGEST_1, ProxyHeader, proxy_header
 from sparrowmq.http2.server import GrpcServer
+from sparrowmq.protocol import hosts
 from tests.http2.peer_frames import OPENING, call, connected
 
 ONE = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 8081\r\n"
@@ -49,6 +50,11 @@ def test_a_header_names_the_client(raw, host, port):
         b"PROXY TCP4 192.0.2.1 198.51.100.1 56324\r\n",
         b"PROXY TCP4 nowhere 198.51.100.1 56324 8081\r\n",
         b"PROXY TCP4 192.0.2.1 198.51.100.1 -1 8081\r\n",
+        b"PROXY TCP4 192.0.2.1 198.51.100.1 65536 8081\r\n",
+        b"PROXY TCP4 192.0.2.1 198.51.100.1 " + b"9" * 40 + b" 8081\r\n",
+        b"PROXY TCP4 2001:db8::1 198.51.100.1 1 8081\r\n",
+        b"PROXY TCP6 192.0.2.1 ::1 1 8081\r\n",
+        b"PROXY TCP6 fe80::1%\x1b[31m ::1 1 8081\r\n",
         b"PROXY UDP4 192.0.2.1 198.51.100.1 1 8081\r\n",
         SIGNATURE + b"\x11\x11\0\x0c" + bytes(12),
         SIGNATURE + b"\x21\x11\0\x0b" + bytes(11),
@@ -67,6 +73,16 @@ def test_any_bytes_are_a_header_or_refused(raw, begin):
     except ValueError:
         return
     assert header is None or header.size <= len(begin + raw)
+
+
+@given(some.text("0123456789", max_size=9), some.sampled_from(["TCP4", "TCP6"]))
+def test_the_address_in_any_header_can_be_packed(port, family):
+    host = "192.0.2.1" if family == "TCP4" else "::1"
+    try:
+        header = proxy_header(f"PROXY {family} {host} {host} {port} 1\r\n".encode())
+    except ValueError:
+        return
+    assert header is not None and hosts.pack(hosts.address_text((header.host, header.port)))
 
 
 @pytest.mark.parametrize("begin", [ONE, TWO])
