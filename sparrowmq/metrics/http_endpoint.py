@@ -76,7 +76,10 @@ class Endpoint:
                 visit.close()
 
     async def answer(self, target: str) -> Answer:
-        parts = urlsplit(target)
+        try:
+            parts = urlsplit(target)
+        except ValueError as error:
+            return Answer(400, f"{error}\n".encode())
         page = self._pages.get(parts.path)
         if page is None:
             return Answer(404, f"there are {', '.join(self._pages)}\n".encode())

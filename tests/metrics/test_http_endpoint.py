@@ -74,15 +74,17 @@ async def test_a_question_may_come_byte_by_byte():
     ("asked", "status", "words"),
     [
         (get("/"), 404, b"there are /metrics"),
+        (get("//[x"), 400, b"Invalid IPv6 URL"),
         (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405, b"only GET"),
         (b"\x00\x01 nonsense\r\n\r\n", 400, b""),
         (b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000, 431, b""),
     ],
 )
-async def test_what_is_no_question_is_told_so(asked, status, words):
+async def test_what_is_no_question_is_told_so(asked, status, words, caplog):
     async with answering(metrics=ok) as port:
         said = await say(port, asked)
     assert said.startswith(b"HTTP/1.1 %d " % status) and words in said
+    assert not caplog.records
 
 
 async def test_a_page_that_cannot_be_made_says_why():

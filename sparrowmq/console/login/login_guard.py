@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from math import ceil
 from typing import Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -192,7 +192,7 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-    return urlsplit(origin).netloc in {headers.get("host"), headers.get("x-forwarded-host")} - {None, ""}
+    return origin.partition("://")[2] in {headers.get("host"), headers.get("x-forwarded-host")} - {None, ""}
 
 
 async def _form(request: Request) -> dict[str, str]:

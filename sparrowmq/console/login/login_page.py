@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 from typing import Final
-from urllib.parse import urlsplit
 
 _STYLE: Final = """
 :root { color-scheme: light dark; }
@@ -45,6 +44,5 @@ def page(action: str, target: str, said: str = "", name: str = "") -> str:
 
 def own_path(target: str) -> str:
     """The target if it is a path on this server, else "/": a link must not lead elsewhere after the log-in."""
-    parts = urlsplit(target.replace("\\", "/"))
-    printable = target.isprintable() and target.startswith("/") and not target.startswith(("//", "/\\"))
-    return target if printable and not parts.scheme and not parts.netloc else "/"
+    is_own = target.isprintable() and target.startswith("/") and not target.startswith(("//", "/\\"))
+    return target if is_own else "/"

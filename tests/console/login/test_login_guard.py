@@ -107,6 +107,7 @@ def test_what_another_site_sends_with_the_visitors_cookie_is_refused(client):
     foreign = {"origin": "https://evil.example"}
     assert client.post("/logout", headers=foreign).status_code == 403
     assert client.post("/login", data=RIGHT, headers=foreign).status_code == 403
+    assert client.post("/login", data=RIGHT, headers={"origin": "http://["}).status_code == 403
     assert client.post("/logout", headers={"sec-fetch-site": "cross-site"}).status_code == 403
     with (
         pytest.raises(WebSocketDisconnect) as refused,

@@ -20,6 +20,7 @@ def test_a_path_here_is_gone_on_to(target):
         "",
         "topics",
         "//evil.example",
+        "//[evil",
         "/\\evil.example",
         "https://evil.example/",
         "javascript:alert(1)",
