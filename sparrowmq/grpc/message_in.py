@@ -32,6 +32,7 @@ GROUP_CHARS: Final = 63
 ID_CHARS: Final = 255
 MAX_DELAY_MS: Final = 24 * 3_600_000
 TOPIC_QUEUES: Final = 4  # of a topic that a broker would create
+_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, as `Timestamp` has it
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _MARK: Final = re.compile("[\0-\x1f\x7f-\x9f]")  # control characters
 
@@ -120,6 +121,11 @@ def send_request(found: Any, topic: str, queue: tuple[str, int], now_ms: int) ->
     """The request that sends a message to a queue, which is given by its broker's name and its id."""
     broker_name, queue_id = queue
     is_half = found.system_properties.message_type == MessageType.TRANSACTION
+    born_ms = ms_of(found.system_properties.born_timestamp) or now_ms
+    if abs(born_ms) > _LATEST_MS:
+        raise refused(
+            Status.BAD_REQUEST, f"born_timestamp is {born_ms} ms, and no time; give the time of now"
+        )
     return SendMessageV2(
         producer_group=topic,
         topic=topic,
@@ -127,7 +133,7 @@ def send_request(found: Any, topic: str, queue: tuple[str, int], now_ms: int) ->
         default_topic_queue_nums=TOPIC_QUEUES,
         queue_id=queue_id,
         sys_flag=SysFlag.PREPARED if is_half else 0,
-        born_timestamp=ms_of(found.system_properties.born_timestamp) or now_ms,
+        born_timestamp=born_ms,
         flag=0,
         properties=properties_of(found, topic, now_ms),
         reconsume_times=0,

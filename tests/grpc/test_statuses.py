@@ -20,6 +20,7 @@ from sparrowmq.grpc.statuses import Status, refused, status, status_of
         (RemoteError(17, "no topic"), 40402),
         (RemoteError(26), 40403),
         (RemoteError(2, "busy"), 42900),
+        (RemoteError(13, "the properties are too long"), 40000),
         (RemoteError(16), 40300),
         (RemoteError(208, "no handle"), 40013),
         (RemoteError(1, "x"), 50001),

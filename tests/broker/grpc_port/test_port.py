@@ -127,6 +127,11 @@ async def test_mistakes_of_clients_have_their_codes(tmp_path):
                 "EndTransaction", topic=named("orders"), transaction_id=lost, resolution=1
             )
             assert ended.status.code == 40008
+            future, wide = outgoing(), outgoing(trace_context="x" * 40_000)
+            future.system_properties.born_timestamp.seconds = 2**63 - 1
+            for bad in (future, wide):
+                answer = await client.call("SendMessage", messages=[bad])
+                assert answer.status.code == 40000, answer
 
 
 async def test_operator_gets_stacks_and_has_a_message_handled(tmp_path):
