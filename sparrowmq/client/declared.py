@@ -19,6 +19,7 @@ threads.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -80,8 +81,7 @@ class Declared(Generic[C]):
 
         def declare(function: F) -> F:
             check_callable("handler", function, "a function; write @mq.handler(...) over it")
-            if self._blocks and is_coroutine_function(function):
-                raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
+            self._check_kind(function)
             call = adapted(function, options.get("batch") is not None)
             self._subscribing.append(lambda: subscribe(topics, self._wrapped(call), group=group, **options))
             with suppress(AttributeError, TypeError):  # Methods and some objects take no attributes.
@@ -93,10 +93,15 @@ class Declared(Generic[C]):
     def wrap(self, middleware: Callable[..., Any]) -> None:
         """Call `middleware(delivered, call_next)` around every handler, the first one outermost.
 
-        Raises: ConfigError, it cannot be called.
+        Raises: ConfigError, it cannot be called, or is asynchronous in a client without async.
         """
         check_callable("middleware", middleware, "a function of a message and `call_next`", takes=2)
+        self._check_kind(middleware)
         self._middleware.append(middleware)
+
+    def _check_kind(self, function: Callable[..., object]) -> None:
+        if self._blocks and is_coroutine_function(function):
+            raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
 
     def consumers(self) -> list[C]:
         """A consumer for each handler, to be entered. Raises: ConfigError, there is none."""
@@ -112,12 +117,27 @@ class Declared(Generic[C]):
 
     def _around(self, call: Call) -> Call:
         for middleware in reversed(self._middleware):
-            call = partial(_through, middleware, call if self._blocks else partial(_awaited, call))
+            call = partial(_through if self._blocks else _awaited_through, middleware, call)
         return call
 
 
 def _through(middleware: Callable[..., Any], call_next: Call, delivered: Delivered) -> Any:
     return middleware(delivered, call_next)
+
+
+async def _awaited_through(middleware: Callable[..., Any], call: Call, delivered: Delivered) -> None:
+    """Run middleware to its end. Raises: ConfigError, it did not await `call_next`, so the handler never ran."""
+    begun: list[Coroutine[Any, Any, None]] = []
+
+    def call_next(delivered: Delivered) -> Awaitable[None]:
+        begun.append(_awaited(call, delivered))
+        return begun[-1]
+
+    await finished(middleware(delivered, call_next))
+    if any(inspect.getcoroutinestate(each) == inspect.CORO_CREATED for each in begun):
+        raise ConfigError(
+            f"{middleware} did not await call_next, so no handler ran: write `await call_next(...)`"
+        )
 
 
 async def _awaited(call: Call, delivered: Delivered) -> None:

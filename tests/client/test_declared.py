@@ -15,6 +15,7 @@ import pytest
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.declared import _decoder, adapted
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message, MessageQueue
@@ -158,6 +159,36 @@ async def test_middleware_is_around_every_handler_the_first_outermost(mq):
     await mq.send("orders", b"x")
     await served(mq, 1, got)
     assert steps == [("outer", b"x"), "inner", "x", "done"]
+
+
+def plain_middleware(delivered, call_next):
+    call_next(delivered)
+
+
+async def hasty_middleware(delivered, call_next):
+    call_next(delivered)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("middleware", [plain_middleware, hasty_middleware])
+async def test_a_message_comes_again_whose_middleware_did_not_await_the_handler(mq, caplog, middleware):
+    got: asyncio.Queue[object] = asyncio.Queue()
+    tries = 0
+
+    @mq.middleware
+    async def mend(delivered, call_next):
+        nonlocal tries
+        tries += 1
+        await (call_next if tries == 1 else handle)(delivered)
+
+    @mq.handler("orders", group="billing", start="earliest", retry=Retry(0.1, times=1))
+    async def handle(message) -> None:
+        await got.put(message.reconsume_times)
+
+    mq.middleware(middleware)
+    await mq.send("orders", b"x")
+    assert await served(mq, 1, got) == [1]
+    assert "did not await call_next" in caplog.text
 
 
 def no_argument() -> None: ...
@@ -389,3 +420,5 @@ def test_without_async_an_async_handler_is_refused_when_it_is_declared():
 
     with pytest.raises(ConfigError, match="is asynchronous"):
         mq.handler("orders", group="billing")(take)
+    with pytest.raises(ConfigError, match="is asynchronous"):
+        mq.middleware(hasty_middleware)
