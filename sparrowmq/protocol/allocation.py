@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import RETRY
 
 Strategy = Callable[[Collection[MessageQueue], Collection[str], str], list[MessageQueue]]
 T = TypeVar("T")
@@ -37,6 +38,8 @@ def by_circle(queues: Collection[MessageQueue], members: Collection[str], me: st
 
 def consistent_hash(virtual_nodes: int = 10) -> Strategy:
     """Queues by a ring of hashes. Few queues move when a member joins or leaves, but portions are uneven."""
+    if type(virtual_nodes) is not int or virtual_nodes < 0:
+        raise ConfigError(f"virtual_nodes={virtual_nodes!r}: give a whole number, from 0 on")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
         ordered, place = _arrange(queues, members, me)
@@ -59,12 +62,24 @@ def consistent_hash(virtual_nodes: int = 10) -> Strategy:
 
 
 def by_config(mine: Sequence[MessageQueue]) -> Strategy:
-    """The given queues, independent of other members."""
-    return lambda queues, members, me: list(mine)
+    """The given queues, independent of other members. All members share the group's retry topic.
+
+    Unlike Java: its members read no queue that is not given, so a message that fails is never delivered again.
+    """
+    if isinstance(mine, str) or not all(isinstance(queue, MessageQueue) for queue in _listed(mine)):
+        raise ConfigError(f"by_config({mine!r}): give a list of queues, as `queues(topic)` returns it")
+
+    def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
+        is_retry = all(queue.topic.startswith(RETRY) for queue in queues)
+        return averagely(queues, members, me) if is_retry else list(mine)
+
+    return allocate
 
 
 def by_machine_room(rooms: Collection[str]) -> Strategy:
     """Only queues of brokers in these rooms; such brokers are named `room@name`."""
+    if isinstance(rooms, str) or not all(isinstance(room, str) for room in _listed(rooms)):
+        raise ConfigError(f"by_machine_room({rooms!r}): give a list of rooms, as texts")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
         ordered, place = _arrange(queues, members, me)
@@ -89,10 +104,14 @@ def near_machine_room(
         room_of_queue: the room of the queue's broker.
         room_of_member: the room of the member with this client id. It must be the same function in all members.
         within: the strategy inside a room.
-    Raises, during an allocation:
-        ConfigError: a room has no name.
+    Raises:
+        ConfigError: these are no functions; or, during an allocation, a room has no name.
     """
     share = strategy_of(within)
+    if not callable(room_of_queue) or not callable(room_of_member):
+        raise ConfigError(
+            "near_machine_room needs two functions: the room of a queue, and the room of a member"
+        )
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
         ordered, place = _arrange(queues, members, me)
@@ -150,6 +169,11 @@ def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
         f"strategy={chosen!r} is unknown; use {', '.join(map(repr, _BY_NAME))}, or what by_config, by_machine_room or "
         "near_machine_room of sparrowmq.allocation make"
     )
+
+
+def _listed(given: object) -> Collection[object]:
+    """The given collection; one that no check accepts if it is none."""
+    return given if isinstance(given, Collection) else (None,)
 
 
 def _grouped(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:

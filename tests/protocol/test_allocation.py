@@ -1,5 +1,7 @@
 """Allocation: the answers of Java 4.9.8, and the rules that every strategy must keep."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,27 @@ def test_a_ring_without_nodes_gives_nothing() -> None:
 
 def test_configured_queues_are_taken_as_they_are() -> None:
     assert allocation.by_config(QUEUES[3:5])(QUEUES, MEMBERS, "anybody") == QUEUES[3:5]
+
+
+def test_all_members_share_the_retry_topic_of_configured_queues() -> None:
+    retried = [MessageQueue("%RETRY%billing", "broker-a", number) for number in range(3)]
+    got = [allocation.by_config(QUEUES[:1])(retried, MEMBERS, member) for member in MEMBERS]
+    assert got == [[queue] for queue in retried]
+
+
+def test_strategies_are_checked_when_they_are_made() -> None:
+    made: list[Callable[[], object]] = [
+        lambda: allocation.consistent_hash(-1),
+        lambda: allocation.consistent_hash("x"),  # type: ignore[arg-type]
+        lambda: allocation.by_config("Orders"),  # type: ignore[arg-type]
+        lambda: allocation.by_config(None),  # type: ignore[arg-type]
+        lambda: allocation.by_machine_room("room1"),
+        lambda: allocation.by_machine_room([5]),  # type: ignore[list-item]
+        lambda: allocation.near_machine_room(None, room_of),  # type: ignore[arg-type]
+    ]
+    for make in made:
+        with pytest.raises(ConfigError, match=r"give a|needs two functions"):
+            make()
 
 
 def test_strategies_have_names() -> None:

@@ -299,7 +299,7 @@ class Consumer:
         try:
             self._start()
             await self._network.clock.wait_for(self._rebalancer.first_round.wait(), FIRST_ROUND_S)
-            if isinstance(self._failure, AccessDenied):
+            if isinstance(self._failure, AccessDenied | ConfigError):
                 raise shortened(self._failure)
         except TimeoutError:
             log.warning("group %s has no queues yet; it goes on trying", self.full_group)
@@ -376,7 +376,7 @@ class Consumer:
     async def _rebalance(self) -> None:
         try:
             await self._rebalancer.run()
-        except AccessDenied as error:
+        except (AccessDenied, ConfigError) as error:
             self._fail(error)
             self._rebalancer.first_round.set()
 

@@ -162,7 +162,7 @@ class ConsumerSettings:
         check_start(self.start)
         check_changed("on_assigned", self.on_assigned)
         check_changed("on_revoked", self.on_revoked)
-        strategy_of(self.strategy)
+        check_strategy(self.strategy)
         check_invisible("invisible_s", self.invisible_s)
         if self.mode not in ("pull", "pop"):
             raise ConfigError(f"mode={self.mode!r} is unknown; use 'pull' or 'pop'")
@@ -225,7 +225,7 @@ class PullSettings:
         check_start(self.start)
         check_changed("on_assigned", self.on_assigned)
         check_changed("on_revoked", self.on_revoked)
-        strategy_of(self.strategy)
+        check_strategy(self.strategy)
         check_count("pull_batch", self.pull_batch, at_most=INT32)
         check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
         check_seconds("auto_commit_s", self.auto_commit_s, or_none=True)
@@ -280,6 +280,13 @@ def init_mode(start: object) -> int:
 def consume_from_where(start: Start) -> str:
     """`start` as heartbeats name it."""
     return _WHERE[start] if isinstance(start, str) else "CONSUME_FROM_TIMESTAMP"
+
+
+def check_strategy(strategy: Strategy | StrategyName) -> None:
+    """Raises: ConfigError, the strategy is unknown, or cannot be called as one."""
+    check_callable(
+        "strategy", strategy_of(strategy), "a function of all queues, the members, and this member", takes=3
+    )
 
 
 def check_changed(name: str, changed: QueuesChanged | None) -> None:

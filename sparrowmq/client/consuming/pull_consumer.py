@@ -85,7 +85,7 @@ class PullConsumer:
         self._is_sharing = False
         self._is_woken = False
         self._is_cut_off = False
-        self._denial: AccessDenied | None = None
+        self._denial: SparrowError | None = None
         self._rebalancer = Rebalancer(
             self.full_group,
             network,
@@ -324,7 +324,7 @@ class PullConsumer:
     async def _rebalance(self) -> None:
         try:
             await self._rebalancer.run()
-        except AccessDenied as error:
+        except (AccessDenied, ConfigError) as error:
             self._denial = error
             self._readings.nudge()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
@@ -21,7 +21,7 @@ from typing import Final
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import Route
-from sparrowmq.errors import AccessDenied, NoRoute, RemoteError, SparrowError
+from sparrowmq.errors import AccessDenied, ConfigError, NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.allocation import Strategy
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
@@ -56,6 +56,15 @@ class Change:
 def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
     have, want = frozenset(mine), frozenset(wanted)
     return Change(sorted(have - want), sorted(want - have))
+
+
+def _checked(allocated: object, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that a strategy gave; it may give those of others too. Raises: ConfigError, no queues."""
+    queues = list(allocated) if isinstance(allocated, Iterable) else [allocated]
+    for queue in queues:
+        if not isinstance(queue, MessageQueue):
+            raise ConfigError(f"the strategy of the consumer returned {allocated!r}; return a list of queues")
+    return [queue for queue in queues if queue.topic == topic]
 
 
 class Rebalancer:
@@ -93,7 +102,10 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance until cancelled. Raises: AccessDenied, which another round would not change."""
+        """Rebalance until cancelled.
+
+        Raises: AccessDenied, or ConfigError of the strategy, which another round would not change.
+        """
         pause_s = SOONEST_S
         await self._network.brokers.announce()
         while True:
@@ -118,18 +130,28 @@ class Rebalancer:
 
     async def _rebalance(self, topic: str) -> Verdict:
         try:
-            done = await self._apply(topic, await self._allocate(topic))
-        except NoRoute:
-            await self._mention(topic)
-            return Verdict.NO_TOPIC
-        except AccessDenied:
+            wanted = await self._allocate(topic)
+        except ConfigError:
             raise
         except SparrowError as error:
-            self._report(topic, error)
-            return Verdict.TROUBLE
+            return await self._failed(topic, error)
+        try:
+            done = await self._apply(topic, wanted)
+        except SparrowError as error:
+            return await self._failed(topic, error)
         self._troubled.discard(topic)
         self._missing.discard(topic)
         return Verdict.DONE if done else Verdict.TROUBLE
+
+    async def _failed(self, topic: str, error: SparrowError) -> Verdict:
+        """Return the outcome of a round that failed. Raises: AccessDenied."""
+        if isinstance(error, NoRoute):
+            await self._mention(topic)
+            return Verdict.NO_TOPIC
+        if isinstance(error, AccessDenied):
+            raise error
+        self._report(topic, error)
+        return Verdict.TROUBLE
 
     async def _mention(self, topic: str) -> None:
         """Log once that a topic does not exist, with similar names. Brokers make the retry topic."""
@@ -150,7 +172,7 @@ class Rebalancer:
         if self._strategy is None:
             return list(route.readable)
         members = await self._members(route)
-        return self._strategy(route.readable, members, self._network.client_id)
+        return _checked(self._strategy(route.readable, members, self._network.client_id), topic)
 
     async def _members(self, route: Route) -> list[str]:
         """The members of the group, from any broker of the topic.

@@ -2,8 +2,11 @@ import asyncio
 
 import pytest
 
+from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
-from sparrowmq.protocol.allocation import averagely
+from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.allocation import averagely, by_config
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
@@ -197,3 +200,47 @@ async def test_a_topic_that_is_missed_is_told_of_once_and_the_retry_topic_never(
         await pass_time(owner, 1)
     told = [line for line in caplog.messages if "does not exist" in line]
     assert told == ["group g waits for topic order, which does not exist; did you mean orders?"]
+
+
+@pytest.mark.parametrize("wrong", [None, ["t"], 5, [QUEUES[0], None]])
+async def test_a_strategy_that_returns_no_queues_ends_the_rounds(peer, wrong):
+    peer.has("t")
+    made = Owner(peer, lambda queues, members, me: wrong)
+    with pytest.raises(ConfigError, match="return a list of queues"):
+        await asyncio.wait_for(made.rebalancer.run(), 5)
+    made.world.pool.close()
+
+
+async def test_queues_that_a_strategy_gives_of_other_topics_are_owned_in_the_rounds_of_those(peer):
+    peer.has("t")
+    peer.has("u")
+    every = [*QUEUES[:1], MessageQueue("u", "broker-a", 1)]
+    made = Owner(peer, lambda queues, members, me: iter(every))
+    made.topics = ["t", "u"]
+    await made.rebalancer.round()
+    assert made.owned == {"t": every[:1], "u": every[1:]}
+    made.world.pool.close()
+
+
+async def test_members_with_configured_queues_get_each_message_once_and_failed_ones_again(cluster):
+    got: list[tuple[str, int]] = []
+    queues = [MessageQueue(topic, "broker-0", 0) for topic in ("a", "b")]
+
+    async def handle(message):
+        got.append((message.topic, message.reconsume_times))
+        if len(got) == 1:
+            raise ValueError("again")
+
+    async with connect(cluster.namesrv) as mq:
+        for queue in queues:
+            await mq.admin.create_topic(queue.topic, queues=1)
+            await mq.send(queue.topic, b"x", queue=queue)
+        strategy = by_config(queues)
+        async with mq.subscribe(
+            ["a", "b"], handle, group="g", start="earliest", strategy=strategy, retry=Retry(0.1)
+        ) as members:
+            await until(lambda: len(got) >= 3)
+            for _ in range(3):
+                await members._rebalancer.round()
+            assert len(members.queues) == 3
+    assert sorted(got) == sorted([("a", 0), ("b", 0), (got[0][0], 1)])
