@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -77,3 +78,9 @@ def _called(function: Any) -> Iterator[Any]:
     yield function
     if not inspect.isroutine(function) and not inspect.isclass(function):
         yield type(function).__call__
+
+
+def is_stray() -> bool:
+    """Return whether a CancelledError is of something that this task awaits: nothing has cancelled the task itself."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

@@ -32,6 +32,7 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Asker, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
+from sparrowmq.client.functions import is_stray
 from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.loop.background import Spawn
@@ -403,7 +404,17 @@ async def tell(changed: QueuesChanged | None, queues: list[MessageQueue], networ
 
 
 async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:
-    """Call a listener that may be plain or asynchronous."""
-    answer = changed(queues)
-    if inspect.isawaitable(answer):
-        await answer
+    """Call a listener that may be plain or asynchronous.
+
+    Raises: RuntimeError, it let a CancelledError pass, which would end a task of the consumer in silence.
+    """
+    try:
+        answer = changed(queues)
+        if inspect.isawaitable(answer):
+            await answer
+    except asyncio.CancelledError as error:
+        if not is_stray():
+            raise
+        raise RuntimeError(
+            f"the listener {changed!r} raised a CancelledError, and was not cancelled"
+        ) from error

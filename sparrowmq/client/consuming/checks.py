@@ -9,6 +9,7 @@ Source: DefaultMQProducerImpl.checkTransactionState and initTransactionEnv, Java
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections import deque
@@ -18,7 +19,8 @@ from typing import Any, Final, TypeAlias
 
 from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received import ReceivedMessage, is_ending
+from sparrowmq.client.functions import is_stray
 from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
 from sparrowmq.errors import ConfigError
@@ -167,7 +169,11 @@ class _Checker:
             result = call(message)
             if inspect.isawaitable(result):
                 result = await result
-        except Exception:
+        except (
+            BaseException
+        ) as error:  # Also a panic of a Rust extension, and what the check awaited was cancelled.
+            if is_ending(error) and not (isinstance(error, asyncio.CancelledError) and is_stray()):
+                raise
             log.exception("the check of group %s failed for %r; the broker asks again", self._group, message)
             return None
         if result is None or isinstance(result, bool):

@@ -35,6 +35,7 @@ from sparrowmq.client.consuming.delivered import (
     made,
 )
 from sparrowmq.client.consuming.retry import Retry, is_reject, refusal, text_of
+from sparrowmq.client.functions import is_stray
 from sparrowmq.client.home import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
@@ -278,12 +279,11 @@ class Handling:
             for message in self._messages:
                 message.ack()
             return False
-        is_stray = kind is asyncio.CancelledError and _is_stray()
-        return self._end(kind, error, is_stray)
+        return self._end(kind, error, kind is asyncio.CancelledError and is_stray())
 
     def fail(self, error: BaseException) -> bool:
         """End the block with an error, inside a task. Return whether it is swallowed."""
-        return self._end(type(error), error, isinstance(error, asyncio.CancelledError) and _is_stray())
+        return self._end(type(error), error, isinstance(error, asyncio.CancelledError) and is_stray())
 
     def __enter__(self) -> None:
         if self._hooks:
@@ -305,7 +305,7 @@ class Handling:
             for message in self._messages:
                 message.ack()
             return False
-        if error is not None and _ends(error) and not is_stray:
+        if error is not None and is_ending(error) and not is_stray:
             for message in self._messages:
                 message._cancel()
             return False
@@ -379,7 +379,7 @@ def fail(message: ReceivedMessage, error: BaseException, retry: Retry | None) ->
     return True
 
 
-def _ends(error: BaseException) -> bool:
+def is_ending(error: BaseException) -> bool:
     """Return whether an error ends the task or the program, and so is no failure of a handler.
 
     A Rust extension that panics, or pytest.fail, raises neither an Exception nor one of these.
@@ -387,9 +387,3 @@ def _ends(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(_ENDINGS) is not None
     return isinstance(error, _ENDINGS)
-
-
-def _is_stray() -> bool:
-    """Return whether not this task was cancelled, but something that it awaits."""
-    task = asyncio.current_task()
-    return task is not None and not task.cancelling()

@@ -90,6 +90,23 @@ async def test_a_check_that_raises_knows_nothing_and_is_logged(peer, mq, ask, ca
     assert told(peer) == [("u1", UNKNOWN)] and "no such payment" in caplog.text
 
 
+class Panic(BaseException):
+    """As a Rust extension raises it."""
+
+
+@pytest.mark.parametrize("raised", [Panic("no such payment"), asyncio.CancelledError("no such payment")])
+async def test_a_check_that_panics_or_awaits_what_was_cancelled_knows_nothing_and_is_logged(
+    peer, mq, ask, caplog, raised
+):
+    @mq.check()
+    async def check(message):
+        raise raised
+
+    ask(1)
+    await until(lambda: told(peer))
+    assert told(peer) == [("u1", UNKNOWN)] and "no such payment" in caplog.text
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, caplog, is_async):
     def check(message):

@@ -467,6 +467,16 @@ async def test_the_program_hears_which_queues_it_has(cluster):
     assert events == [("assigned", 4), ("revoked", 2), ("assigned", 2), ("revoked", 5)]
 
 
+async def test_a_listener_that_awaits_what_was_cancelled_ends_the_consumer_loudly(mq):
+    async def assigned(queues) -> None:
+        raise asyncio.CancelledError
+
+    await mq.send("t", b"x")
+    with pytest.raises(RuntimeError, match=r"the listener .* raised a CancelledError"):
+        async with mq.subscribe("t", group="g", start="earliest", on_assigned=assigned) as consumer:
+            await consumer.closed()
+
+
 async def test_a_queue_can_be_sought_when_it_is_assigned(mq):
     queue = MessageQueue("t", "broker-0", 0)
     await mq.send_many([Message("t", b"%d" % number) for number in range(5)], queue=queue)
