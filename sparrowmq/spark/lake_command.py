@@ -41,7 +41,8 @@ def run(settings: Path, once: bool) -> Any:
     report = keep(read_settings(settings), once=once)
     if report.error is not None:
         click.echo(f"sparrowmq lake: {report.error}", err=True)
-    return Ended(report, 0 if report.error is None else 1)
+        return Ended(report, 1)
+    return report
 
 
 @lake.command()

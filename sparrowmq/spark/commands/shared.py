@@ -2,7 +2,8 @@
 
 stdout     results, and at the end one line of JSON: read, written, errors, seconds, offsets
 stderr     progress, and what is wrong, in one sentence
-exit       0 it is done; 1 it failed, or an audit found something; 2 the command line is wrong; 130, 143 it was stopped
+exit       0 it is done; 1 it failed, or an audit found something; 2 the command line is wrong; 3 brokers were away;
+           130, 143 it was stopped
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.exit_status import INCOMPLETE
 from sparrowmq.safe_text import sentence
 from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
 from sparrowmq.spark.failures import ours
@@ -179,7 +181,7 @@ def ends_well(command: F) -> Callable[..., None]:
         ending = Ending()
         with ending.signals():
             try:
-                found = command(*args, **_signed(_with_files(given)))
+                found: Any = command(*args, **_signed(_with_files(given)))
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
@@ -193,7 +195,7 @@ def ends_well(command: F) -> Callable[..., None]:
                     raise
                 hint = "" if of_task.is_permanent else "; run it again to go on"
                 ending.failed(f"{of_task.why}{hint}")
-        ending.done(found if isinstance(found, Ended) else Ended(found, 0))
+        ending.done(found if isinstance(found, Ended) else Ended(found, INCOMPLETE if found.away else 0))
 
     return run
 

@@ -17,6 +17,7 @@ from sparrowmq.spark.lakehouse.lake_status import declare, pages
 from sparrowmq.spark.lakehouse.rounds import Rounds
 from sparrowmq.spark.lakehouse.spark_workers import SparkWorkers
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running.absent_brokers import sentence
 from sparrowmq.spark.pipelines.running.own_session import ON_THIS_MACHINE, own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.restarting import has_ended
@@ -69,6 +70,8 @@ def lake(
         report.stopped = once and is_stopped()
         add_up(report, rounds, once=once)
         report.error = why or report.error
+        if report.away:
+            say(sentence(report.away))
     return report
 
 
@@ -110,9 +113,14 @@ def pause_s(rounds: Rounds, *, once: bool) -> float:
 
 
 def is_done(rounds: Rounds) -> bool:
-    """Whether each table has all there is, or has failed too often; or the brokers cannot be asked."""
+    """Whether each table has all there is, or has failed too often; or the brokers cannot be asked.
+
+    Brokers that are away are waited for a little.
+    """
     if rounds.why:
         return True
+    if 0 < rounds.looks_without_some < MOST_FAILURES:  # a broker may be restarting
+        return False
     return all(
         table.is_gone or table.is_permanent or table.failures_in_a_row >= MOST_FAILURES or table.has_all
         for table in rounds.tables.values()
@@ -133,6 +141,7 @@ def add_up(report: Report, rounds: Rounds, *, once: bool) -> None:
     report.offsets = {}
     for table in tables.values():
         report.offsets |= offsets_by_topic(table.offsets)
+    report.away = rounds.away if once else ()
     if once and (failed := [f"{topic}: {table.why}" for topic, table in tables.items() if table.has_failed]):
         report.error = f"{len(failed)} tables are not up to date; {failed[0]}"
     elif once and rounds.why:

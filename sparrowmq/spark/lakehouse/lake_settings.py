@@ -21,14 +21,17 @@ A pattern fits whole names. System, retry and dead-letter topics never fit.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
+from glob import escape, glob
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -43,7 +46,7 @@ from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.folders import scheme_of
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, state_of
 from sparrowmq.spark.pipelines.tables.ddl import names_in
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
@@ -53,6 +56,7 @@ from sparrowmq.spark.pipelines.tables.row_shapes import OWN, demand_names
 from sparrowmq.spark.source.topic_choice import is_meant
 
 TOPIC: Final = "{topic}"
+_ANY: Final = "any-topic"  # in its place, to look for the folders of all topics
 _WORD: Final = re.compile(r"\{\w*\}")
 MODES: Final = ("raw", "json", "schema", *ENCODED)
 # In the environment, so that the file has no secrets.
@@ -222,6 +226,21 @@ class LakeSettings:
             if is_meant(pattern, topic):
                 return None if settings.skip else settings
         return None
+
+    def states(self) -> dict[str, Path]:
+        """The topics that have a table already, with the folder of the state of each."""
+        found: dict[str, Path] = {}
+        for _, section in self.sections:
+            folders = (
+                [] if section.skip else glob(escape(str(state_of(section.root(_ANY)))).replace(_ANY, "*"))
+            )
+            for state in map(Path, folders):
+                with suppress(OSError, ValueError, KeyError, TypeError):
+                    topic = json.loads((state / "table.json").read_text())["topic"]
+                    settings = self.of(topic)
+                    if settings is not None and state_of(settings.root(topic)) == state:
+                        found[topic] = state
+        return found
 
     def source(self, settings: TableSettings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The options of the source for one section, with the account of the environment."""

@@ -26,6 +26,7 @@ from sparrowmq.spark.lakehouse.batch_parts import Part, Written
 from sparrowmq.spark.lakehouse.fair_shares import Pace, fair_shares
 from sparrowmq.spark.lakehouse.kept_table import Declared, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
+from sparrowmq.spark.lakehouse.table_progress import brokers_in
 from sparrowmq.spark.lakehouse.table_upkeep import Upkeep
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.report import Say, to_stderr
@@ -68,6 +69,7 @@ class Rounds:
     tables: dict[str, KeptTable] = field(default_factory=dict)
     looked_s: float | None = None  # when all name servers and brokers were last asked
     why: str = ""  # the last look failed
+    looks_without_some: int = 0  # in a row, in which brokers were away
 
     def __post_init__(self) -> None:
         self._presence = Presence(self.monotonic)
@@ -97,6 +99,11 @@ class Rounds:
         self._upkeep.look(self.tables.values())
         return any(table.is_due() for table in self.tables.values())
 
+    @property
+    def away(self) -> list[str]:
+        """The brokers whose messages the tables may lack, as they did not answer."""
+        return sorted(self._presence.absent)
+
     # Looking ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -110,6 +117,7 @@ class Rounds:
         else:
             self.why = ""
             self.looked_s = self.monotonic()
+            self.looks_without_some = self.looks_without_some + 1 if self.away else 0
 
     def _find_topics(self) -> None:
         if self.monotonic() < self._topics_due_s:
@@ -120,17 +128,23 @@ class Rounds:
                 "no name server knows a broker now; start the brokers, or wait until they are back"
             )
         self._topics_due_s = self.monotonic() + self.settings.new_topics_every_s
-        for topic in sorted(there - self.tables.keys()):
+        begun = self._topics_away(there) if self.looked_s is None else set()
+        for topic in sorted((there | begun) - self.tables.keys()):
             if (settings := self.settings.of(topic)) is not None:
                 given = self.settings.source(settings)
                 self.tables[topic] = KeptTable(topic, settings, given, self.declared, self.monotonic)
                 self.say(f"{topic}: is kept at {settings.root(topic)}")
         for topic, table in self.tables.items():
             # The topics of a broker that is away are not listed either.
-            is_gone = topic not in there and table.brokers <= self.network.registered
+            is_gone = topic not in there | begun and table.brokers <= self.network.registered
             if table.is_gone != is_gone:
                 table.is_gone = is_gone
                 self.say(f"{topic}: {'was deleted; its table stays' if table.is_gone else 'is there again'}")
+
+    def _topics_away(self, there: Collection[str]) -> set[str]:
+        """The topics that an earlier run has read from brokers which no name server lists now."""
+        states = {topic: state for topic, state in self.settings.states().items() if topic not in there}
+        return {topic for topic, state in states.items() if brokers_in(state) - self.network.registered}
 
     def _find_ends(self) -> None:
         there = [table for table in self.tables.values() if not table.is_gone and self._begin(table)]

@@ -16,6 +16,7 @@ no later stream goes on from it.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +90,14 @@ def kept_progress(state: Path) -> Progress | None:
         raise ConfigError(f"{path} is damaged; restore it from a backup") from None
     batch, rows, errors = _done(state / _DONE)
     return replace(progress, is_done=progress.batch in (-1, batch), rows=rows, errors=errors)
+
+
+def brokers_in(state: Path) -> set[str]:
+    """The names of the brokers that a table was read from; none where no lake has kept its progress whole."""
+    with suppress(ConfigError):
+        progress = kept_progress(state)
+        return {queue.broker_name for queue in progress.end} if progress is not None else set()
+    return set()
 
 
 def _done(path: Path) -> tuple[int, int, int]:

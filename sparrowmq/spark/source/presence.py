@@ -80,6 +80,11 @@ class Presence:
         self._note_behind(behind)
         return found
 
+    @property
+    def absent(self) -> frozenset[str]:
+        """The brokers that did not answer when they were last asked."""
+        return frozenset(self._due_s)
+
     def look_again(self) -> None:
         """Try all absent brokers at once the next time."""
         self._due_s.clear()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import click
 import pytest
@@ -82,6 +83,7 @@ def heed(report):
         (lambda report: heed(report)(False), 0, None),
         (lambda report: report, 0, None),
         (lambda report: Ended(report, 1), 1, None),
+        (lambda report: replace(report, away=["b"]), 3, None),
     ],
 )
 def test_a_signal_is_seen_by_the_status_and_the_line_unless_there_was_no_end(work, status, stopped):

@@ -32,6 +32,7 @@ class Done:
     """A report."""
 
     stopped = False
+    away = ()
 
     def line(self):
         return "{}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -13,11 +15,14 @@ pytest.importorskip("pyiceberg")
 
 from py4j.protocol import Py4JNetworkError
 
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.lake_runner import add_up, is_done, lake, until_ended
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
+from tests.interop.servers import OurBroker, topic_fields
+from tests.interop.wire import Wire
 from tests.spark.lakehouse.lakes import PlainWorkers, place, running, send, settings
 from tests.spark.lakehouse.test_rounds import numbers
 from tests.spark.pipelines.lake import tables
@@ -158,6 +163,46 @@ def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
             report = Report()
             add_up(report, rounds, once=True)
     assert "no name server knows a broker now" in str(report.error)
+
+
+@pytest.mark.guards("lake_runner.is_done: false 0 < rounds.looks_without_some < MOST_FAILURES")
+@pytest.mark.guards("Rounds._find_topics: self._topics_away(there) -> set()")
+def test_a_run_names_the_brokers_whose_messages_it_lacks(namesrv, tmp_path):
+    """One topic is at two brokers, and one at the broker that goes away, also as an earlier run knows it."""
+    at = partial(OurBroker, namesrv, tmp_path / "store", {"brokerName": "away", "brokerClusterName": "c"})
+    now, back = [0.0], ExitStack()
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    def start(seconds):
+        sleep(seconds)
+        while returning:
+            back.enter_context(returning.pop())
+
+    def run(sleep=sleep, tables="away-.*"):
+        found = settings(namesrv, tmp_path, {tables: {}})
+        with running(found, monotonic=lambda: now[0], say=lambda _: None) as rounds:
+            until_ended(rounds, lambda: False, lambda: False, once=True, sleep=sleep)
+            report = Report()
+            add_up(report, rounds, once=True)
+            assert report.error is None
+            return report.written, report.away
+
+    with at() as broker:
+        with Wire(broker.port) as wire:
+            assert all(wire.ask(17, topic_fields(topic)).code == 0 for topic in ("away-both", "away-one"))
+        with sync.connect(namesrv) as mq:
+            mq.admin.create_topic("away-both", queues=1, cluster="DefaultCluster")
+        send(namesrv, {"away-both": numbers(6), "away-one": numbers(2)})
+        assert run() == (8, [])
+        send(namesrv, {"away-one": numbers(2)})
+    send(namesrv, {"away-both": numbers(3)})
+    assert run() == (3, ["away"])
+    assert run(tables="away-one") == (0, ["away"]), "no name server lists this topic now"
+    returning = [at(broker.port)]
+    with back:
+        assert run(start) == (2, []), "it is waited for a little"
 
 
 def test_a_run_ends_at_a_signal_after_its_round(namesrv, tmp_path):

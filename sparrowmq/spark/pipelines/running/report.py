@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -34,7 +34,8 @@ class Report:
             damaged. Both are None if they cannot be counted: a filter passes over offsets, too.
         lag: how far a stream was behind at its last batch.
         stopped: whether it was stopped before it had done all. error: why it failed. restarts: how often a stream was
-            started again after a failure. The line has each only if so.
+            started again after a failure. away: brokers whose messages a run with an end lacks, as they did not answer.
+            The line has each only if so.
     """
 
     read: int | None = 0
@@ -54,6 +55,7 @@ class Report:
     restarts: int = field(default=0, repr=False)
     stopped: bool = field(default=False, repr=False)
     error: str | None = field(default=None, repr=False)
+    away: Sequence[str] = field(default=(), repr=False)
     _begin_s: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,6 +117,8 @@ class Report:
             shown["restarts"] = self.restarts
         if self.stopped:
             shown["stopped"] = True
+        if self.away:
+            shown["away"] = list(self.away)
         if self.error is not None:
             shown["error"] = self.error
         return json.dumps(shown, separators=(",", ":"))

@@ -29,6 +29,7 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running.absent_brokers import Ends, ends_now, not_read, sentence
 from sparrowmq.spark.pipelines.running.checkpoint_files import (
     MayPlanAgain,
     bring_to_disk,
@@ -39,7 +40,7 @@ from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.restarting import MOST_WITH_AN_END, Restarts, has_ended
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.running.stopping import noted
 from sparrowmq.spark.read_limits import HAS_LIMITS
 
@@ -198,17 +199,22 @@ class Runner:
 
         if not self.once:
             self._watch(start({"processingTime": self.every}), is_stopped)
-        elif HAS_LIMITS:
+            return
+        ends = ends_now(given, checkpoint)
+        if HAS_LIMITS:
             self.report.stopped = not self._watch(start(_ALL_THERE_IS), is_stopped)
         else:
-            self._stream_by_batches(given, lambda: start(_ALL_THERE_IS), is_stopped)
+            self._stream_by_batches(ends, lambda: start(_ALL_THERE_IS), is_stopped)
+        if not self.report.stopped and (away := not_read(given, checkpoint, ends)):
+            self.report.away = away
+            self.say(sentence(away))
 
     def _stream_by_batches(
-        self, given: Mapping[str, str], start: Callable[[], StreamingQuery], is_stopped: IsStopped
+        self, ends: Ends, start: Callable[[], StreamingQuery], is_stopped: IsStopped
     ) -> None:
         """Start a query for each batch: that of a driver that died, or the next one."""
         report = self.report
-        end, has_more = offsets_by_topic(span_of(given).end), True
+        end, has_more = offsets_by_topic(ends.there), True
         while has_more:
             batches = report.batches
             ended_by_itself = self._watch(start(), is_stopped)
