@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.logger import PySparkLogger
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.stopping import kept_handler
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -43,7 +44,8 @@ def own_session(
     if spark is None:
         from sparrowmq.spark.register import is_submitted, session
 
-        spark = session(settings={} if is_submitted() else ON_THIS_MACHINE)
+        with kept_handler():
+            spark = session(settings={} if is_submitted() else ON_THIS_MACHINE)
         settings = shuffles(spark) | settings
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigError(

@@ -39,3 +39,20 @@ def noted() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def kept_handler() -> Iterator[None]:
+    """Keep the handler of Control-C while a session begins: Spark puts its own in the place of any other.
+
+    Python's own handler may go: a notebook needs that of Spark, which cancels the jobs.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if (
+            handler is not signal.default_int_handler
+            and threading.current_thread() is threading.main_thread()
+        ):
+            signal.signal(signal.SIGINT, handler)

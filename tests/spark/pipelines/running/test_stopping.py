@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.pipelines.running.stopping import noted
+from sparrowmq.spark.pipelines.running.stopping import kept_handler, noted
 
 
 def raises(_number, _frame):
@@ -53,6 +53,22 @@ def test_what_is_left_to_the_system_stays_so_and_other_threads_get_nothing(handl
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with ThreadPoolExecutor(1) as thread:
         assert not thread.submit(_in_another_thread).result()
+
+
+@pytest.mark.guards("stopping.kept_handler: drop signal.signal")
+def test_a_session_that_begins_meanwhile_takes_no_signal_away(handles):
+    def of_spark(_number, _frame):
+        came.append("to Spark")
+
+    came: list[str] = []
+    with noted() as is_stopped:
+        with kept_handler():
+            handles(signal.SIGINT, of_spark)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert is_stopped() and not came
+    with kept_handler():
+        handles(signal.SIGINT, of_spark)
+    assert signal.getsignal(signal.SIGINT) is of_spark, "a notebook needs it"
 
 
 def _in_another_thread():
