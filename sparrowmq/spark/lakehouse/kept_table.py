@@ -117,7 +117,6 @@ class KeptTable:
     def __post_init__(self) -> None:
         self.root = self.settings.root(self.topic)
         self.state = state_of(self.root)
-        self._errors_root = self.root.with_name(f"{self.root.name}.errors")
         schema = self.settings.schema
         self.settled = self.settings.settled(self.topic, None if schema is None else self.declared(schema))
         self._bodies: EncodedBodies | None = None
@@ -524,9 +523,9 @@ class KeptTable:
             wait_s=0,
             replaced_stay_s=stay_s,
             file_bytes=self.settings.file_size,
+            partitioning=self.settled.partitioning,
         )
-        errors = replace(place, path=self._errors_root, state=self.state / "errors", replaced_stay_s=None)
-        return replace(place, partitioning=self.settled.partitioning), errors
+        return place, place.of_errors
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,6 @@ from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
-from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, state_of
@@ -110,7 +108,6 @@ def _lakes(
         file_bytes=file_bytes,
         partitioning=settled.partitioning,
     )
-    errors = root.with_name(f"{root.name}.errors")
-    for place in (table, replace(table, path=errors, state=table.state / "errors", partitioning=BY_DAY)):
+    for place in (table, table.of_errors):
         if not isinstance(place.path, Path) or place.path.exists():
             yield place.path, open_lake(settled.format, place)

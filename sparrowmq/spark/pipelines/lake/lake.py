@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -63,6 +63,22 @@ class Place:
         """The path of a table on this machine."""
         assert isinstance(self.path, Path)
         return self.path
+
+    @property
+    def of_errors(self) -> Place:
+        """The place of the table of errors beside it, which is always divided by the day."""
+        return replace(
+            self,
+            path=errors_of(self.path),
+            state=self.state / "errors",
+            replaced_stay_s=None,
+            partitioning=BY_DAY,
+        )
+
+
+def errors_of(root: Path | Address) -> Path | Address:
+    """The path of the table of errors of a table."""
+    return root.with_name(f"{root.name}.errors")
 
 
 class Lake(Protocol):

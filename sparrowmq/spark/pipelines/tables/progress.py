@@ -27,6 +27,7 @@ import msgspec
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.lake import errors_of
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, to_json
 
 _NO_BATCH: Final = -1
@@ -179,7 +180,7 @@ def difference(
 
 def demand_errors(root: Path | Address) -> None:
     """Raises: ConfigError, the table of errors is gone; an empty folder means that a new one is wanted."""
-    errors = root.with_name(f"{root.name}.errors")
+    errors = errors_of(root)
     if isinstance(errors, Address):  # there are no empty folders on S3
         raise ConfigError(f"{errors} is gone; restore it, or begin a new table at another address")
     if not errors.is_dir():

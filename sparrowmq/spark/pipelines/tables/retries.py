@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY
 from sparrowmq.spark.pipelines.lake.rewriting import rewritten, widen
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, demand_no_key, keep, state_of
@@ -95,14 +95,11 @@ class Retry:
         self._settled = settled
         self._state = state_of(root)
         self._writer = settled.writer + _LANE
-        errors = root.with_name(f"{root.name}.errors")
-
-        def lake(path: Path, state: Path, partitioning: Partitioning) -> Lake:
-            place = Place(path, state, self._writer, _LANE, only_looked_at, partitioning=partitioning)
-            return open_lake(settled.format, place)
-
-        self._rows = lake(root, self._state, settled.partitioning)
-        self._errors = lake(errors, self._state / "errors", BY_DAY)
+        place = Place(
+            root, self._state, self._writer, _LANE, only_looked_at, partitioning=settled.partitioning
+        )
+        self._rows = open_lake(settled.format, place)
+        self._errors = open_lake(settled.format, place.of_errors)
 
     def look(self) -> Tried:
         """Count what would fit."""

@@ -50,15 +50,12 @@ class TableWriter:
         self.settled = settled
         self._state = state_of(root)
         self.report = report
-        errors = root.with_name(f"{root.name}.errors")
         self._writer, self._lane = settled.writer + lane, lane
         self._encoded = (
             EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
         )
-        self._places = {
-            ROWS: Place(root, self._state, self._writer, lane, partitioning=settled.partitioning),
-            ERRORS: Place(errors, self._state / "errors", self._writer, lane),
-        }
+        place = Place(root, self._state, self._writer, lane, partitioning=settled.partitioning)
+        self._places = {ROWS: place, ERRORS: place.of_errors}
         self._lakes = {name: open_lake(settled.format, place) for name, place in self._places.items()}
         self._rows, self._errors = self._lakes[ROWS], self._lakes[ERRORS]
         settled.fields = regained(settled, self._rows)
