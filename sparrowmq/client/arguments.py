@@ -18,7 +18,6 @@ from sparrowmq.protocol.messages.message import MessageQueue
 
 T = TypeVar("T")
 
-INT32: Final = (1 << 31) - 1
 LARGEST_OFFSET: Final = (1 << 63) - 1
 
 

@@ -18,19 +18,11 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.origin import with_origin
 from sparrowmq.protocol.messages.properties import Properties, render
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.property_names import DELAYS, TIMER_NOTES, Property
 
 FIRST_RETRY_LEVEL = 3
 _LEVEL = frozenset({Property.DELAY})
-_OF_DELAYS = _LEVEL | {
-    Property.TIMER_DELAY_SEC,
-    Property.TIMER_DELAY_MS,
-    Property.TIMER_DELIVER_MS,
-    Property.TIMER_OUT_MS,
-    Property.TIMER_ENQUEUE_MS,
-    Property.TIMER_DEQUEUE_MS,
-    Property.TIMER_ROLL_TIMES,
-}
+_OF_DELAYS = frozenset({*DELAYS, *TIMER_NOTES})
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.properties import mark, whole_number
+from sparrowmq.protocol.messages.properties import TIMERS, mark, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 
 SAVE_PERIOD_S: Final = 1.0
 
-_MARK: Final = "\x02TIMER_DEL"  # one search finds DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY
 _OUT: Final = mark(Property.TIMER_OUT_MS)
 _DAMAGE_PAUSE_MS: Final = 60_000
 _DIGITS: Final = 19  # of a Java long
@@ -98,7 +97,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
         entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
         return True
 
-    return Detour(_MARK, park, _back, _ROOM)
+    return Detour(TIMERS, park, _back, _ROOM)
 
 
 def _due_ms(entry: Entry, now_ms: int) -> int | None:

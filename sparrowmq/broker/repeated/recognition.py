@@ -31,8 +31,8 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.properties import mark, parse, whole_number
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.properties import TIMERS, mark, parse, whole_number
+from sparrowmq.protocol.messages.property_names import TIMER_NOTES, Property
 from sparrowmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
 
@@ -48,15 +48,11 @@ _BROKERS: Final = frozenset(
         Property.TRAN_OWNER,
         Property.TRAN_PREPARED_QUEUE_OFFSET,
         Property.TRANSACTION_CHECK_TIMES,
-        Property.TIMER_OUT_MS,
-        Property.TIMER_ENQUEUE_MS,
-        Property.TIMER_DEQUEUE_MS,
-        Property.TIMER_ROLL_TIMES,
+        *TIMER_NOTES,
     }
 )
 _PARKED: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 _DELAY: Final = mark(Property.DELAY)
-_TIMER: Final = "\x02TIMER_DEL"  # one search finds all three names
 _AHEAD_MS: Final = 60_000  # the store's time may be ahead of the clock
 
 
@@ -199,7 +195,7 @@ def _topics(entry: Entry) -> tuple[str, ...]:
         return (HALF_TOPIC,)
     if properties.has(_DELAY):
         return (SCHEDULE_TOPIC, entry.topic)
-    if properties.has(_TIMER):
+    if properties.has(TIMERS):
         return (TIMER_TOPIC, entry.topic)
     return (entry.topic,)
 

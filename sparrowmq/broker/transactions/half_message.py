@@ -28,8 +28,15 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
-from sparrowmq.protocol.messages.properties import Properties, Terms, mark, render, whole_number
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.properties import (
+    TIMERS,
+    Properties,
+    Terms,
+    mark,
+    render,
+    whole_number,
+)
+from sparrowmq.protocol.messages.property_names import DELAYS, Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, RETRY
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 
@@ -53,10 +60,7 @@ _BROKERS: Final = _marked(
     Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES
 )
 _DELAY: Final = mark(Property.DELAY)
-_DELAYS: Final = _marked(
-    Property.DELAY, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS
-)
-_TIMER: Final = "\x02TIMER_DEL"  # the common prefix of the three timer properties
+_DELAYS: Final = _marked(*DELAYS)
 _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # shared by all op records
 _OP_TERMS: Final = Terms(_OP_PROPERTIES)
 
@@ -89,7 +93,7 @@ def park(entry: Entry, group: str) -> Destination:
         RemoteError: MESSAGE_ILLEGAL, the message also has a delay.
     """
     properties = entry.properties
-    if properties.has(_TIMER) or properties.has(_DELAY):
+    if properties.has(TIMERS) or properties.has(_DELAY):
         _refuse_delay(properties)
     own_group = properties.marked(_GROUP)
     if own_group is None:

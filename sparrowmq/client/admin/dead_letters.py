@@ -27,22 +27,12 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.origin import with_origin
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.property_names import DELAYS, Property
 
-BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _TRIES: Final = 16
 # What said when it should come, and where it waited for that.
 WAITED: Final = frozenset(
-    {
-        Property.DELAY,
-        Property.REAL_TOPIC,
-        Property.REAL_QID,
-        Property.TIMER_DELAY_SEC,
-        Property.TIMER_DELAY_MS,
-        Property.TIMER_DELIVER_MS,
-        Property.TIMER_OUT_MS,
-        Property.CRC32,
-    }
+    {*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32}
 )
 # What is left on a message that a transaction committed: with it, it would be a half message again.
 COMMITTED: Final = frozenset(
@@ -108,7 +98,7 @@ async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
 def packed_again(stored: StoredMessage, group: str) -> Packed:
     """Return a dead letter for its group's retry topic, as if it had never failed."""
     kept = {name: value for name, value in stored.properties.items() if name not in WAITED | COMMITTED}
-    flags = stored.sys_flag & BODY_FLAGS
+    flags = stored.sys_flag & SysFlag.OF_BODY
     # Its own limit, or a group without retries would have it among the dead letters at once.
     return Packed(
         names.retry_topic(group),

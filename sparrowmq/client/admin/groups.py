@@ -31,11 +31,11 @@ from sparrowmq.client.admin.operations.group_operations import (
 from sparrowmq.client.admin.operations.message_operations import offset_since
 from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.client.admin.servers import Masters, Servers
-from sparrowmq.client.arguments import INT32, check_count, check_kind, check_time
+from sparrowmq.client.arguments import check_count, check_kind, check_time
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoGroup, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, retry_topic
 from sparrowmq.protocol.requests.bodies import (
     BrokerConsumeStats,

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from sparrowmq.client.admin.dead_letters import BODY_FLAGS, COMMITTED, WAITED
+from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.sending.packed import Packed
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.property_names import DELAYS, POP_NOTES, TIMER_NOTES, Property
 from sparrowmq.protocol.names import (
     CHECK_MAX_TIME_TOPIC,
     DLQ,
@@ -58,20 +58,13 @@ _GONE: Final = (
         Property.WAIT,
         Property.CLUSTER,
         Property.TRAN_OWNER,
-        Property.TIMER_ENQUEUE_MS,
-        Property.TIMER_DEQUEUE_MS,
-        Property.TIMER_ROLL_TIMES,
-        Property.POP_CK,
-        Property.POP_CK_OFFSET,
-        Property.FIRST_POP_TIME,
+        *TIMER_NOTES,
+        *POP_NOTES,
         Property.MIN_OFFSET,
         Property.MAX_OFFSET,
         Property.FORWARD_QUEUE_ID,
         Property.INNER_MULTI_QUEUE_OFFSET,
     }
-)
-_DELAYS: Final = frozenset(
-    {Property.DELAY, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS}
 )
 
 
@@ -133,7 +126,7 @@ class Resent:
         """The topics where it may be, if it is there already."""
         found = [self.topic]
         is_retry = self.topic.startswith(RETRY)
-        if is_retry or self.level or self.due_ms or not _DELAYS.isdisjoint(self.stored.properties):
+        if is_retry or self.level or self.due_ms or not self.stored.properties.keys().isdisjoint(DELAYS):
             found += _WAITING
         if is_retry:
             found.append(dlq_topic(self.topic.removeprefix(RETRY)))
@@ -180,7 +173,7 @@ class Resent:
             # broker makes its topic if there is none.
             topic, most = retry_topic(group), 0 if self.topic.startswith(DLQ) else tries + 1
         return Packed(
-            *(topic, stored.body, properties.render(kept), stored.sys_flag & BODY_FLAGS, stored.flag),
+            *(topic, stored.body, properties.render(kept), stored.sys_flag & SysFlag.OF_BODY, stored.flag),
             reconsume_times=tries,
             max_reconsume_times=most,
         )

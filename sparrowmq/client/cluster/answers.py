@@ -236,7 +236,7 @@ def _message(push: PushReply, found: dict[str, str], body: bytes, origin: str) -
         store_size=0,
         body_crc=0,
         flag=push.flag,
-        sys_flag=push.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK),
+        sys_flag=push.sys_flag & SysFlag.OF_BODY,
         born_timestamp_ms=push.born_timestamp,
         born_host=push.born_host or origin,
         store_timestamp_ms=push.store_timestamp or 0,

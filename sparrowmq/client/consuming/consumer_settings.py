@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, Literal, TypedDict
 
 from sparrowmq.client.arguments import (
-    INT32,
     check_callable,
     check_count,
     check_kind,
@@ -20,7 +19,7 @@ from sparrowmq.client.arguments import (
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
 from sparrowmq.protocol.requests.pop_headers import FROM_NEWEST, FROM_OLDEST
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from typing import Final
 
-from sparrowmq.client.arguments import INT32
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outbox import Outbox
@@ -21,8 +20,8 @@ from sparrowmq.client.sending.outgoing import Outgoing
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.delays import nearest_level
-from sparrowmq.protocol.messages.message import Property, SysFlag
-from sparrowmq.protocol.messages.property_names import LONGEST_REASON
+from sparrowmq.protocol.messages.message import INT32, Property, SysFlag
+from sparrowmq.protocol.messages.property_names import DELAYS, LONGEST_REASON, POP_NOTES, TIMER_NOTES
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.safe_text import shown
@@ -32,27 +31,17 @@ log = logging.getLogger(__name__)
 ANSWER_S: Final = 5.0
 FIRST_RETRY_LEVEL: Final = 3  # 10 s by default; each failure takes the next level
 
-_BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK  # the body is copied as it is stored
-
 # They describe the message that failed, not its copy.
 _NOT_COPIED: Final = frozenset(
     {
         Property.TRAN_MSG,
         Property.REAL_TOPIC,
         Property.REAL_QID,
-        Property.POP_CK,
-        Property.POP_CK_OFFSET,
-        Property.FIRST_POP_TIME,
         Property.MIN_OFFSET,
         Property.MAX_OFFSET,
-        Property.DELAY,
-        Property.TIMER_DELAY_SEC,
-        Property.TIMER_DELAY_MS,
-        Property.TIMER_DELIVER_MS,
-        Property.TIMER_OUT_MS,
-        Property.TIMER_ENQUEUE_MS,
-        Property.TIMER_DEQUEUE_MS,
-        Property.TIMER_ROLL_TIMES,
+        *POP_NOTES,
+        *DELAYS,
+        *TIMER_NOTES,
     }
 )
 GIVE_UP: Final = -1  # the delay level of a message that comes no more
@@ -140,7 +129,7 @@ class Retries:
                 retry_topic(self._group),
                 stored.body,
                 properties.render(copied),
-                stored.sys_flag & _BODY_FLAGS,
+                stored.sys_flag & SysFlag.OF_BODY,
                 stored.flag,
                 reconsume_times=reconsume_times,
                 max_reconsume_times=tries,

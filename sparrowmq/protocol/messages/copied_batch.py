@@ -18,7 +18,6 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import SysFlag
 
 # Of a copy's flags only these count: they say how its body is stored.
-BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _COUNT: Final = struct.Struct(">i")
 _OWN: Final = struct.Struct(">qi")
 
@@ -31,7 +30,7 @@ class Copy(NamedTuple):
 
 def encode(copies: Sequence[Copy]) -> bytes:
     """Encode the body. Raises: InvalidMessage, as `batch.encode`."""
-    own = b"".join([_OWN.pack(copy.born_ms, copy.sys_flag & BODY_FLAGS) for copy in copies])
+    own = b"".join([_OWN.pack(copy.born_ms, copy.sys_flag & SysFlag.OF_BODY) for copy in copies])
     return _COUNT.pack(len(copies)) + own + batch.encode(copy.part for copy in copies)
 
 
@@ -51,7 +50,7 @@ def entries(shared: Entry, content: bytes, count: int = batch.MAX_COUNT) -> Iter
         for entry, (born_ms, sys_flag) in zip(
             few, _OWN.iter_unpack(own[begin * size : end * size]), strict=True
         ):
-            entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & BODY_FLAGS
+            entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & SysFlag.OF_BODY
         yield few
 
 

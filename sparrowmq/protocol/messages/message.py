@@ -280,6 +280,7 @@ class SysFlag:
     COMPRESSION_ZSTD: Final = 0x200
     COMPRESSION_ZLIB: Final = 0x300
     COMPRESSION_MASK: Final = 0x700  # 0 with COMPRESSED set is zlib: what clients up to 4.9 send
+    OF_BODY: Final = COMPRESSED | COMPRESSION_MASK  # the form of the body, which a copy keeps
 
 
 class PullFlag:

@@ -31,6 +31,7 @@ def mark(name: str) -> str:
     return f"\x02{name}\x01"
 
 
+TIMERS: Final = "\x02TIMER_DEL"  # one search finds DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY
 _TAGS: Final = mark(Property.TAGS)
 _KEYS: Final = mark(Property.KEYS)
 _UNIQUE_KEY: Final = mark(Property.UNIQ_KEY)

@@ -73,6 +73,21 @@ class Property:
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 
+# A sender asks for a later delivery by these.
+DELAYS: Final = (
+    Property.DELAY,
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+)
+# A broker notes by these how a message for a time waits, and how a message was popped.
+TIMER_NOTES: Final = (
+    Property.TIMER_OUT_MS,
+    Property.TIMER_ENQUEUE_MS,
+    Property.TIMER_DEQUEUE_MS,
+    Property.TIMER_ROLL_TIMES,
+)
+POP_NOTES: Final = (Property.POP_CK, Property.POP_CK_OFFSET, Property.FIRST_POP_TIME)
 # An application may set these: they control its own message, or its own routing.
 OPEN = frozenset(
     {

@@ -148,7 +148,7 @@ async def test_a_heartbeat_says_that_repeats_are_recognised(tmp_path: Path) -> N
 
 
 @pytest.mark.guards("recognition._topics: drop properties.has(_DELAY)")
-@pytest.mark.guards("recognition._topics: drop properties.has(_TIMER)")
+@pytest.mark.guards("recognition._topics: drop properties.has(TIMERS)")
 @pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "700"}])
 async def test_a_delayed_message_is_recognised_while_it_waits_and_afterwards(
     tmp_path: Path, delay: dict[str, str]

@@ -34,9 +34,8 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import properties, record
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.copied_batch import BODY_FLAGS
-from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, SysFlag
+from sparrowmq.protocol.messages.property_names import POP_NOTES, TIMER_NOTES, Property
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
 from sparrowmq.spark.options import SinkOptions
@@ -58,13 +57,9 @@ _NOT_COPIED: Final = (
         Property.MSG_REGION,
         Property.TRACE_ON,
         Property.WAIT,
-        Property.POP_CK,
-        Property.POP_CK_OFFSET,
-        Property.FIRST_POP_TIME,
         Property.INNER_MULTI_QUEUE_OFFSET,
-        Property.TIMER_ENQUEUE_MS,
-        Property.TIMER_DEQUEUE_MS,
-        Property.TIMER_ROLL_TIMES,
+        *POP_NOTES,
+        *TIMER_NOTES,
     }
 )
 # So far back the copy of a queue is looked for in any case, as by a pipeline whose state was lost.
@@ -199,7 +194,7 @@ class Copier:
     def _packed(self, parcel: list[Original], topic: str) -> Packed:
         first = parcel[0]
         if len(parcel) == 1:
-            flags = first.sys_flag & BODY_FLAGS
+            flags = first.sys_flag & SysFlag.OF_BODY
             return Packed(topic, first.body, self._properties(first), flags, first.flag)
         parts = [BatchPart(row.body, self._properties(row).encode(), row.flag) for row in parcel]
         return Packed(topic, batches.encode(parts), batch_properties(wait_stored=True), is_batch=True)
@@ -236,7 +231,7 @@ class Copier:
 
 
 def _may_share_request(first: Original, row: Original) -> bool:
-    return row.born_ms == first.born_ms and not (first.sys_flag | row.sys_flag) & BODY_FLAGS
+    return row.born_ms == first.born_ms and not (first.sys_flag | row.sys_flag) & SysFlag.OF_BODY
 
 
 def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
