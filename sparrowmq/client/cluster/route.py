@@ -32,7 +32,6 @@ class Route:
             those of `fixed`; all of these while none of their brokers has a master.
         readable: queues that can be consumed.
         brokers: the addresses of each broker.
-        is_template: the topic does not exist yet; a send creates it.
         clusters: the clusters of its brokers.
         lacks_master: a broker that would take messages has only slaves now.
         fixed: all queues of an ordered topic, also those of brokers that are away; empty for a plain topic.
@@ -42,7 +41,6 @@ class Route:
     writable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     brokers: Mapping[str, Addresses]
-    is_template: bool = False
     clusters: frozenset[str] = frozenset()
     lacks_master: bool = False
     fixed: tuple[MessageQueue, ...] = ()
@@ -108,7 +106,7 @@ class Route:
             for queue in self.writable
             if queue.queue_id < TEMPLATE_QUEUES
         )
-        return Route(topic, writable, (), self.brokers, is_template=True, clusters=self.clusters)
+        return Route(topic, writable, (), self.brokers, clusters=self.clusters)
 
 
 def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:

@@ -51,7 +51,7 @@ def test_a_new_topic_is_sent_to_some_of_the_templates_queues_and_cannot_be_read_
     )
     route = Route.build("TBW102", body).for_new_topic("new")
     assert route.writable == (*(MessageQueue("new", "a", n) for n in range(4)), MessageQueue("new", "b", 0))
-    assert route.readable == () and route.is_template and route.brokers["b"] == {0: "b"}
+    assert route.readable == () and route.brokers["b"] == {0: "b"}
 
 
 def test_another_replica_stands_in_for_one_that_is_not_there():
