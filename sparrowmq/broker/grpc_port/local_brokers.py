@@ -11,8 +11,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from sparrowmq.auth.grpc_signature import Signer
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.local_link import linked
 from sparrowmq.broker.topics import Topics
@@ -49,7 +50,7 @@ from sparrowmq.protocol.requests.headers import (
     UnregisterClient,
 )
 from sparrowmq.protocol.requests.request_table import Role
-from sparrowmq.protocol.signature import SigningKey, signed_fields
+from sparrowmq.protocol.signature import signed_fields
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.handler import Answer, handles
@@ -65,16 +66,6 @@ R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
-
-
-class Signer(Protocol):
-    """An account, as its requests are signed."""
-
-    @property
-    def access_key(self) -> str: ...
-
-    @property
-    def key(self) -> SigningKey: ...
 
 
 # The account that signed a call; None for a call without a signature. Raises: AccessDenied.

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Final, Self
 
 from sparrowmq.auth.audit_log import Audit
-from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
-from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
+from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, Signer, grpc_principal
+from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers
 from sparrowmq.errors import AccessDenied
 from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.http2.calls import Call
