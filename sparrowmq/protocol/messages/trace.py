@@ -145,18 +145,6 @@ def decode(text: str) -> list[Trace]:
 
 def _fields(trace: Trace) -> Sequence[object]:
     match trace:
-        case PubTrace():
-            told = (
-                trace.region,
-                trace.group,
-                trace.topic,
-                trace.msg_id,
-                trace.tag,
-                trace.keys,
-                trace.store_host,
-            )
-            after = (trace.body_size, trace.cost_ms, trace.kind, trace.offset_msg_id, trace.is_success)
-            return ("Pub", trace.time_ms, *told, *after)
         case SubBeforeTrace():
             who = (trace.time_ms, trace.region, trace.group, trace.request_id)
             return ("SubBefore", *who, trace.msg_id, trace.retries, trace.keys)
@@ -171,6 +159,9 @@ def _fields(trace: Trace) -> Sequence[object]:
             )
             return ("SubAfter", *how, trace.time_ms, trace.group)
     told = (trace.region, trace.group, trace.topic, trace.msg_id, trace.tag, trace.keys, trace.store_host)
+    if isinstance(trace, PubTrace):
+        after = (trace.body_size, trace.cost_ms, trace.kind, trace.offset_msg_id, trace.is_success)
+        return ("Pub", trace.time_ms, *told, *after)
     ended = (trace.kind, trace.transaction_id, trace.state, trace.is_check)
     return ("EndTransaction", trace.time_ms, *told, *ended)
 
