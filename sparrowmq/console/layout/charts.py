@@ -60,13 +60,7 @@ def bars(title: str, counts: Sequence[tuple[str, int]]) -> dict[str, Any]:
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}, "confine": True},
         "grid": {"left": NAME_WIDTH + 12, "right": 76, "top": 36, "bottom": 12},
         "xAxis": {"type": "value", "minInterval": 1, "show": False},
-        "yAxis": {
-            "type": "category",
-            "inverse": True,
-            "data": [name for name, _ in counts],
-            "axisLabel": {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"},
-            "axisTick": {"show": False},
-        },
+        "yAxis": names([name for name, _ in counts]) | {"axisTick": {"show": False}},
         "animation": False,
         "series": [
             {
@@ -78,6 +72,12 @@ def bars(title: str, counts: Sequence[tuple[str, int]]) -> dict[str, Any]:
             }
         ],
     }
+
+
+def names(shown: Sequence[str]) -> dict[str, Any]:
+    """The axis of bars that each have a name, from above."""
+    label = {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"}
+    return {"type": "category", "inverse": True, "data": shown, "axisLabel": label}
 
 
 _CUT: Final = {"textStyle": {"color": GREY, "width": 220, "overflow": "truncate"}, "tooltip": {"show": True}}

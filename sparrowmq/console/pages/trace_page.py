@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.console.layout.charts import GREY, NAME_WIDTH
+from sparrowmq.console.layout.charts import GREY, names
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.tables import Badge, Column, Columns, Table
@@ -132,12 +132,7 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
             "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": "{value} ms"},
             "splitLine": {"lineStyle": {"opacity": 0.2}},
         },
-        "yAxis": {
-            "type": "category",
-            "inverse": True,
-            "data": [f"{number}. {step.what}, {step.who[:32]}" for number, step in enumerate(steps, 1)],
-            "axisLabel": {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"},
-        },
+        "yAxis": names([f"{number}. {step.what}, {step.who[:32]}" for number, step in enumerate(steps, 1)]),
         "animation": False,
         "series": [
             {
