@@ -24,13 +24,11 @@ from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitionin
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader, Reader
 from sparrowmq.spark.pipelines.tables.encoded_bodies import EncodedReader, Encoding
 from sparrowmq.spark.pipelines.tables.partition_types import Placeable
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, Objects, Raw
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, REASON, Objects, Raw, added_columns
 from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
 
 _WHERE: Final = tuple(name for name in Objects.columns if name != BODY)
 _STORED: Final = "storeTimestamp"
-_REASON: Final = "reason"
-_FIELD: Final = "field_"  # then a number: a body's own names may be anything
 
 
 class Split(NamedTuple):
@@ -89,7 +87,7 @@ class ArrowRows:
     def error_schema(self) -> pa.Schema:
         """The schema of the table of errors."""
         return arrow_schema(
-            StructType([*self._own, StructField(_REASON, StringType()), StructField(BODY, BinaryType())])
+            StructType([*self._own, StructField(REASON, StringType()), StructField(BODY, BinaryType())])
         )
 
     def split(self, messages: pa.RecordBatch) -> Split:
@@ -116,8 +114,7 @@ class ArrowRows:
 
     @cached_property
     def _reader(self) -> Reader:
-        columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(self.kinds.values())]
-        added = list(arrow_schema(StructType([StructField(_REASON, StringType()), *columns])))
+        added = list(arrow_schema(added_columns(self.kinds.values())))
         own, is_closed = (*OWN, *self.partitioning.derived), self.mode == "schema"
         read: Reader = (
             EncodedReader(self.encoding, self.kinds, added, own)

@@ -41,7 +41,7 @@ MODES: Final = ("raw", "json", "schema", "avro", "protobuf", "whole")
 
 OWN: Final = (COORDINATES, DAY)
 _WHERE: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
-_REASON: Final = "reason"
+REASON: Final = "reason"
 _FIELD: Final = "field_"  # then a number: a body's own names may be anything
 
 
@@ -106,17 +106,14 @@ class Objects:
     def rows(self, messages: DataFrame) -> DataFrame:
         """Each message with the columns of its body, or with the reason why it has none."""
         read = messages.select(*_origin(), BODY)
-        added = self._added()
+        added = added_columns(types_of(self.fields).values())
         return read.mapInArrow(self.body_reader(), StructType([*read.schema.fields, *added.fields]))
 
     def body_reader(self) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns."""
-        read = self.reader(types_of(self.fields), list(arrow_schema(self._added())))
+        kinds = types_of(self.fields)
+        read = self.reader(kinds, list(arrow_schema(added_columns(kinds.values()))))
         return Placeable(read, self.partitioning, list(self.fields))
-
-    def _added(self) -> StructType:
-        columns = [StructField(f"{_FIELD}{at}", type_of(ddl)) for at, ddl in enumerate(self.fields.values())]
-        return StructType([StructField(_REASON, StringType()), *columns])
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns of these types."""
@@ -125,10 +122,16 @@ class Objects:
 
     def good(self, rows: DataFrame) -> DataFrame:
         taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]
-        return rows.where(f.col(_REASON).isNull()).select(*OWN, *taken)
+        return rows.where(f.col(REASON).isNull()).select(*OWN, *taken)
 
     def bad(self, rows: DataFrame) -> DataFrame:
-        return rows.where(f.col(_REASON).isNotNull()).select(*OWN, f.col(_REASON).alias("reason"), "body")
+        return rows.where(f.col(REASON).isNotNull()).select(*OWN, f.col(REASON).alias("reason"), "body")
+
+
+def added_columns(kinds: Iterable[DataType]) -> StructType:
+    """The columns that reading adds to bodies: the reason why there is no row, and the columns of the row."""
+    columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds)]
+    return StructType([StructField(REASON, StringType()), *columns])
 
 
 def column(name: str) -> Column:
