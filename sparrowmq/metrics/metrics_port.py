@@ -8,15 +8,16 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sparrowmq import stats
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end
-from sparrowmq.metrics.build import declare_build
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -24,6 +25,7 @@ from sparrowmq.metrics.pauses import Pauses
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import Series, all_series
 from sparrowmq.remoting.door import Door
+from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:
     from sparrowmq.metrics.otlp import Push
@@ -39,6 +41,18 @@ def _push() -> type[Push]:
             "pip install 'sparrowmq[otlp]'"
         ) from None
     return Push
+
+
+def _declare_build(figures: Figures) -> None:
+    """Declare the version of the program. The value is always 1; a query joins it to other series."""
+    is_compiled = "true" if not str(stats.__file__).endswith(".py") else "false"
+    labels = (VERSION, platform.python_version(), is_compiled)
+    figures.gauges(
+        "sparrowmq_build_info",
+        "1; the labels say what runs",
+        ("version", "python", "is_compiled"),
+        lambda: [(labels, 1)],
+    )
 
 
 async def _always() -> None:
@@ -81,7 +95,7 @@ class MetricsPort:
         self._lookup = lookup
         self._exporter = exporter
         self._one_at_a_time = asyncio.Lock()
-        declare_build(figures)
+        _declare_build(figures)
         figures.gauge(
             "sparrowmq_time_seconds",
             "time of day by the clock of this machine",

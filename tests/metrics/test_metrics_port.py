@@ -1,6 +1,7 @@
 """The three paths of a program's metrics. Brokers, name servers and consoles have tests of their own."""
 
 import asyncio
+import platform
 import sys
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.remoting.door import Door
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
+from sparrowmq.version import VERSION
 from tests.broker.metrics.visits import samples, visit
 from tests.metrics.receiver import receiving
 
@@ -31,6 +33,14 @@ async def serving(figures, **given):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_the_labels_of_the_build_say_what_runs():
+    figures = Figures()
+    MetricsPort(None, MetricsSettings(), figures, {}, {}, ManualClock())
+    [((version, python, is_compiled), value)] = figures.values("sparrowmq_build_info").items()
+    assert (version, python, value) == (VERSION, platform.python_version(), 1)
+    assert is_compiled in ("true", "false")
 
 
 async def test_a_program_that_is_not_ready_says_why():
