@@ -15,11 +15,10 @@ from typing import Final
 import click
 
 from sparrowmq.cli.servers.serve import broker as serving
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, UsualVerb, ask, look, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
-from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
@@ -31,11 +30,7 @@ from sparrowmq.settings.number_type import Number
 _LOOK_S: Final = 1.0
 
 
-class _Noun(UsualVerb):
-    verb = "run"
-
-
-@click.group(cls=_Noun, context_settings=HELP)
+@click.group(cls=UsualVerb, verb="run", context_settings=HELP)
 def broker() -> None:
     """Run a broker, as `mqbroker` does, or ask and change those of a cluster.
 

@@ -12,10 +12,9 @@ import sys
 
 import click
 
-from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, ask, look, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, UsualVerb, ask, look, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, shown, table
-from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin.findings import Health, Verdict, health_of
 from sparrowmq.client.admin.standings import Standing
 
@@ -33,11 +32,7 @@ _BROKER = click.option(
 )
 
 
-class _Noun(UsualVerb):
-    verb = "show"
-
-
-@click.group(cls=_Noun, context_settings=HELP)
+@click.group(cls=UsualVerb, verb="show", context_settings=HELP)
 def cluster() -> None:
     """Show the brokers of a cluster, or decide which member of a replicated group leads.
 

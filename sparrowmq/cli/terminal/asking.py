@@ -139,6 +139,23 @@ asking = options(*_ASKING)  # those that `ask` and `connected` read
 showing_who = options(*_ASKING[3:])  # those that `credentials_of` and `tls_of` read
 
 
+class UsualVerb(click.Group):
+    """A noun that has a verb of its own: `sparrowmq cluster` is `sparrowmq cluster show`.
+
+    Args:
+        verb: the name of the command that gets the options of a line without a command.
+    """
+
+    def __init__(self, *args: Any, verb: str, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._verb = verb
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in HELP["help_option_names"]):
+            args = [self._verb, *args]
+        return super().parse_args(ctx, args)
+
+
 def verb(
     noun: click.Group, name: str | None = None, help: str | None = None
 ) -> Callable[[Callable[..., object]], click.Command]:

@@ -1,6 +1,9 @@
+import click
+import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
+from sparrowmq.cli.terminal.asking import HELP, UsualVerb
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
 
@@ -53,3 +56,35 @@ def test_requests_are_signed_by_the_keys_of_the_line_or_of_the_environment(tmp_p
         assert named.exit_code == 0, named.stderr
     half = invoke(*asked, "--access-key", ADMIN[0])
     assert half.exit_code == 2 and "secret_key of the credentials is empty" in half.stderr
+
+
+@click.group(cls=UsualVerb, verb="show", context_settings=HELP)
+def noun() -> None:
+    """A noun."""
+
+
+@noun.command()
+@click.option("--all", "is_all", is_flag=True)
+def show(is_all: bool) -> None:
+    """Show it."""
+    click.echo(f"shown {is_all}")
+
+
+@noun.command()
+def change() -> None:
+    """Change it."""
+    click.echo("changed")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ([], "shown False"),
+        (["--all"], "shown True"),
+        (["show"], "shown False"),
+        (["change"], "changed"),
+        (["-h"], "Commands:"),
+    ],
+)
+def test_options_without_a_verb_are_those_of_one_verb(line: list[str], said: str) -> None:
+    assert said in CliRunner().invoke(noun, line).output
