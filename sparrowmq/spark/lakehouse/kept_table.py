@@ -26,6 +26,14 @@ from sparrowmq.spark.failures import Failure, failure
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
 from sparrowmq.spark.lakehouse.freshness import Freshness
+from sparrowmq.spark.lakehouse.kept_progress import (
+    Progress,
+    copied,
+    keep_progress,
+    kept_progress,
+    put_aside,
+    taken_over,
+)
 from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import (
@@ -35,14 +43,6 @@ from sparrowmq.spark.lakehouse.recorded_progress import (
     record_of,
 )
 from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
-from sparrowmq.spark.lakehouse.table_progress import (
-    Progress,
-    copied,
-    keep_progress,
-    kept_progress,
-    put_aside,
-    taken_over,
-)
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake

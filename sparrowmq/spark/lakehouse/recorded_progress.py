@@ -1,7 +1,7 @@
 """Compares the progress in the state of a lake's table with what the commits of the table say.
 
     commits    the last batch of the table and of its table of errors, with the offsets before and behind it
-    state      the batch at hand, or the last one (`table_progress.py`)
+    state      the batch at hand, or the last one (`kept_progress.py`)
 
     the state is gone, older than the tables, or another copy     go on behind the tables
     both tables are older than the state                          likewise: the messages that they lack are read again
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.table_progress import Progress
+from sparrowmq.spark.lakehouse.kept_progress import Progress
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.tables.begun_table import Settled

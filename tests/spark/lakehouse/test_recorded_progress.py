@@ -18,10 +18,10 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import kept_table
 from sparrowmq.spark.lakehouse.batch_parts import Written
+from sparrowmq.spark.lakehouse.kept_progress import Progress
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import Held, compared, record_of
-from sparrowmq.spark.lakehouse.table_progress import Progress
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
 from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles

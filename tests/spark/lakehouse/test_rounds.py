@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.lakehouse import table_progress
+from sparrowmq.spark.lakehouse import kept_progress
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
@@ -165,7 +165,7 @@ def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "commit", commit)
-        patch.setattr(table_progress, "replace_file", replace)
+        patch.setattr(kept_progress, "replace_file", replace)
         with running(found) as rounds:
             until(rounds, lambda: rounds.tables.get(topic) is not None and rounds.tables[topic].has_failed)
             assert not rounds.tables[topic].has_all

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.table_progress: a batch's plan is kept before the batch, and found by the next start."""
+"""sparrowmq.spark.lakehouse.kept_progress: a batch's plan is kept before the batch, and found by the next start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse.table_progress import (
+from sparrowmq.spark.lakehouse.kept_progress import (
     Progress,
     keep_progress,
     kept_progress,
