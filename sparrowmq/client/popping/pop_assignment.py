@@ -21,9 +21,9 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import HOLD_S, Asker
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.pop_requests import AT_ONCE_S, MOST_POPPED, PopRequests, Wish
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.client.popping.popper import Popper
-from sparrowmq.client.popping.pops import AT_ONCE_S, MOST_POPPED, Pops, Wish
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -41,7 +41,7 @@ class PopAssignment(Assignment):
 
     def __init__(
         self,
-        pops: Pops,
+        pops: PopRequests,
         settings: ConsumerSettings,
         network: Network,
         delivery: Concurrently,

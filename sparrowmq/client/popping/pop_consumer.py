@@ -6,15 +6,15 @@ from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.popping.pop_assignment import PopAssignment
+from sparrowmq.client.popping.pop_requests import PopRequests
 from sparrowmq.client.popping.pop_retries import PopRetries
-from sparrowmq.client.popping.pops import Pops
 from sparrowmq.client.sending.outbox import Outbox
 
 
 class PopConsumer(Consumer):
     def _make_delivery(self, outbox: Outbox) -> Concurrently:
         network, limit = self._network, self._settings.reconsume_times
-        self._pops = Pops(self.full_group, network, network.background.spawn)
+        self._pops = PopRequests(self.full_group, network, network.background.spawn)
         retries = PopRetries(self._pops, Retries(self.full_group, limit, network.brokers, outbox), limit)
         self._popped = Concurrently(
             retries, network.clock, self._background.spawn, namespace=network.namespace

@@ -22,8 +22,8 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.message_runs import unspent_of
+from sparrowmq.client.popping.pop_requests import MOST_POPPED
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.client.popping.pops import MOST_POPPED
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.sending_back import FIRST_RETRY_LEVEL, Retries
+from sparrowmq.client.popping.pop_requests import PopRequests
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.client.popping.pops import Pops
 from sparrowmq.protocol.delay_levels import DelayLevels
 
 _LEVELS: Final = DelayLevels.parse()
@@ -29,7 +29,7 @@ class PopRetries:
         max_reconsume_times: failures before a message goes to the dead-letter queue.
     """
 
-    def __init__(self, pops: Pops, retries: Retries, max_reconsume_times: int) -> None:
+    def __init__(self, pops: PopRequests, retries: Retries, max_reconsume_times: int) -> None:
         self._pops = pops
         self._retries = retries
         self._max_reconsume_times = max_reconsume_times

@@ -8,8 +8,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.pulling import Asker
 from sparrowmq.client.popping.pop_answer import Place
 from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.pop_requests import PopInFlight, PopRequests, Wish
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.client.popping.pops import PopInFlight, Pops, Wish
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
@@ -28,7 +28,7 @@ class Popper(Asker):
         group: str,
         owned: PopQueue,
         wish: Wish,
-        pops: Pops,
+        pops: PopRequests,
         network: Network,
         arrived: Callable[[PopQueue, list[PoppedMessage]], None],
     ) -> None:

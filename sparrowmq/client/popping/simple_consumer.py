@@ -43,9 +43,9 @@ from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.message_runs import settle_later, spent_by_receipt, unsettled, unspent_of
 from sparrowmq.client.popping.pop_answer import Place
+from sparrowmq.client.popping.pop_requests import PAUSE_S, PopRequests, Wish
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspent
-from sparrowmq.client.popping.pops import PAUSE_S, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.client.tracebacks import short_tracebacks
@@ -98,7 +98,7 @@ class SimpleConsumer:
         self._network = network
         self._home = network.home
         self._background = Background()
-        self._pops = Pops(self.full_group, network, network.background.spawn)
+        self._pops = PopRequests(self.full_group, network, network.background.spawn)
         retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, outbox)
         self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
         self._owner = HandedOut(network.answers, hooks=hooks)

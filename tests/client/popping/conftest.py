@@ -10,7 +10,7 @@ import pytest
 from sparrowmq.client.consuming.consumer_settings import subscription
 from sparrowmq.client.consuming.received import HandedOut
 from sparrowmq.client.popping.pop_answer import Place
-from sparrowmq.client.popping.pops import Pops, Wish
+from sparrowmq.client.popping.pop_requests import PopRequests, Wish
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.popping.answers import answers
 
@@ -24,7 +24,7 @@ class Popping:
     def __init__(self, peer) -> None:
         self.world = World(peer)
         self.tasks: list[asyncio.Task] = []
-        self.pops = Pops("g", self.world.network, self._spawn)
+        self.pops = PopRequests("g", self.world.network, self._spawn)
         self.owner = HandedOut(self.world.network.answers)
 
     def _spawn(self, coroutine, name):

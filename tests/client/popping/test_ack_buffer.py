@@ -1,4 +1,4 @@
-"""The messages that are acknowledged together. What becomes of them: test_pops.py."""
+"""The messages that are acknowledged together. What becomes of them: test_pop_requests.py."""
 
 import pytest
 

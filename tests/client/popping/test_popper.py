@@ -6,8 +6,8 @@ from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.pop_requests import Wish
 from sparrowmq.client.popping.popper import Popper
-from sparrowmq.client.popping.pops import Wish
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -77,7 +77,7 @@ async def test_it_goes_on_after_an_error_and_ends_at_a_broker_that_cannot_pop(pe
 
 @pytest.mark.guards(
     "Popper._take: owned.has_room_beside(coming) -> False",
-    "Pops._send: session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)"
+    "PopRequests._send: session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)"
     " -> session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND)",
 )
 async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world, popping):

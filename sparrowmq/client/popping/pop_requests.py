@@ -114,7 +114,7 @@ class PopInFlight:
         self.is_over = False
 
 
-class Pops:
+class PopRequests:
     """Pops and settles the messages of one group.
 
     Args:
