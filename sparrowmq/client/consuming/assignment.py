@@ -24,7 +24,7 @@ from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
 from sparrowmq.client.consuming.first_offset import first_offset, newest
-from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
+from sparrowmq.client.consuming.held_locks import TRUSTED_S, HeldLocks
 from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.orderly import Orderly
@@ -79,7 +79,7 @@ class Assignment:
         *,
         failed: Callable[[SparrowError], object],
         paces: Paces,
-        locks: QueueLocks | None = None,
+        locks: HeldLocks | None = None,
         hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
         self.locks = locks

@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscription,
 )
 from sparrowmq.client.consuming.directly import handle_directly
-from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, QueueLocks
+from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, HeldLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.orderly import Orderly
@@ -492,7 +492,7 @@ class Consumer:
         settings, network = self._settings, self._network
         locks = None
         if settings.ordered and not settings.broadcast:
-            locks = QueueLocks(self.full_group, network.client_id, network.brokers)
+            locks = HeldLocks(self.full_group, network.client_id, network.brokers)
         return Assignment(
             settings,
             network,

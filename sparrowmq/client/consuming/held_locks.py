@@ -26,7 +26,7 @@ RENEW_AGAIN_S: Final = 1.0  # after a renewal that failed
 ANSWER_S: Final = 1.0
 
 
-class QueueLocks:
+class HeldLocks:
     """The locks of one consumer, at all brokers."""
 
     def __init__(self, group: str, client_id: str, brokers: Brokers) -> None:

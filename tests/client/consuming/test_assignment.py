@@ -6,7 +6,7 @@ import pytest
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits, subscription
-from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
+from sparrowmq.client.consuming.held_locks import TRUSTED_S, HeldLocks
 from sparrowmq.client.consuming.moved_masters import ELECTED_S, PAUSE_S
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -66,7 +66,7 @@ class Owner(World):
             self.subscriptions,
             failed=self.failures.append,
             paces=Paces(self.network.clock),
-            locks=QueueLocks("g", "me", self.brokers) if locked else None,
+            locks=HeldLocks("g", "me", self.brokers) if locked else None,
         )
 
 

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.consuming.held_locks import QueueLocks
+from sparrowmq.client.consuming.held_locks import HeldLocks
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
@@ -22,27 +22,27 @@ async def brokers(peer) -> AsyncIterator[Brokers]:
     world.pool.close()
 
 
-@pytest.mark.guards("held_locks.QueueLocks.ask: queue in locked -> True")
+@pytest.mark.guards("held_locks.HeldLocks.ask: queue in locked -> True")
 async def test_only_what_the_broker_locked_is_ours(peer, brokers):
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:2]).encode()))
-    assert await QueueLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])
+    assert await HeldLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])
     wish = LockQueues.decode(peer.requests(RequestCode.LOCK_BATCH_MQ)[0].body)
     assert (wish.consumer_group, wish.client_id, wish.mq_set) == ("g", "me", QUEUES)
 
 
 async def test_a_broker_that_does_not_answer_gives_none(peer, brokers):
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
-    locks = QueueLocks("g", "me", brokers)
+    locks = HeldLocks("g", "me", brokers)
     assert await locks.lock(QUEUES) == set()
     assert await locks.lock([MessageQueue("t", "nowhere", 0)]) == set()
 
 
-@pytest.mark.guards("held_locks.QueueLocks._report: drop self._failing.add")
-@pytest.mark.guards("held_locks.QueueLocks.ask: drop self._failing.discard")
+@pytest.mark.guards("held_locks.HeldLocks._report: drop self._failing.add")
+@pytest.mark.guards("held_locks.HeldLocks.ask: drop self._failing.discard")
 async def test_an_outage_is_one_line_until_the_next_success(peer, brokers, caplog):
     refused, locked = Answer(ResponseCode.SYSTEM_ERROR), Answer(body=LockedQueues(QUEUES).encode())
     peer.script(RequestCode.LOCK_BATCH_MQ, refused, refused, locked, refused)
-    locks = QueueLocks("g", "me", brokers)
+    locks = HeldLocks("g", "me", brokers)
     for lines in (1, 1, 1, 2):
         await locks.lock(QUEUES)
         assert caplog.text.count("WARNING") == lines
@@ -50,21 +50,21 @@ async def test_an_outage_is_one_line_until_the_next_success(peer, brokers, caplo
 
 async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(), Answer(ResponseCode.SYSTEM_ERROR))
-    locks = QueueLocks("g", "me", brokers)
+    locks = HeldLocks("g", "me", brokers)
     await locks.unlock(QUEUES[:1])
     await locks.unlock(QUEUES[1:])
     sent = [LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)]
     assert sent == [QUEUES[:1], QUEUES[1:]]
 
 
-@pytest.mark.guards("held_locks.QueueLocks.ask: drop self._owed.update")
+@pytest.mark.guards("held_locks.HeldLocks.ask: drop self._owed.update")
 async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(
     peer, brokers
 ):
     """The broker may have locked them. Then no member could consume them for a minute."""
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer())
-    locks = QueueLocks("g", "me", brokers)
+    locks = HeldLocks("g", "me", brokers)
     await locks.lock(QUEUES)
     await locks.unlock_owed(QUEUES[1:])
     (sent,) = [
@@ -73,11 +73,11 @@ async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_memb
     assert sent == QUEUES[:1]
 
 
-@pytest.mark.guards("held_locks.QueueLocks.unlock: drop self._owed.update")
+@pytest.mark.guards("held_locks.HeldLocks.unlock: drop self._owed.update")
 async def test_queues_that_were_given_up_while_their_broker_was_away_are_unlocked_later(peer, brokers):
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR), Answer())
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:1]).encode()))
-    locks = QueueLocks("g", "me", brokers)
+    locks = HeldLocks("g", "me", brokers)
     await locks.unlock(QUEUES)
     await locks.lock(QUEUES[:1])  # ours again
     await locks.unlock_owed()
