@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
@@ -213,7 +213,8 @@ def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
         return
 
     async def found(admin: Admin) -> list[tuple[object, ...]]:
-        return [_letter(each) async for each in _oldest(admin, name, limit or _SHOWN)]
+        letters = walk(admin.servers, name, limit=limit or _SHOWN)
+        return [_letter(each) async for each in letters]
 
     table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), look(found))
 
@@ -221,23 +222,14 @@ def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
 async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:
     """Send the wanted ones of the oldest dead letters again, and print each."""
     missing = wanted - {"all"}
-    async for each in _oldest(admin, name, limit):
-        missing.discard(each.msg_id)
-        if wanted & {"all", each.msg_id}:
-            await admin.resend(each)
-            say(f"sent {each.msg_id} to group {name} again")
+    async with aclosing(walk(admin.servers, name, limit=limit)) as letters:
+        async for each in letters:
+            missing.discard(each.msg_id)
+            if wanted & {"all", each.msg_id}:
+                await admin.resend(each)
+                say(f"sent {each.msg_id} to group {name} again")
     if missing:
         raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(missing))}")
-
-
-async def _oldest(admin: Admin, name: str, limit: int | None) -> AsyncGenerator[ReceivedMessage, None]:
-    count = 0
-    async with aclosing(walk(admin.servers, name)) as letters:
-        async for each in letters:
-            yield each
-            count += 1
-            if count == limit:
-                return
 
 
 def _letter(each: ReceivedMessage) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ dashboard's DlqMessageServiceImpl, which passes one to a member of the group; he
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -41,18 +41,15 @@ COMMITTED: Final = frozenset(
 
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
-    found: list[ReceivedMessage] = []
     with suppress(NoGroup):
-        async with aclosing(walk(servers, group)) as letters:
-            async for each in letters:
-                found.append(each)
-                if len(found) == limit:
-                    break
-    return found
+        return [each async for each in walk(servers, group, limit=limit)]
+    return []
 
 
-async def walk(servers: Servers, group: str, since_ms: int = 0) -> AsyncGenerator[ReceivedMessage, None]:
-    """Yield the dead letters of a group that were stored since, the oldest first.
+async def walk(
+    servers: Servers, group: str, since_ms: int = 0, limit: int | None = None
+) -> AsyncGenerator[ReceivedMessage, None]:
+    """Yield the dead letters of a group that were stored since, the oldest first, or so many of them.
 
     Raises: NoGroup, it has none, and no broker knows it.
     """
@@ -62,8 +59,12 @@ async def walk(servers: Servers, group: str, since_ms: int = 0) -> AsyncGenerato
     except NoRoute:
         await groups.show(servers, group)
         return
+    count = 0
     async for each in reading:
         yield each
+        count += 1
+        if count == limit:
+            return
 
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
