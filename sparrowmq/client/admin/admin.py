@@ -16,7 +16,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import dead_letters, doctor, finding, groups, leadership, single_brokers, topics
+from sparrowmq.client.admin import (
+    dead_letters,
+    doctor,
+    groups,
+    leadership,
+    message_search,
+    single_brokers,
+    topics,
+)
 from sparrowmq.client.admin.findings import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.operations.broker_operations import (
@@ -454,7 +462,7 @@ class Admin:
             NoMessage: no broker has it (any more).
             NoRoute: there is no such topic.
         """
-        return await finding.by_id(self._servers, msg_id, topic and self._full(topic))
+        return await message_search.by_id(self._servers, msg_id, topic and self._full(topic))
 
     async def find(
         self,
@@ -478,10 +486,10 @@ class Admin:
         check_count("limit", limit)
         topic = self._full(topic)
         if key is not None:
-            return await finding.by_key(self._servers, topic, key, since, until, limit)
+            return await message_search.by_key(self._servers, topic, key, since, until, limit)
         if since is None:
             raise ConfigError("give a key, or a time with `since`; to read a whole topic use `pull_consumer`")
-        return await finding.by_time(self._servers, topic, since, until, limit)
+        return await message_search.by_time(self._servers, topic, since, until, limit)
 
     async def trace(self, msg_id: str, topic: str = TRACE_TOPIC) -> list[Trace]:
         """Return the traces of a message from producers and consumers, the oldest first.
@@ -493,4 +501,4 @@ class Admin:
             NoRoute: there is no such topic; brokers have it with traceTopicEnable=true.
         """
         check_text("topic", topic)
-        return await finding.traces(self._servers, topic, msg_id)
+        return await message_search.traces(self._servers, topic, msg_id)
