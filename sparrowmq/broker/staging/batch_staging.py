@@ -45,6 +45,7 @@ from sparrowmq import snapshot
 from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.broker.staging.kept_writers import KeptWriters, take_saved
 from sparrowmq.broker.staging.publishing import Publishing
@@ -86,8 +87,6 @@ log = logging.getLogger(__name__)
 # A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
 SAVE_PERIOD_S: Final = 5.0
-_READ: Final = 512
-_READ_BYTES: Final = 4 << 20
 
 # Properties of the topic's records.
 _KIND: Final = "STAGED_KIND"
@@ -381,8 +380,8 @@ class Staging:
         self._saved = saved
         for name, each in saved.writers.items():
             take_saved(self.writers.setdefault(name, Author()), each)
-        for position, message in self._records(STAGED_TOPIC, 0, saved.position):
-            self._replay(position, message)
+        for message in map(record.decode, records_from(self._store, STAGED_TOPIC, 0, saved.position)):
+            self._replay(message.queue_offset, message)
         for publication in self.publishing.pending:
             log.warning("%s was committed, and is published to its end", publication.source)
             publication.skipped = {
@@ -424,7 +423,7 @@ class Staging:
         """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
         keys = self._keys(piece for piece in pieces if piece.to == to)
         count, wanted = 0, next(keys, None)
-        for _, message in self._records(*to, begin):
+        for message in map(record.decode, records_from(self._store, *to, begin)):
             if wanted is None:
                 break
             if message.unique_key == wanted:
@@ -436,21 +435,6 @@ class Staging:
             message = self.publishing.stored(piece)
             for part in batches.decode(message.body) if message is not None else ():
                 yield Properties.decode(part.properties).unique_key
-
-    def _records(self, topic: str, queue_id: int, position: int) -> Iterator[tuple[int, StoredMessage]]:
-        queue = self._store.queues.get(topic, queue_id)
-        if queue is None:
-            return
-        position = max(position, queue.min_offset)
-        while position < queue.end.value:
-            found = self._store.read(topic, queue_id, position, _READ, _READ_BYTES)
-            if found.next_offset <= position:
-                raise BadStore(f"{topic}[{queue_id}] cannot be read at offset {position}")
-            for view in found.views:
-                for raw in record.walk(view):
-                    message = record.decode(raw)
-                    yield message.queue_offset, message
-            position = found.next_offset
 
     # Saving ----------------------------------------------------------------------------------------------------------
 

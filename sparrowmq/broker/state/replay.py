@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.state.change import BEGIN_CODE, Change, Tables
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.protocol.messages import record
@@ -28,7 +29,6 @@ from sparrowmq.store.queues.consume_queue import ConsumeQueue
 log = logging.getLogger(__name__)
 
 _READ: Final = 512
-_READ_BYTES: Final = 4 << 20
 
 
 class Found:
@@ -120,20 +120,9 @@ def changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int,
 
     Raises: CorruptRecord, BadStore, RemoteProtocolError, one cannot be read.
     """
-    queue = store.queues.get(STATE_TOPIC, 0)
-    if queue is None:
-        return
-    position = max(position, queue.min_offset)
-    while position < queue.max_offset:
-        found = store.read(STATE_TOPIC, 0, position, _READ, _READ_BYTES)
-        if found.next_offset <= position:
-            raise BadStore(f"{STATE_TOPIC}[0] cannot be read at offset {position}")
-        for view in found.views:
-            for raw in record.walk(view):
-                message = record.decode(raw)
-                change = Change.of(message.body)
-                yield message.queue_offset, message.physical_offset, message.store_size, change
-        position = found.next_offset
+    for message in map(record.decode, records_from(store, STATE_TOPIC, 0, position)):
+        change = Change.of(message.body)
+        yield message.queue_offset, message.physical_offset, message.store_size, change
 
 
 def _begins(queue: ConsumeQueue) -> Iterator[int]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
 from sparrowmq.broker.transactions.transaction_rules import TransactionRules
@@ -27,9 +27,6 @@ from sparrowmq.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROU
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
-
-_READ: Final = 1000
-_READ_BYTES: Final = 4 << 20
 
 
 class StoredTransactions:
@@ -107,16 +104,11 @@ class StoredTransactions:
 
     def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
         """Yield the messages of a system topic from an offset on, without damaged ones."""
-        queue = self._store.queues.get(topic, 0)
-        while queue is not None and offset < queue.max_offset:
-            found = self._store.read(topic, 0, offset, _READ, _READ_BYTES)
-            for view in found.views:
-                for each in record.walk(view):
-                    try:
-                        yield record.decode(each)
-                    except CorruptRecord as error:
-                        log.error("a message of %s is damaged, and left out: %s", topic, error)
-            offset = found.next_offset
+        for each in records_from(self._store, topic, 0, offset):
+            try:
+                yield record.decode(each)
+            except CorruptRecord as error:
+                log.error("a message of %s is damaged, and left out: %s", topic, error)
 
 
 def _without_body(message: StoredMessage) -> StoredMessage:

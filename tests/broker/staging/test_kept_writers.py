@@ -7,11 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.staging import batch_staging
 from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS
 from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
@@ -58,8 +60,7 @@ def kept(it: Broker) -> list[str]:
 
 def staged(it: Broker):
     it.store.dispatch()
-    queue = it.store.queues.obtain("rmq_sys_STAGED", 0)
-    return [message for _, message in it.staging._records("rmq_sys_STAGED", 0, queue.min_offset)]
+    return list(map(record.decode, records_from(it.store, "rmq_sys_STAGED", 0, 0)))
 
 
 def write(it: Broker, given: Source, body: str, **others: dict[str, int]) -> bool:

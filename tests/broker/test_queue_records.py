@@ -1,0 +1,24 @@
+"""sparrowmq.broker.queue_records: a start reads the records of a queue in their order."""
+
+from sparrowmq.broker.queue_records import records_from
+from sparrowmq.protocol.messages import record
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import StoreSettings
+from tests.store.stores import put
+
+
+def test_the_records_of_a_queue_come_from_an_offset_on_to_its_end(tmp_path):
+    settings = StoreSettings(tmp_path, commit_log_file_size=1 << 16, consume_queue_file_entries=16)
+    with MessageStore.open(settings) as store:
+        for number in range(700):
+            put(store, b"%d" % number, topic="Own")
+            put(store, b"of another queue", topic="Other")
+        store.dispatch()
+
+        def bodies(offset):
+            return [int(record.decode(each).body) for each in records_from(store, "Own", 0, offset)]
+
+        assert bodies(0) == list(range(700))
+        assert bodies(699) == [699]
+        assert bodies(700) == []
+        assert list(records_from(store, "Absent", 0, 0)) == []
