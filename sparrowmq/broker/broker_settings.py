@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar
@@ -376,7 +376,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
 
         Raises: ConfigError, brokerIP1 is an unknown host name.
         """
-        return StoreSettings(
+        begun = StoreSettings(
             path=self.store_path,
             commit_log_path=self.commit_log_path,
             commit_log_file_size=self.commit_log_file_bytes,
@@ -385,11 +385,19 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
             index_slots=self.index_slots,
             index_entries=self.index_entries,
             flush=self.flush,
-            flush_interval_ms=self.flush_interval_ms,
             safety_timeout_ms=self.safety_timeout_ms,
             store_host=hosts.pack(f"{_bracketed(_resolved(self.ip))}:{port}"),
             property_crc=self.property_crc,
             corrupt_policy=self.corrupt_policy,
+            delay_levels_ms=self.delay_levels.delays_ms,
+        )
+        return self.of_running_store(begun)
+
+    def of_running_store(self, store: StoreSettings) -> StoreSettings:
+        """Return the settings of a store, with those of this broker that a running store takes."""
+        return replace(
+            store,
+            flush_interval_ms=self.flush_interval_ms,
             retention_hours=self.retention_h,
             delete_when=self.delete_when,
             disk_clean_ratio=self.disk_clean_ratio,
@@ -398,7 +406,6 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
             scrub_mib_s=self.scrub_mib_s,
             set_aside_days=self.set_aside_days,
             set_aside_limit=self.set_aside_limit,
-            delay_levels_ms=self.delay_levels.delays_ms,
         )
 
 

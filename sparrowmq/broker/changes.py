@@ -57,18 +57,7 @@ def memory_bytes(settings: BrokerSettings) -> int:
 
 def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
     """Let the store flush, delete and scrub by the new settings, from its next look on. Its other settings stay."""
-    store.settings = replace(
-        store.settings,
-        flush_interval_ms=settings.flush_interval_ms,
-        retention_hours=settings.retention_h,
-        delete_when=settings.delete_when,
-        disk_clean_ratio=settings.disk_clean_ratio,
-        disk_force_ratio=settings.disk_force_ratio,
-        disk_full_ratio=settings.disk_full_ratio,
-        scrub_mib_s=settings.scrub_mib_s,
-        set_aside_days=settings.set_aside_days,
-        set_aside_limit=settings.set_aside_limit,
-    )
+    store.settings = settings.of_running_store(store.settings)
 
 
 _MISSING: Final = {Perm.READ_WRITE: "", Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
