@@ -24,6 +24,7 @@ _SECTIONS: Final = {
 _KINDS: Final = {
     "counter": "counter",
     "counters": "counter",
+    "counted": "counter",
     "gauge": "gauge",
     "gauges": "gauge",
     "histograms": "histogram",

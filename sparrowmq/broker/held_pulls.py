@@ -159,11 +159,10 @@ class HeldPulls:
 
     def show(self, figures: Figures) -> None:
         figures.gauge("sparrowmq_held_pulls", "pulls that wait for messages", lambda: self.count)
-        figures.counters(
+        figures.counted(
             "sparrowmq_held_pulls_refused_total",
             "pulls that did not wait because there were too many",
-            (),
-            lambda: [((), self.refused)],
+            lambda: self.refused,
         )
 
     def use(self, limits: HeldLimits) -> None:

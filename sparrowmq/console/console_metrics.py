@@ -130,17 +130,15 @@ def metrics_port(
     )
     figures.gauge("sparrowmq_console_sessions", "valid log-ins", sessions)
     figures.gauge("sparrowmq_console_pages", "pages open in browsers", pages)
-    figures.counters(
+    figures.counted(
         "sparrowmq_console_calls_total",
         "requests to name servers and brokers",
-        (),
-        lambda: [((), servers.calls)],
+        lambda: servers.calls,
     )
-    figures.counters(
+    figures.counted(
         "sparrowmq_console_calls_failed_total",
         "requests that were refused or not answered",
-        (),
-        lambda: [((), servers.failures)],
+        lambda: servers.failures,
     )
     figures.gauges(
         "sparrowmq_condition",

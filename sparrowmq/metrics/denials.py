@@ -20,9 +20,8 @@ def declare_denials(figures: Figures, audit: Audit | None) -> None:
         ("reason",),
         lambda: [((reason,), count) for reason, count in audit.denials.items()],
     )
-    figures.counters(
+    figures.counted(
         "sparrowmq_audit_lines_lost_total",
         "lines that the audit log could not take",
-        (),
-        lambda: [((), audit.lost)],
+        lambda: audit.lost,
     )

@@ -70,6 +70,10 @@ class Figures:
         self._add(Figure(name, "counter", help, (), lambda: [((), counter.value)], rate=Rate(counter)))
         return counter
 
+    def counted(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """A number that only rises. The caller has it."""
+        self._add(Figure(name, "counter", help, (), lambda: [((), read())]))
+
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
         """A number that rises and falls."""
         self._add(Figure(name, "gauge", help, (), lambda: [((), read())]))

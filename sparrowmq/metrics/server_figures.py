@@ -35,17 +35,15 @@ def declare_port(figures: Figures, port: Port) -> None:
         ("reason",),
         lambda: [((reason,), count) for reason, count in (server.refused | {"tls": tls.refused}).items()],
     )
-    figures.counters(
+    figures.counted(
         "sparrowmq_network_received_bytes_total",
         "bytes from clients and brokers",
-        (),
-        lambda: [((), server.received_bytes())],
+        lambda: server.received_bytes(),
     )
-    figures.counters(
+    figures.counted(
         "sparrowmq_network_sent_bytes_total",
         "bytes to clients and brokers",
-        (),
-        lambda: [((), server.sent_bytes())],
+        lambda: server.sent_bytes(),
     )
     figures.counters(
         "sparrowmq_requests_refused_total",
