@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import field
 
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
 # Sending ------------------------------------------------------------------------------------------------------------
@@ -126,6 +127,25 @@ class PullMessage(Request[PullMessageReply]):
     expression_type: str | None = None
     max_msg_bytes: Long | None = None
     incarnation: Long | None = None
+
+    @classmethod
+    def now(
+        cls, group: str, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None
+    ) -> PullMessage:
+        """Ask for messages of all tags, without a wait for more, and without a commit."""
+        return cls(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=PullFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            max_msg_bytes=most_bytes,
+        )
 
 
 @request(RequestCode.LITE_PULL_MESSAGE)

@@ -18,7 +18,7 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
@@ -329,19 +329,8 @@ class Plan:
     def _pull(
         self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None
     ) -> PullMessage:
-        return PullMessage(
-            consumer_group=self._options.group or self._options.group_prefix,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=count,
-            sys_flag=PullFlag.SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            max_msg_bytes=most_bytes,
-        )
+        group = self._options.group or self._options.group_prefix
+        return PullMessage.now(group, queue, offset, count, most_bytes)
 
     def _committed(self, bounds: AllBounds) -> Places:
         """Return the offsets of the consumer group; a queue that it never read counts as new."""

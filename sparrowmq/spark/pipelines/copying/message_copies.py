@@ -34,7 +34,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import properties, record
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, SysFlag
+from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.messages.property_names import POP_NOTES, TIMER_NOTES, Property
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
@@ -259,20 +259,8 @@ def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
 def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
     """The messages `[start, end)` of a queue that are there."""
     while start < end:
-        request = PullMessage(
-            consumer_group=TOOLS_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=start,
-            max_msg_nums=end - start,
-            sys_flag=PullFlag.SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-        )
         try:
-            header, body = link.call(request)
+            header, body = link.call(PullMessage.now(TOOLS_GROUP, queue, start, end - start))
         except RemoteError as error:
             if error.code in (
                 ResponseCode.PULL_NOT_FOUND,
