@@ -16,18 +16,18 @@ from sparrowmq.protocol.messages.record import Outline
 from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store import checkpoint
+from sparrowmq.store.care.check import opened
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import STEP_BYTES
 from sparrowmq.store.log_dispatch import tags_code
 from sparrowmq.store.progress_vfs import Watch
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import QueueEnds
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Unsynced, Vfs
+from sparrowmq.store.vfs import Vfs
 
-_OPEN_FILES: Final = 1024
 _BATCH: Final = 512 * ENTRY_SIZE
 _TAGS_CODE_SIZE: Final = 8
 
@@ -36,11 +36,7 @@ def agree(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None) -> bool
     """Whether the log of a store that is not open is sound, and its queues are those of the log."""
     layout = settings.layout
     try:
-        log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
-        queues = QueueTable(
-            OpenFiles(vfs, _OPEN_FILES, Unsynced()), layout, settings.consume_queue_file_entries
-        )
-        queues.load(0, writable=False)
+        log, queues = opened(settings, vfs)
         positions = checkpoint.load(vfs, layout.checkpoint).positions
         known = QueueEnds(vfs, layout.ends).load()
         if positions is None or known.positions is None:

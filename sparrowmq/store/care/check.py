@@ -47,11 +47,7 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
     """Yield each violation in the store as a sentence. `watch` is called with the progress."""
     vfs, layout = vfs or Disk(), settings.layout
     try:
-        log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
-        queues = QueueTable(
-            OpenFiles(vfs, _OPEN_FILES, Unsynced()), layout, settings.consume_queue_file_entries
-        )
-        queues.load(0, writable=False)
+        log, queues = opened(settings, vfs)
         index = Index.of(settings, vfs, Unsynced(), writable=False)
     except BadStore as bad:
         yield str(bad)
@@ -70,6 +66,16 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
     queues.files.close()
     if index is not None:
         index.close()
+
+
+def opened(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTable]:
+    """Open the log and the queues of a store to read them. Raises: BadStore."""
+    layout = settings.layout
+    log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
+    files = OpenFiles(vfs, _OPEN_FILES, Unsynced())
+    queues = QueueTable(files, layout, settings.consume_queue_file_entries)
+    queues.load(0, writable=False)
+    return log, queues
 
 
 class _Check:
