@@ -66,7 +66,7 @@ def by_config(mine: Sequence[MessageQueue]) -> Strategy:
 
     Unlike Java: its members read no queue that is not given, so a message that fails is never delivered again.
     """
-    if isinstance(mine, str) or not all(isinstance(queue, MessageQueue) for queue in _listed(mine)):
+    if not all(isinstance(queue, MessageQueue) for queue in _listed(mine)):
         raise ConfigError(f"by_config({mine!r}): give a list of queues, as `queues(topic)` returns it")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
@@ -78,7 +78,7 @@ def by_config(mine: Sequence[MessageQueue]) -> Strategy:
 
 def by_machine_room(rooms: Collection[str]) -> Strategy:
     """Only queues of brokers in these rooms; such brokers are named `room@name`."""
-    if isinstance(rooms, str) or not all(isinstance(room, str) for room in _listed(rooms)):
+    if not all(isinstance(room, str) for room in _listed(rooms)):
         raise ConfigError(f"by_machine_room({rooms!r}): give a list of rooms, as texts")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
@@ -108,7 +108,7 @@ def near_machine_room(
         ConfigError: these are no functions; or, during an allocation, a room has no name.
     """
     share = strategy_of(within)
-    if not callable(room_of_queue) or not callable(room_of_member):
+    if not all(map(callable, (room_of_queue, room_of_member))):
         raise ConfigError(
             "near_machine_room needs two functions: the room of a queue, and the room of a member"
         )
@@ -172,8 +172,8 @@ def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
 
 
 def _listed(given: object) -> Collection[object]:
-    """The given collection; one that no check accepts if it is none."""
-    return given if isinstance(given, Collection) else (None,)
+    """The given collection; one that no check accepts if it is none, or a text."""
+    return given if isinstance(given, Collection) and not isinstance(given, str) else (None,)
 
 
 def _grouped(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:

@@ -60,10 +60,10 @@ def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Ch
 
 def _checked(allocated: object, topic: str) -> list[MessageQueue]:
     """The queues of a topic that a strategy gave; it may give those of others too. Raises: ConfigError, no queues."""
-    queues = list(allocated) if isinstance(allocated, Iterable) else [allocated]
-    for queue in queues:
-        if not isinstance(queue, MessageQueue):
-            raise ConfigError(f"the strategy of the consumer returned {allocated!r}; return a list of queues")
+    given = list(allocated) if isinstance(allocated, Iterable) else [allocated]
+    queues = [each for each in given if isinstance(each, MessageQueue)]
+    if len(queues) < len(given):
+        raise ConfigError(f"the strategy of the consumer returned {allocated!r}; return a list of queues")
     return [queue for queue in queues if queue.topic == topic]
 
 

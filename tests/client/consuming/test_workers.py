@@ -82,7 +82,7 @@ class Panic(BaseException):
     """As Rust extensions raise it."""
 
 
-@pytest.mark.guards("Handling._settle: _ends(error) -> True")
+@pytest.mark.guards("Handling._settle: is_ending(error) -> True")
 async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(background, caplog):
     async def handle(message) -> None:
         if message.offset == 0:
