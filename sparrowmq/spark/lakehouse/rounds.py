@@ -24,9 +24,9 @@ from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written
 from sparrowmq.spark.lakehouse.fair_shares import Pace, fair_shares
+from sparrowmq.spark.lakehouse.kept_progress import brokers_in
 from sparrowmq.spark.lakehouse.kept_table import Declared, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
-from sparrowmq.spark.lakehouse.kept_progress import brokers_in
 from sparrowmq.spark.lakehouse.table_upkeep import Upkeep
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.report import Say, to_stderr
