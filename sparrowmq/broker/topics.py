@@ -120,6 +120,13 @@ class Topics:
         """The known incarnations by topic, as they change."""
         return self._incarnations
 
+    def forbidden(self, what: str) -> RemoteError:
+        """Return the refusal of requests that the permission of the broker forbids."""
+        return RemoteError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{self.broker_name}] {what} message is forbidden: its brokerPermission is {self.permission}",
+        )
+
     def incarnation(self, name: str) -> int:
         """Return a topic's incarnation: 0 if there is no such topic, 1 if it is not known."""
         return self._incarnations.get(name, UNKNOWN_INCARNATION) if name in self._table else 0

@@ -50,3 +50,12 @@ class Handler:
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
+
+
+def no_topic(name: str) -> RemoteError:
+    """Return the refusal of a read of a topic that does not exist."""
+    return RemoteError(
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"topic[{name}] not exist, apply first please! It is created by mqadmin updateTopic, or by a send where "
+        "autoCreateTopicEnable is true",
+    )

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, no_topic
 from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.pop.pop_waits import PopWaits
@@ -323,24 +323,16 @@ class PopHandler(Handler):
     def _topic(self, header: _Asks) -> TopicConfig:
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise RemoteError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! It is created by mqadmin updateTopic, "
-                "or by a send where autoCreateTopicEnable is true",
-            )
+            raise no_topic(header.topic)
         return topic
 
     def _check(self, header: _Asks, peer: Peer) -> None:
-        broker = self._topics.broker_name
         if not self._topics.permission & Perm.READ:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{broker}] pop message is forbidden: its brokerPermission is {self._topics.permission}",
-            )
+            raise self._topics.forbidden("pop")
         if not isinstance(header, Notification) and header.max_msg_nums > MOST:
             raise RemoteError(
                 ResponseCode.INVALID_PARAMETER,
-                f"the broker[{broker}] pop message's num is greater than {MOST}",
+                f"the broker[{self._topics.broker_name}] pop message's num is greater than {MOST}",
             )
         topic = self._topic(header)
         if not topic.perm & Perm.READ:

@@ -16,7 +16,7 @@ from typing import Final
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.handlers.handler import SharedParts
+from sparrowmq.broker.handlers.handler import SharedParts, no_topic
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
@@ -243,11 +243,7 @@ class PullHandler:
 
     def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> None:
         if not self._topics.permission & Perm.READ:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._rules.broker_name}] pulling message is forbidden: its brokerPermission is "
-                f"{self._topics.permission}",
-            )
+            raise self._topics.forbidden("pulling")
         if not group.consume_enable:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
@@ -257,11 +253,7 @@ class PullHandler:
             self._refuse_broadcasting(header.consumer_group)
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise RemoteError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! It is created by mqadmin updateTopic, "
-                "or by a send where autoCreateTopicEnable is true",
-            )
+            raise no_topic(header.topic)
         if header.incarnation is not None and not self._topics.may_be(header.topic, header.incarnation):
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -57,11 +57,7 @@ class RetryHandler(Handler):
     def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
         """Store the message for its next try, or in the group's dead-letter queue."""
         if not self._topics.permission & Perm.WRITE:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._topics.broker_name}] sending message is forbidden: its brokerPermission is "
-                f"{self._topics.permission}",
-            )
+            raise self._topics.forbidden("sending")
         group = self._groups.ensure(header.group)
         if group.retry_queue_nums <= 0:
             return None  # the operator has switched off retries for this group

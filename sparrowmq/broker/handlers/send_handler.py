@@ -293,11 +293,7 @@ class SendHandler:
         name = header.topic
         if not self._topics.permission & Perm.WRITE:
             # Unlike Java, which refuses such sends for ordered topics only.
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._rules.broker_name}] sending message is forbidden: its brokerPermission is "
-                f"{self._topics.permission}",
-            )
+            raise self._topics.forbidden("sending")
         if names.is_closed_to_clients(name):
             raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         topic = self._topics.get(name)
