@@ -19,7 +19,7 @@ from typing import NamedTuple
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.kept_progress import Progress
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Lake
+from sparrowmq.spark.pipelines.lake.lake import Lake, of_another_run
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.progress import Record, demand_errors, placed
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, part_of, to_json
@@ -59,10 +59,7 @@ def demand_same_batch(root: Path | Address, lake: Lake, progress: Progress) -> N
     """Raises: ConfigError, the table has another batch of this number, or later ones."""
     record = held_by(lake).record
     if record is not None and (record.batch != progress.batch or record.end != to_json(progress.end)):
-        raise ConfigError(
-            f"another run has written batch {record.batch} to {root}, with another copy of its state; stop one of the "
-            "two"
-        )
+        raise of_another_run(record.batch, root)
 
 
 def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:

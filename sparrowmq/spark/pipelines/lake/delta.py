@@ -23,7 +23,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
-from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition
+from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition, of_another_run
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
 from sparrowmq.spark.pipelines.lake.partitioning import Layout, plain
 from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
@@ -122,10 +122,7 @@ class Delta:
         assert self._table is not None
         self._table.update_incremental()
         if self.last_batch() >= batch:
-            raise ConfigError(
-                f"another run has written batch {batch} to {self._place.path}, with another copy of its state; stop "
-                "one of the two"
-            )
+            raise of_another_run(batch, self._place.path)
 
     def _sync_log(self) -> None:
         """Bring the last commit to the disk: no reader can open a table whose last commit a power cut has emptied."""

@@ -76,6 +76,13 @@ class Place:
         )
 
 
+def of_another_run(batch: int, root: Path | Address) -> ConfigError:
+    """Return the error of a batch that is in a table already, from a run with another copy of the state."""
+    return ConfigError(
+        f"another run has written batch {batch} to {root}, with another copy of its state; stop one of the two"
+    )
+
+
 def errors_of(root: Path | Address) -> Path | Address:
     """The path of the table of errors of a table."""
     return root.with_name(f"{root.name}.errors")

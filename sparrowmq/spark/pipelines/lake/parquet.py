@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.errors import BadStore, ConfigError
+from sparrowmq.errors import BadStore
 from sparrowmq.snapshot import sync
-from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place, of_another_run
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
 from sparrowmq.spark.pipelines.running.folders import move_file
@@ -154,10 +154,7 @@ class Folder:
         try:
             os.link(new, path)
         except FileExistsError:
-            raise ConfigError(
-                f"another run has written batch {int(path.stem)} to {self._place.path}, with another copy of its "
-                "state; stop one of the two"
-            ) from None
+            raise of_another_run(int(path.stem), self._place.path) from None
         finally:
             new.unlink()
 
