@@ -194,6 +194,11 @@ class PopRequests:
         asked.waiter = asyncio.get_running_loop().create_future()
         return asked
 
+    def is_under_way(self, place: Place) -> bool:
+        """Whether a pop that was cancelled still has no answer."""
+        asked = self._cut.get(place)
+        return asked is not None and not asked.is_over
+
     def most_of(self, broker_name: str) -> int:
         """The most messages of one pop at a broker, as far as it is known."""
         return self._most.get(broker_name, MOST_POPPED)

@@ -7,6 +7,7 @@
 
     receive              all brokers of all topics in turn, without waiting, until there are enough messages
     nothing anywhere     wait at all of them; the first with a message is popped, and the others keep their messages
+    a broker is silent   after 3 s the others are asked, and the silent one again when it has answered, or after 15 s
 
 A wait takes no message, so it may be cancelled, and the next call goes on with it, as with a pop that was cancelled on
 its way. If there is no next call, the pop makes its messages visible again, which counts as a delivery.
@@ -67,6 +68,7 @@ log = logging.getLogger(__name__)
 MOST_MESSAGES: Final = 1024
 HOLD_S: Final = 20.0  # the longest wait of one request
 LEAVE_S: Final = 3.0
+SILENT_S: Final = 3.0  # for the answer of a broker that holds no request, while others may have messages
 _PASSING: Final = PASSING | LESS_SAFE  # an orderly pop is refused while slaves are behind
 
 
@@ -107,6 +109,7 @@ class SimpleConsumer:
         self._watching: dict[Place, asyncio.Task[None]] = {}
         self._attempts: dict[Place, str] = {}
         self._failing: set[Place] = set()
+        self._silent: set[Place] = set()  # that did not answer the last pop within SILENT_S
         self._is_cut_off = False
 
     # Receiving ------------------------------------------------------------------------------------------------------
@@ -137,7 +140,9 @@ class SimpleConsumer:
         while True:
             self._check_open()
             places = await self._places()
-            found = await self._round(places, max_messages, invisible_s)
+            answering = [place for place in places if not self._is_silent(place)]
+            limit_s = SILENT_S if len(places) > 1 else max(SILENT_S, deadline - clock.monotonic())
+            found = await self._round(answering or places, max_messages, invisible_s, limit_s)
             left_s = deadline - clock.monotonic()
             if found or left_s <= 0:
                 return list(found)
@@ -147,9 +152,12 @@ class SimpleConsumer:
                 await self._wait_for_any(places, min(left_s, HOLD_S))
 
     async def _round(
-        self, places: Sequence[Place], max_messages: int, invisible_s: float
+        self, places: Sequence[Place], max_messages: int, invisible_s: float, limit_s: float
     ) -> list[PoppedMessage]:
-        """Pop from one place after another until there are enough messages. Each call begins at the next place."""
+        """Pop from one place after another until there are enough messages. Each call begins at the next place.
+
+        A place has `limit_s` to answer.
+        """
         begin = self._turn % len(places)
         self._turn += 1
         found: list[PoppedMessage] = []
@@ -157,7 +165,7 @@ class SimpleConsumer:
             for place in (*places[begin:], *places[:begin]):
                 while len(found) < max_messages:
                     asked = min(max_messages - len(found), self._pops.most_of(place.broker_name))
-                    popped = await self._pop(place, asked, invisible_s)
+                    popped = await self._pop(place, asked, invisible_s, limit_s)
                     found += popped
                     if len(popped) < asked:
                         break
@@ -169,7 +177,7 @@ class SimpleConsumer:
                 raise  # otherwise the next call raises it
         return found
 
-    async def _pop(self, place: Place, most: int, invisible_s: float) -> list[PoppedMessage]:
+    async def _pop(self, place: Place, most: int, invisible_s: float, limit_s: float) -> list[PoppedMessage]:
         wanted = self._subscriptions.get(place.topic)
         if wanted is None:
             return []
@@ -184,9 +192,14 @@ class SimpleConsumer:
             attempt_id=attempt,
         )
         try:
-            answer = await self._pops.pop(place, wish, self._owner)
+            popping = self._pops.pop(place, wish, self._owner)
+            answer = await self._network.clock.wait_for(popping, limit_s)
         except SparrowError as error:
             await self._wait_out(place, error)
+            return []
+        except TimeoutError:
+            self._fails(place, f"no answer within {limit_s:.0f} s")
+            self._silent.add(place)
             return []
         self._failing.discard(place)
         self._attempts.pop(place, None)
@@ -205,9 +218,19 @@ class SimpleConsumer:
                 raise error
         elif not isinstance(error, (NetworkError, RemoteError)):
             raise error
+        self._fails(place, error)
+
+    def _fails(self, place: Place, why: object) -> None:
+        """Note that a place cannot be popped now; the first time with a log line."""
         level = logging.DEBUG if place in self._failing else logging.WARNING
-        log.log(level, "cannot pop %s at %s, trying again: %s", *place, error)
+        log.log(level, "cannot pop %s at %s, trying again: %s", *place, why)
         self._failing.add(place)
+
+    def _is_silent(self, place: Place) -> bool:
+        """Whether the place still owes an answer for which no call waits."""
+        if place in self._silent and not self._pops.is_under_way(place):
+            self._silent.discard(place)
+        return place in self._silent
 
     async def _is_there(self, place: Place) -> bool:
         """Whether the broker still has the topic: it may have moved. Raises: NoRoute, no broker has it.

@@ -6,6 +6,7 @@ import pytest
 import sparrowmq
 from sparrowmq.client.client import connect
 from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.popping import simple_consumer
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import Heartbeat, QueueRoute
@@ -153,6 +154,32 @@ async def test_a_broker_that_is_away_is_waited_out(peer, other, consumer):
     peer.script(POP, NOTHING, popped(rec(7)))
     peer.usual[NOTIFICATION] = lambda _: found()
     assert len(await consumer.receive(1)) == 1
+
+
+@pytest.mark.guards("SimpleConsumer.receive: answering or places -> places")
+async def test_a_silent_broker_delays_the_messages_of_others_only_once(peer, other, consumer, monkeypatch):
+    monkeypatch.setattr(simple_consumer, "SILENT_S", 0.1)
+    peer.script(POP, None)
+    other.usual[POP] = lambda _: popped(rec(7))
+    async with asyncio.timeout(10):
+        for _ in range(4):
+            (message,) = await consumer.receive(1, wait_s=0)
+            assert message.queue.broker_name == "broker-b"
+            monkeypatch.setattr(simple_consumer, "SILENT_S", 60.0)
+        assert len(fields(peer, POP)) == 1
+        late = popped(rec(8))
+        peer.sessions[0].reply(peer.requests(POP)[0], 0, late.header, None, late.body)
+        await until(lambda: fields(peer, CHANGE))  # it is visible again
+        peer.usual[POP] = lambda _: late
+        both = {(await consumer.receive(1, wait_s=0))[0].queue.broker_name for _ in range(2)}
+    assert both == {"broker-a", "broker-b"}
+
+
+async def test_without_an_answer_of_the_only_broker_a_receive_ends_in_time(peer, consumer, monkeypatch):
+    monkeypatch.setattr(simple_consumer, "SILENT_S", 0.1)
+    peer.script(POP, None)
+    async with asyncio.timeout(10):
+        assert await consumer.receive(wait_s=0.2) == []
 
 
 async def test_a_former_master_that_refuses_is_waited_out(peer, consumer):
