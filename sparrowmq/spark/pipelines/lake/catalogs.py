@@ -8,11 +8,12 @@ configuration is an error, so a slip in it makes no table elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, file_io_properties
 from sparrowmq.spark.pipelines.lake.waiting import secrets_of, without_secrets
 
@@ -63,6 +64,32 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
     above = location.rpartition("/")[0]
     database = URL.create("sqlite", database=str(state / "catalog.db"))  # it quotes what SQLAlchemy unquotes
     return SqlCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files)
+
+
+@contextmanager
+def usable_catalog(path: Path | Address, state: Path) -> Iterator[None]:
+    """Say in a sentence that the catalog in the state cannot be used; other catalogs keep their errors.
+
+    Raises: BadStore, it is damaged, or was removed while it was open.
+    """
+    from sqlalchemy.exc import DatabaseError, OperationalError
+
+    try:
+        yield
+    except DatabaseError as error:
+        if isinstance(path, Address) and path.catalog is not None:
+            raise
+        # Others pass, such as a full disk.
+        if isinstance(error, OperationalError) and "readonly" not in str(error.orig):
+            raise
+        if isinstance(path, Address):
+            remedy = "restore it from a backup"
+        else:
+            remedy = "remove it if it is there, and start again: it is made from the metadata of the table"
+        raise BadStore(
+            f"{state / 'catalog.db'}, the catalog of {path}, is damaged, was removed meanwhile, or cannot be written "
+            f"({error.orig}); {remedy}"
+        ) from None
 
 
 def secrets_in(path: Path | Address) -> list[str]:

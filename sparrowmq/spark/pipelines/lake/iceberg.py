@@ -6,6 +6,7 @@ which writer it is.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +15,20 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import StaticTable, TableProperties
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
+from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, location_of, open_catalog
+from sparrowmq.spark.pipelines.lake.catalogs import (
+    demand_here,
+    identifier_of,
+    location_of,
+    open_catalog,
+    usable_catalog,
+)
 from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
     SETTINGS,
@@ -48,6 +55,7 @@ _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
 _RECORD: Final = "sparrowmq.record"
 _COMPACTED_AT_ONCE: Final = 64  # partitions of one commit
+_AVRO: Final = b"Obj\x01"
 _LAST: Final = "sparrowmq.last."  # and the writer: a property of the table, for when snapshots have gone
 
 
@@ -56,11 +64,16 @@ class Iceberg:
         self._place = place
         self.layout = Layout(place.partitioning, keeps=True)
         self._partitions = IcebergPartitions(place.partitioning)
-        self._catalog = open_catalog(place.path, place.state)
         self._name, self._location = identifier_of(place.path), location_of(place.path)
         self._upkeep = Upkeep(place.state, self._partitions)
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._table: Table | None = None
+        with usable_catalog(place.path, place.state):
+            self._catalog = open_catalog(place.path, place.state)
+            self._load(place)
+
+    def _load(self, place: Place) -> None:
+        """Find the table in its catalog, or by its metadata. Raises: ConfigError, BadStore."""
         try:
             self._table = self._catalog.load_table(self._name)
             demand_here(self._table.location(), place.path)
@@ -76,11 +89,19 @@ class Iceberg:
             demand_partition(place, self._partitions.found(self._table))
 
     def _adopt(self, folder: Path) -> None:
-        """Take over the table's newest metadata, if the catalog was lost, or is an older copy."""
+        """Take over the table's newest metadata, if the catalog was lost, or is an older copy.
+
+        Raises: BadStore, the table has no version that can be read.
+        """
         newest = newest_metadata(folder)
-        if newest is None or (
-            self._table and version_of(newest) <= version_of(self._table.metadata_location)
-        ):
+        if newest is None and any(version_of(each.name) > 0 for each in _metadata_in(folder)):
+            raise BadStore(
+                f"{folder} has no version whose metadata and manifests are whole; restore the table from a backup"
+            )
+        known = -1
+        if self._table is not None and _is_readable(self._table):
+            known = version_of(self._table.metadata_location)
+        if newest is None or version_of(newest) <= known:
             return
         with suppress(NoSuchTableError):
             self._catalog.drop_table(self._name)
@@ -90,8 +111,9 @@ class Iceberg:
         """Raises: ConfigError, a run with another catalog has written to the table."""
         if isinstance(self._place.path, Address):  # its catalog may be shared, and is what counts
             return
-        newest = newest_metadata(self._place.path)
-        if newest is not None and version_of(newest) > version_of(table.metadata_location):
+        known = version_of(table.metadata_location)
+        newer = (each for each in _metadata_in(self._place.path) if version_of(each.name) > known)
+        if any(map(_is_whole, newer)):
             raise ConfigError(
                 f"another run has written to {self._place.path}, with another copy of its state; stop one of the two"
             )
@@ -126,7 +148,7 @@ class Iceberg:
         self._may_have_left = True
         summary = {_WRITER: place.writer, _BATCH: str(batch), _RECORD: staged.record}
         noted = {f"{_LAST}{place.writer}": str(batch), f"{_RECORD}.{place.writer}": staged.record}
-        with table.transaction() as change:
+        with usable_catalog(place.path, place.state), table.transaction() as change:
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
             files = {f"{self._location}/data/{file.name}": file.partition for file in staged.files}
@@ -135,7 +157,21 @@ class Iceberg:
             stay_s = place.replaced_stay_s
             drop_snapshots(change, since_s=0.0 if stay_s is None else time.time() - stay_s)
         self._may_have_left = False
+        self._sync(table)
         self._upkeep.committed(table, staged, summary)
+
+    def _sync(self, table: Table) -> None:
+        """Bring the files of the last commit to the disk: a power cut would empty them after the batch counts."""
+        snapshot = table.current_snapshot()
+        if isinstance(self._place.path, Address) or snapshot is None:
+            return
+        new = [
+            each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id
+        ]
+        files = [*(each.manifest_path for each in new), snapshot.manifest_list, table.metadata_location]
+        for file in files:
+            sync(Path(file.removeprefix("file://")))
+        sync(self._place.path / "metadata")
 
     def _replace(
         self,
@@ -295,22 +331,39 @@ def _demand_new(place: Place) -> None:
 def newest_metadata(folder: Path) -> str | None:
     """The address of the newest metadata of a table, also if a catalog says otherwise; None if there is no table.
 
-    A killed run may have written the first half of a file: no catalog ever had that.
+    A killed run may have written the first half of a file: no catalog ever had that. A power cut may have emptied the
+    files of the last commit.
     """
-    found = sorted(
-        (folder / "metadata").glob("[0-9]*-*.metadata.json"),
-        key=lambda path: version_of(path.name),
-        reverse=True,
-    )
-    return next((f"file://{path}" for path in found if _is_whole(path)), None)
+    return next((f"file://{path}" for path in _metadata_in(folder) if _is_whole(path)), None)
+
+
+def _metadata_in(folder: Path) -> list[Path]:
+    """The files of metadata, the newest first."""
+    found = (folder / "metadata").glob("[0-9]*-*.metadata.json")
+    return sorted(found, key=lambda path: version_of(path.name), reverse=True)
 
 
 def _is_whole(metadata: Path) -> bool:
     try:
-        msgspec.json.decode(metadata.read_bytes(), type=msgspec.Raw)
-    except (OSError, msgspec.DecodeError):
+        return _is_readable(StaticTable.from_metadata(f"file://{metadata}"))
+    except (OSError, ValidationError):
         return False
-    return True
+
+
+def _is_readable(table: Table) -> bool:
+    """Whether the manifests of a table in a folder have their first bytes, and their lengths."""
+    snapshot = table.current_snapshot()
+    try:
+        manifests = [] if snapshot is None else snapshot.manifests(table.io)
+        paths = {Path(each.manifest_path.removeprefix("file://")): each.manifest_length for each in manifests}
+        return all(_is_avro(path, length) for path, length in paths.items())
+    except (OSError, EOFError, ValueError):
+        return False
+
+
+def _is_avro(path: Path, length: int) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_AVRO)) == _AVRO and file.seek(0, os.SEEK_END) == length
 
 
 def version_of(metadata: str) -> int:

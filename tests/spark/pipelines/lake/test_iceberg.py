@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
+from sparrowmq.spark.pipelines.lake import iceberg
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
 
@@ -57,7 +58,7 @@ def test_a_table_whose_catalog_was_lost_or_is_older_goes_on_from_its_newest_meta
     assert (table.open().last_batch(), table.numbers()) == (2, [1, 2, 3])
 
 
-@pytest.mark.guards("Iceberg.__init__: drop _demand_new")
+@pytest.mark.guards("Iceberg._load: drop _demand_new")
 def test_a_table_with_a_state_elsewhere_whose_catalog_was_lost_is_not_begun_again(tmp_path):
     pytest.importorskip("moto")
     from tests.spark.pipelines.lake.s3 import table_at
@@ -98,7 +99,7 @@ def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, ha
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards("Iceberg.__init__: (FileNotFoundError, ValidationError) -> FileNotFoundError")
+@pytest.mark.guards("Iceberg._load: (FileNotFoundError, ValidationError) -> FileNotFoundError")
 def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_before(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
@@ -107,6 +108,79 @@ def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_
     newest.write_bytes(b"")
     assert (table.open().last_batch(), table.numbers()) == (0, [1])
     table.add(1, 2)
+    assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
+
+
+@pytest.mark.guards("Iceberg._adopt: _is_readable(self._table) -> True")
+@pytest.mark.parametrize("files", ["snap-*.avro", "*-m0.avro"])
+@pytest.mark.parametrize("is_zeroed", [False, True])
+def test_manifests_that_a_power_cut_has_emptied_take_the_table_back_to_the_version_before(
+    tmp_path, files, is_zeroed
+):
+    table = Table(tmp_path, "iceberg")
+    for batch in range(3):
+        table.add(batch, batch)
+    newest = max(table.place.folder.glob(f"metadata/{files}"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(bytes(newest.stat().st_size if is_zeroed else 0))
+    assert table.open().last_batch() == 1
+    assert table.numbers() == [0, 1]
+    table.add(2, 2)
+    assert (table.open().last_batch(), table.numbers()) == (2, [0, 1, 2])
+
+
+@pytest.mark.guards("Iceberg._adopt: drop raise BadStore")
+def test_a_table_without_a_readable_version_is_not_begun_again(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    for batch in range(12):  # the first versions are gone
+        table.add(batch, batch)
+    min(table.place.folder.glob("metadata/*-m0.avro"), key=lambda path: path.stat().st_mtime_ns).unlink()
+    with pytest.raises(
+        BadStore, match="no version whose metadata and manifests are whole; restore the table"
+    ):
+        table.open()
+
+
+@pytest.mark.guards("Iceberg.commit: drop self._sync(table)")
+def test_the_files_of_a_commit_are_brought_to_the_disk(tmp_path, monkeypatch):
+    table, synced = Table(tmp_path, "iceberg"), []
+    monkeypatch.setattr(iceberg, "sync", lambda path: synced.append(path.relative_to(table.place.folder)))
+    table.add(0, 1)
+    table.add(1, 2)
+    *files, metadata, folder = synced[-4:]
+    assert files[0].name.endswith("-m0.avro") and len(files) == 2
+    newest = max(table.place.folder.glob("metadata/*.metadata.json")).name
+    assert (files[1].name[:5], metadata.name, folder.name) == ("snap-", newest, "metadata")
+
+
+def remove(catalog):
+    catalog.unlink()
+
+
+def damage(catalog):
+    catalog.write_bytes(b"no database" * 500)
+
+
+@pytest.mark.parametrize(
+    ("happens", "is_open"), [(remove, True), (damage, False)], ids=["removed meanwhile", "damaged"]
+)
+def test_a_catalog_that_cannot_be_used_is_named_with_the_remedy(tmp_path, happens, is_open):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    catalog = table.place.state / "catalog.db"
+    lake = table.open()
+    if not is_open:
+        happens(catalog)
+    with pytest.raises(
+        BadStore, match=r"catalog.db, the catalog of .*/table, is .*; remove it if it is there, and"
+    ):
+        if is_open:
+            staged = table.staged(1, 2)
+            happens(catalog)
+            lake.commit(1, staged)
+        table.open()
+    catalog.unlink(missing_ok=True)
+    if table.open().last_batch() == 0:
+        table.add(1, 2)
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
