@@ -56,6 +56,7 @@ from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_kinds import merged
 from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_types, pinned
+from sparrowmq.spark.pipelines.tables.progress import demand_committed
 from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
@@ -215,6 +216,8 @@ class KeptTable:
         rows, errors = self._open()
         has, rejects = held_by(rows), held_by(errors)
         found = compared(self.root, self.state, progress, has, rejects)
+        for lake in (rows, errors) if found.why and isinstance(self.root, Path) else ():
+            demand_committed(lake, self.settled.writer)
         self.rest()
         if not found.why:
             return replace(progress, rows=has.last, errors=rejects.last), ""

@@ -113,6 +113,20 @@ def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
             until(rounds, lambda: len(rows_of(tmp_path / topic)) == 5)
 
 
+@pytest.mark.guards("KeptTable._repaired: drop demand_committed")
+def test_a_batch_whose_commit_was_removed_does_not_come_twice(namesrv, name, tmp_path):
+    topic = f"{name}a"
+    for begin in (0, 5):
+        send(namesrv, {topic: numbers(5, begin)})
+        with running(settings(namesrv, tmp_path, {f"{name}.*": {}})) as rounds:
+            until(rounds, has_all(rounds, topic))
+    max((tmp_path / topic).glob(".sparrowmq/[0-9]*.json")).unlink()
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}})) as rounds:
+        until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].is_permanent)
+        assert "the table has no commit of it" in rounds.tables[topic].why
+    assert len(rows_of(tmp_path / topic)) == 10
+
+
 @pytest.mark.guards("kept_table._add: drop widen")
 def test_columns_get_wider_and_nested_and_no_message_is_a_reject(namesrv, name, tmp_path):
     topic = f"{name}a"

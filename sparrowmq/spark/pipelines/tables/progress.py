@@ -17,6 +17,7 @@ errors that come next, and the last batch of the other table at that time.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ import msgspec
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import errors_of
+from sparrowmq.spark.pipelines.lake.lake import Lake, errors_of
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, to_json
 
 _NO_BATCH: Final = -1
@@ -176,6 +177,17 @@ def difference(
     else:
         is_same = planned is None or from_json(planned) == from_json(newest.end)
     return None if is_same else "its state is of another run"
+
+
+def demand_committed(lake: Lake, writer: str) -> None:
+    """Raises: ConfigError, a Parquet folder has files of a batch whose commit is gone: its rows would come twice."""
+    last, named = lake.last_batch(), re.compile(rf"{re.escape(writer)}-(\d{{9}})-")
+    for path in lake.paths():
+        if (found := named.match(path.name)) and int(found[1]) > last:
+            raise ConfigError(
+                f"{path} is of batch {int(found[1])}, and the table has no commit of it now; restore the commit, "
+                f"or remove the files {found[0]}* of all days: then the batch is read again"
+            )
 
 
 def demand_errors(root: Path | Address) -> None:

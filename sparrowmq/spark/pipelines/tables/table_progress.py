@@ -18,6 +18,7 @@ from sparrowmq.spark.pipelines.tables.progress import (
     Checkpoint,
     Reached,
     Record,
+    demand_committed,
     demand_errors,
     difference,
     parsed,
@@ -100,6 +101,9 @@ class TableProgress:
             why = None
         if why is None:
             return settled.resumed if checkpoint.last() < settled.first else None
+        if isinstance(self._root, Path):
+            for table in self._tables.values():
+                demand_committed(table, settled.writer)
         place = place_behind(rows, errors)
         if place is None:
             raise ConfigError(

@@ -15,6 +15,7 @@ pytest.importorskip("duckdb")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, rows_of
 from tests.spark.pipelines.tables.mishaps import Mishaps
 
@@ -74,6 +75,24 @@ def send(topic, start, stop):
 
 def wanted(stop):
     return [n for n in range(stop) if n % 5], (stop + 4) // 5
+
+
+@pytest.mark.guards("TableProgress.resume: drop demand_committed(table, settled.writer)")
+def test_a_batch_whose_commit_was_removed_does_not_come_twice(tmp_path):
+    mishaps = Mishaps(tmp_path, "parquet", 5)
+    for _ in range(4):
+        mishaps.topic.send()
+        mishaps.run(is_whole=True)
+    max(mishaps.root.glob(".sparrowmq/[0-9]*.json")).unlink()
+    with pytest.raises(ConfigError, match="has no commit of it now; restore the commit, or") as caught:
+        mishaps.run(is_whole=True)
+    of_batch = str(caught.value).partition(" remove the files ")[2].partition(" of all days")[0]
+    assert [path.unlink() for path in mishaps.root.glob(f"*/{of_batch}")]
+    mishaps.run(is_whole=True)
+    assert (mishaps.has(ROWS), mishaps.has(ERRORS)) == (
+        mishaps.topic.wanted(ROWS),
+        mishaps.topic.wanted(ERRORS),
+    )
 
 
 @pytest.mark.slow
