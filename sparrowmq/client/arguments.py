@@ -100,6 +100,11 @@ def check_kind(name: str, value: object, kind: type | UnionType, instead: str) -
         raise ConfigError(f"{name}={value!r}: give {instead}")
 
 
+def check_flag(name: str, flag: object) -> None:
+    """Check that a value is True or False: any text would count as True."""
+    check_kind(name, flag, bool, "True or False")
+
+
 def check_queue(queue: object) -> None:
     """Check a queue, whose fields may have been given by hand."""
     if not isinstance(queue, MessageQueue) or not _are_fields(queue.topic, queue.broker_name, queue.queue_id):

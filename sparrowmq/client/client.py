@@ -374,7 +374,11 @@ class Client:
             ConfigError, InvalidName: an argument is wrong.
         """
         settings = SimpleSettings(self._network.full_name(group), **tuning)
-        wanted = self._wanted(topics, tag, where) if topics else {}
+        if topics == () and (tag is not None or where is not None):
+            raise ConfigError(
+                "tag= and where= filter topics: name the topics, or give the filter to `subscribe`"
+            )
+        wanted = self._wanted(topics, tag, where) if topics != () else {}
         hooks = self._consume_hooks(group)
         return SimpleConsumer(settings, wanted, self._network, self._inner_outbox, hooks)
 

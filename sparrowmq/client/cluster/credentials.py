@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from sparrowmq.client.arguments import check_text
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.connection import Sign
@@ -36,6 +37,7 @@ class Credentials:
                 raise ConfigError(
                     f"{name} of the credentials is empty or no text; give that of the broker's account"
                 )
+        check_text("security_token", self.security_token, or_none=True)
 
     def _signer(self) -> Sign:
         """The signature of a connection's requests."""

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypedDict
 from sparrowmq.client.arguments import (
     check_callable,
     check_count,
+    check_flag,
     check_kind,
     check_seconds,
     check_text,
@@ -146,6 +147,8 @@ class ConsumerSettings:
         check_count("pull_batch", self.pull_batch, at_most=INT32)
         if self.max_reconsume_times is not None:
             check_count("max_reconsume_times", self.max_reconsume_times, at_least=-1, at_most=INT32)
+        check_flag("ordered", self.ordered)
+        check_flag("broadcast", self.broadcast)
         check_kind("retry", self.retry, Retry | None, 'Retry("1s", "10s", "1m"), or leave it out')
         if self.retry is not None and (self.max_reconsume_times is not None or self.broadcast):
             raise ConfigError(
@@ -221,6 +224,7 @@ class PullSettings:
 
     def __post_init__(self) -> None:
         check_group(self.group)
+        check_flag("broadcast", self.broadcast)
         check_start(self.start)
         check_changed("on_assigned", self.on_assigned)
         check_changed("on_revoked", self.on_revoked)
@@ -251,7 +255,7 @@ class SimpleSettings:
     def __post_init__(self) -> None:
         check_group(self.group)
         check_pop_start(self.start)
-        check_kind("order", self.order, bool, "True or False")
+        check_flag("order", self.order)
         check_count("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=INT32)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from sparrowmq.client.arguments import check_count, check_kind, check_text
+from sparrowmq.client.arguments import check_count, check_flag, check_text
 from sparrowmq.errors import ConfigError, InvalidName
 from sparrowmq.protocol.names import DEFAULT_PRODUCER_GROUP, check_group
 
@@ -53,7 +53,8 @@ class ProducerSettings:
         check_timeout(self.timeout_s)
         for name in ("max_bytes", "max_batch", "window", "window_bytes", "waiting_bytes"):
             check_count(name, getattr(self, name))
-        check_kind("idempotent", self.idempotent, bool, "True or False")
+        for name in ("idempotent", "retry_not_stored", "avoid_slow_brokers"):
+            check_flag(name, getattr(self, name))
         for name in ("retries", "compress_over_bytes"):
             check_count(name, getattr(self, name), at_least=0)
 

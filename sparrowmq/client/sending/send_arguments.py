@@ -25,7 +25,7 @@ class MessageArguments(TypedDict, total=False):
     """The parts of a message besides topic and body."""
 
     tag: str | None
-    keys: str | Sequence[str]
+    keys: str | Sequence[str] | None
     properties: Mapping[str, str] | None
 
 
@@ -71,7 +71,7 @@ def sending(
     body: Body | None = None,
     *,
     tag: str | None = None,
-    keys: str | Sequence[str] = (),
+    keys: str | Sequence[str] | None = (),
     properties: Mapping[str, str] | None = None,
     fifo: str | None = None,
     queue: MessageQueue | None = None,
@@ -107,5 +107,6 @@ def sending(
     level = delay_ms = deliver_at_ms = 0
     if delay is not None or deliver_at is not None or delay_level is not None:
         level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at, delay_level)
-    message = Message(topic, cast(bytes, body), tag, keys, own, 0, level, True, delay_ms, deliver_at_ms)
+    named = () if keys is None else keys
+    message = Message(topic, cast(bytes, body), tag, named, own, 0, level, True, delay_ms, deliver_at_ms)
     return Sending(message, fifo, queue, timeout_s)

@@ -77,17 +77,15 @@ class Message:
                 raise InvalidMessage(f"the tag is {_kind(self.tag)}, not text; give one word")
             if type(self.tag) is not KeptTag:
                 check_tag(self.tag)
-        if self.keys:
+        if self.keys or (self.keys is not _NO_KEYS and self.keys != ""):
             self.keys = _keys(self.keys)
-        elif self.keys is not _NO_KEYS and self.keys is not None:
-            _keys(self.keys)
         if self.properties or type(self.properties) is not dict:
             _check_texts(self.properties)
         if type(self.flag) is not int or not -INT32 <= self.flag <= INT32:
             raise InvalidMessage(f"flag={self.flag!r} is not a whole number of 32 bits")
         if type(self.delay_level) is not int or not 0 <= self.delay_level <= INT32:
             raise InvalidMessage(f"delay_level={self.delay_level!r}: levels begin with 1; 0 is no delay")
-        if self.delay_ms or self.deliver_at_ms:
+        if self.delay_ms != 0 or self.deliver_at_ms != 0:
             self._check_time()
 
     @property
@@ -164,6 +162,8 @@ def bytes_of(body: object) -> bytes:
 
 
 def _keys(keys: object) -> Sequence[str]:
+    if keys is None:
+        return _NO_KEYS
     if isinstance(keys, str):
         return (keys,)
     if isinstance(keys, Sequence) and all(isinstance(key, str) for key in keys):

@@ -19,6 +19,12 @@ from sparrowmq.protocol.signature import SigningKey
 TLS = Path(__file__).parent / "tls"
 
 
+@pytest.mark.parametrize("token", [5, b"token"])
+def test_a_security_token_is_text(token):
+    with pytest.raises(ConfigError, match="security_token"):
+        Credentials("me", "my secret", security_token=token)
+
+
 async def test_every_request_is_signed_in_the_name_of_the_user(peer):
     peer.has("t")
     credentials = Credentials("me", "my secret", security_token="token")

@@ -70,6 +70,9 @@ def test_a_time_to_begin_at_is_told_to_brokers():
         ({"flow": None}, "flow=None: give FlowLimits, or leave it out"),
         ({"offset_folder": "text"}, "offset_folder='text': give a pathlib.Path"),
         ({"start": datetime.min}, "cannot be counted"),
+        ({"ordered": "no"}, "ordered='no': give True or False"),
+        ({"broadcast": None}, "broadcast=None: give True or False"),
+        ({"strategy": lambda queues: queues}, "takes other arguments"),
         ({"start": "newest"}, "'latest', 'new', 'earliest' or a datetime"),
     ],
 )
@@ -85,6 +88,7 @@ def test_a_wrong_setting_says_what_is_right(options, words):
         ({"pull_batch": 1.5}, "pull_batch must be a whole number"),
         ({"offset_folder": "text"}, "offset_folder='text': give a pathlib.Path"),
         ({"start": 5}, "start=5 is unknown"),
+        ({"broadcast": "no"}, "broadcast='no': give True or False"),
     ],
 )
 def test_a_wrong_setting_of_a_reader_says_what_is_right(options, words):

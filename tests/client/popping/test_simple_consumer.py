@@ -7,7 +7,7 @@ import sparrowmq
 from sparrowmq.client.client import connect
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.popping import simple_consumer
-from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
+from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import Heartbeat, QueueRoute
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, HeartBeatReply
@@ -485,6 +485,18 @@ async def test_wrong_arguments_are_refused_before_any_request(peer, consumer, ar
 async def test_wrong_settings_are_refused(mq, tuning):
     with pytest.raises(ConfigError, match=next(iter(tuning))):
         mq.simple_consumer("t", group="g", **tuning)
+
+
+@pytest.mark.parametrize("filters", [{"tag": "paid"}, {"where": "a > 5"}, {"tag": 5}])
+async def test_a_filter_without_topics_is_refused(mq, filters):
+    with pytest.raises(ConfigError, match="filter topics: name the topics"):
+        mq.simple_consumer(group="g", **filters)
+
+
+@pytest.mark.parametrize("topics", [None, 0, "", b"", []])
+async def test_topics_that_name_none_are_refused(mq, topics):
+    with pytest.raises(SparrowError, match="topic"):
+        mq.simple_consumer(topics, group="g")
 
 
 async def test_it_receives_only_while_it_is_entered(mq):

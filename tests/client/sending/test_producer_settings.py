@@ -32,3 +32,10 @@ def test_retries_and_what_is_left_uncompressed_may_be_zero(name, count):
 def test_a_time_limit_is_seconds_above_zero(timeout_s):
     with pytest.raises(ConfigError, match="give seconds above 0"):
         ProducerSettings(timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("name", ["idempotent", "retry_not_stored", "avoid_slow_brokers"])
+@pytest.mark.parametrize("flag", ["no", None, 0])
+def test_a_flag_is_true_or_false(name, flag):
+    with pytest.raises(ConfigError, match=f"{name}={flag!r}: give True or False"):
+        ProducerSettings(**{name: flag})

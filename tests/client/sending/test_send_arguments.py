@@ -14,6 +14,7 @@ def test_a_type_checker_knows_each_argument_of_a_send():
 
 
 def test_arguments_describe_a_message_and_its_way():
+    assert sending("t", b"x", keys=None).message.keys == ()
     wanted = sending("t", bytearray(b"x"), tag="a", keys="k", delay="10s", fifo="customer", timeout_s=2)
     assert wanted.message == Message("t", b"x", "a", ("k",), delay_level=3)
     assert (wanted.fifo, wanted.queue, wanted.timeout_s) == ("customer", None, 2)

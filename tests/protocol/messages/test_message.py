@@ -32,6 +32,7 @@ def test_tag_keys_delay_and_wait_become_properties() -> None:
 def test_one_key_may_be_given_as_text() -> None:
     assert Message("Orders", b"x", keys="a").keys == ("a",)
     assert Message("Orders", b"x", keys="").keys == ""
+    assert Message("Orders", b"x", keys=None).keys == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["keys", "properties"])
