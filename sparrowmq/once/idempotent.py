@@ -22,7 +22,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import DECLARED
 from sparrowmq.client.functions import is_coroutine_function, parameters_of
 from sparrowmq.errors import ConfigError
-from sparrowmq.once.identity import Key, identity, mark_of
+from sparrowmq.once.identity import Key, check_key, identity, mark_of
 
 CONNECTION: Final = "connection"
 Function = Callable[..., Any]
@@ -63,9 +63,7 @@ def idempotent(
         raise ConfigError(
             f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore"
         )
-    check_callable(
-        "key", key, "a function of a message that returns the text by which it is recognised", takes=1
-    )
+    check_key(key)
     check_text("name", name, or_none=True)
 
     def decorate(handler: Function) -> Function:

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, TypeAlias
 
+from sparrowmq.client.arguments import check_callable, check_text
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Property
 from sparrowmq.safe_text import shown
@@ -25,18 +27,33 @@ Key: TypeAlias = Callable[[ReceivedMessage], str]
 
 
 def identity(message: ReceivedMessage) -> str:
-    """Return the id by which duplicates of a message are recognised, see above."""
+    """Return the id by which duplicates of a message are recognised, see above. Raises: ConfigError, no message."""
+    _check_message(message)
     own = message.properties.get(ONCE_ID) or message.stored.unique_key
     return own or message.properties.get(Property.ORIGIN_MESSAGE_ID) or message.offset_msg_id
 
 
 def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
     """Return the mark, 64 characters, that says `name` has handled the message. Raises: ConfigError, not a key."""
-    if not isinstance(message, ReceivedMessage):
-        raise ConfigError(f"{message!r} is no message of a consumer; give the one that the handler got")
+    _check_message(message)
+    check_text("name", name)
+    check_key(key)
     found: object = key(message)
     if not isinstance(found, str) or not found:
         raise ConfigError(
             f"the key of {message!r} is {shown(found)}; key= must return a text of a character or more"
         )
     return sha256("\0".join((name, message.topic, found)).encode(errors="surrogatepass")).hexdigest()
+
+
+def check_key(key: object) -> None:
+    """Check a function that identifies messages. Raises: ConfigError, a call of it would return no text."""
+    wanted = "a plain function of a message that returns the text by which it is recognised"
+    check_callable("key", key, wanted, takes=1)
+    if is_coroutine_function(key):
+        raise ConfigError(f"key={key!r} is asynchronous; give {wanted}")
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, ReceivedMessage):
+        raise ConfigError(f"{message!r} is no message of a consumer; give the one that the handler got")

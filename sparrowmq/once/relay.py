@@ -16,16 +16,17 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Event
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, Unpack
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Unpack, cast
 from uuid import uuid4
 
 import msgspec
 
+from sparrowmq.client.arguments import check_text
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
 from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.sending.packing import Packing
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, sending
+from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, check_names, sending
 from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage
 from sparrowmq.once.identity import ONCE_ID
 from sparrowmq.protocol.messages.message import Message
@@ -36,6 +37,7 @@ BATCH: Final = 100
 IDLE_S: Final = 0.5
 FAILED_S: Final = 1.0
 BEHIND_S: Final = 0.1
+LONGEST_FIFO: Final = 255  # the column of both tables
 FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again"
 _PACKING: Final = Packing(ProducerSettings(), lambda: "", "")
 _FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
@@ -60,16 +62,24 @@ class Row(NamedTuple):
 def columns_of(
     topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
 ) -> dict[str, Any]:
-    """Return the columns of a new row. Raises: InvalidMessage, InvalidName, the message could never be sent."""
+    """Return the columns of a new row.
+
+    Raises: InvalidMessage, InvalidName, ConfigError, the message could never be sent.
+    """
+    check_names("add", arguments, OnewayArguments)
     wanted = sending(topic, body, **arguments)
     message = replace(wanted.message, properties={ONCE_ID: uuid4().hex, **wanted.message.properties})
     _PACKING.prepare(message)
-    if wanted.queue is not None or not isinstance(wanted.fifo or "", str):
+    fifo = wanted.fifo or ""
+    is_text: bool = isinstance(cast(object, fifo), str)
+    if wanted.queue is not None or not is_text or len(fifo) > LONGEST_FIFO:
         raise InvalidMessage(
-            "an outbox takes no queue=, and its fifo= is text: rows of one key keep their order"
+            f"an outbox takes no queue=, and its fifo= is text of at most {LONGEST_FIFO} characters: rows of one key "
+            "keep their order"
         )
+    check_text("fifo", fifo)
     fields = msgspec.json.encode({name: getattr(message, name) for name in _FIELDS}).decode()
-    return {"fifo": wanted.fifo or "", "topic": message.topic, "body": message.body, "fields": fields}
+    return {"fifo": fifo, "topic": message.topic, "body": message.body, "fields": fields}
 
 
 def check_sender(mq: object, *, is_async: bool) -> None:
@@ -185,7 +195,9 @@ class BlockingOutbox:
             return turn.settle()
 
     def relay(self, mq: SyncClient | SyncProducer, stop: Event) -> None:
-        """Send rows until `stop` is set. A failure of the database is logged. Raises: ClientClosed."""
+        """Send rows until `stop` is set. A failure of the database is logged. Raises: ClientClosed, ConfigError."""
+        if not callable(getattr(stop, "is_set", None)) or is_coroutine_function(getattr(stop, "wait", None)):
+            raise ConfigError(f"stop={stop!r}: give a threading.Event; setting it ends the relay")
         trouble = Trouble()
         while not stop.is_set():
             try:

@@ -20,7 +20,9 @@ def test_a_copy_in_the_retry_topic_has_the_mark_of_its_message():
     assert mark_of(copy, "billing") == mark_of(received("U-1"), "billing")
 
 
-@pytest.mark.guards("mark_of: name -> ''", "mark_of: message.topic -> ''")
+@pytest.mark.guards(
+    "mark_of: (name, message.topic, found) -> ('', message.topic, found)", "mark_of: message.topic -> ''"
+)
 def test_marks_differ_by_handler_topic_and_message():
     marks = {
         mark_of(received("U-1"), "billing"),
@@ -44,10 +46,28 @@ def test_a_key_that_is_no_text_is_refused(key):
         mark_of(received(), "billing", lambda message: key)
 
 
+async def asynchronous(message):
+    return "key"
+
+
+@pytest.mark.parametrize("key", [None, "id", lambda: "key", asynchronous])
+def test_a_key_that_is_no_plain_function_of_a_message_is_refused(key):
+    with pytest.raises(ConfigError, match="a plain function of a message"):
+        mark_of(received(), "billing", key)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"billing"])
+def test_a_name_that_is_no_text_is_refused(name):
+    with pytest.raises(ConfigError, match="name="):
+        mark_of(received(), name)
+
+
 @pytest.mark.parametrize("message", [None, "U-1", b"body"])
 def test_something_that_is_no_message_is_refused(message):
     with pytest.raises(ConfigError, match="is no message of a consumer"):
         mark_of(message, "billing")
+    with pytest.raises(ConfigError, match="is no message of a consumer"):
+        identity(message)
 
 
 @pytest.mark.guards("once.identity.identity: message.stored.unique_key -> None")

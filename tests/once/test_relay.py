@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from concurrent.futures import Future
@@ -173,6 +174,12 @@ def test_a_closed_client_ends_the_relay(engine):
     assert left(engine) == [b"1"]
 
 
+@pytest.mark.parametrize("stop", [None, False, 5, asyncio.Event()])
+def test_a_relay_needs_an_event_of_threads(engine, stop):
+    with pytest.raises(ConfigError, match=r"give a threading\.Event"):
+        SqlOutbox(engine).relay(taking(), stop)
+
+
 @pytest.mark.guards(
     "BlockingOutbox.relay_batch: drop check_sender", "AsyncSqlOutbox.relay_batch: drop check_sender"
 )
@@ -251,6 +258,9 @@ def test_a_row_has_all_of_its_message():
         ({"topic": "orders", "body": b"x", "properties": {"TAGS": "own"}}, InvalidMessage),
         ({"topic": "orders", "body": b"x", "queue": MessageQueue("orders", "a", 0)}, InvalidMessage),
         ({"topic": "orders", "body": b"x", "fifo": 5}, InvalidMessage),
+        ({"topic": "orders", "body": b"x", "fifo": "x" * 256}, InvalidMessage),
+        ({"topic": "orders", "body": b"x", "fifo": "\ud800"}, ConfigError),
+        ({"topic": "orders", "body": b"x", "timeout_s": 5}, TypeError),
     ],
 )
 def test_what_could_never_be_sent_is_refused_before_the_commit(arguments, error):
