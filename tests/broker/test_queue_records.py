@@ -1,6 +1,12 @@
 """sparrowmq.broker.queue_records: a start reads the records of a queue in their order."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from sparrowmq.broker.queue_records import records_from
+from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages import record
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
@@ -22,3 +28,14 @@ def test_the_records_of_a_queue_come_from_an_offset_on_to_its_end(tmp_path):
         assert bodies(699) == [699]
         assert bodies(700) == []
         assert list(records_from(store, "Absent", 0, 0)) == []
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.guards("queue_records.records_from: found.next_offset <= offset -> False")
+def test_a_read_that_does_not_advance_ends_the_start():
+    queue = SimpleNamespace(min_offset=0, max_offset=1)
+    stuck: Any = SimpleNamespace(
+        queues=SimpleNamespace(get=lambda *_: queue), read=lambda *_: SimpleNamespace(next_offset=0, views=[])
+    )
+    with pytest.raises(BadStore, match=r"Own\[0\] cannot be read at offset 0"):
+        list(records_from(stuck, "Own", 0, 0))
