@@ -45,14 +45,16 @@ def noted() -> Iterator[Callable[[], bool]]:
 def kept_handler() -> Iterator[None]:
     """Keep the handler of Control-C while a session begins: Spark puts its own in the place of any other.
 
-    Python's own handler may go: a notebook needs that of Spark, which cancels the jobs.
+    Python's own handler may go, and that of an earlier session: a notebook needs the new one, which cancels the jobs.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        if (
-            handler is not signal.default_int_handler
-            and threading.current_thread() is threading.main_thread()
-        ):
+        if not _may_go(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
+
+
+def _may_go(handler: Any) -> bool:
+    is_of_spark = str(getattr(handler, "__module__", "")).startswith("pyspark.")
+    return handler is None or handler is signal.default_int_handler or is_of_spark

@@ -55,12 +55,25 @@ def test_what_is_left_to_the_system_stays_so_and_other_threads_get_nothing(handl
         assert not thread.submit(_in_another_thread).result()
 
 
+def of_an_earlier_session(_number, _frame):
+    """Spark's, whose context has ended."""
+
+
+of_an_earlier_session.__module__ = "pyspark.core.context"
+
+
 @pytest.mark.guards("stopping.kept_handler: drop signal.signal")
-def test_a_session_that_begins_meanwhile_takes_no_signal_away(handles):
+@pytest.mark.guards("stopping._may_go: handler is signal.default_int_handler -> False")
+@pytest.mark.guards(
+    'stopping._may_go: str(getattr(handler, "__module__", "")).startswith("pyspark.") -> False'
+)
+@pytest.mark.parametrize("before", [signal.default_int_handler, of_an_earlier_session])
+def test_a_session_that_begins_meanwhile_takes_no_signal_away(handles, before):
     def of_spark(_number, _frame):
         came.append("to Spark")
 
     came: list[str] = []
+    handles(signal.SIGINT, before)
     with noted() as is_stopped:
         with kept_handler():
             handles(signal.SIGINT, of_spark)
