@@ -169,9 +169,8 @@ class _Checker:
             result = call(message)
             if inspect.isawaitable(result):
                 result = await result
-        except (
-            BaseException
-        ) as error:  # Also a panic of a Rust extension, and what the check awaited was cancelled.
+        except BaseException as error:
+            # Also a panic of a Rust extension, or a CancelledError of what the check awaited.
             if is_ending(error) and not (isinstance(error, asyncio.CancelledError) and is_stray()):
                 raise
             log.exception("the check of group %s failed for %r; the broker asks again", self._group, message)
