@@ -16,6 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
 
+MOST_NODES: Final = 10_000  # of a member on a ring, which each round makes again
 Strategy = Callable[[Collection[MessageQueue], Collection[str], str], list[MessageQueue]]
 T = TypeVar("T")
 
@@ -38,8 +39,8 @@ def by_circle(queues: Collection[MessageQueue], members: Collection[str], me: st
 
 def consistent_hash(virtual_nodes: int = 10) -> Strategy:
     """Queues by a ring of hashes. Few queues move when a member joins or leaves, but portions are uneven."""
-    if type(virtual_nodes) is not int or virtual_nodes < 0:
-        raise ConfigError(f"virtual_nodes={virtual_nodes!r}: give a whole number, from 0 on")
+    if type(virtual_nodes) is not int or not 0 <= virtual_nodes <= MOST_NODES:
+        raise ConfigError(f"virtual_nodes={virtual_nodes!r}: give a whole number, 0 to {MOST_NODES}")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
         ordered, place = _arrange(queues, members, me)

@@ -82,6 +82,7 @@ def test_all_members_share_the_retry_topic_of_configured_queues() -> None:
 def test_strategies_are_checked_when_they_are_made() -> None:
     made: list[Callable[[], object]] = [
         lambda: allocation.consistent_hash(-1),
+        lambda: allocation.consistent_hash(1 << 70),
         lambda: allocation.consistent_hash("x"),  # type: ignore[arg-type]
         lambda: allocation.by_config("Orders"),  # type: ignore[arg-type]
         lambda: allocation.by_config(None),  # type: ignore[arg-type]
