@@ -134,7 +134,10 @@ async def _awaited_through(middleware: Callable[..., Any], call: Call, delivered
         return begun[-1]
 
     await finished(middleware(delivered, call_next))
-    if any(inspect.getcoroutinestate(each) == inspect.CORO_CREATED for each in begun):
+    unawaited = [each for each in begun if inspect.getcoroutinestate(each) == inspect.CORO_CREATED]
+    for each in unawaited:
+        each.close()  # otherwise Python warns of it later, wherever the program is then
+    if unawaited:
         raise ConfigError(
             f"{middleware} did not await call_next, so no handler ran: write `await call_next(...)`"
         )
