@@ -218,11 +218,12 @@ def schema_registry() -> Path:
 
 @cache
 def java() -> str:
-    """The `java` to run, from JAVA_HOME or PATH. Raises: PeerMissing."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    return _on_path("java")
+    """The `java` of a JDK, from JAVA_HOME or PATH: it also compiles the programs here. Raises: PeerMissing."""
+    at_home = Path(os.environ.get("JAVA_HOME", "")) / "bin" / "java"
+    found = at_home if os.environ.get("JAVA_HOME") and at_home.exists() else Path(_on_path("java"))
+    if not (found.resolve().parent / "javac").exists():
+        raise PeerMissing(f"no javac beside {found}; install a JDK to run what needs it")
+    return str(found)
 
 
 @cache

@@ -1,5 +1,6 @@
 """The harness itself: Apache's servers, tool and clients, old and new, start, talk to each other and stop."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,15 +36,28 @@ def test_free_ports_are_neighbours():
 
 
 def test_a_missing_maven_is_a_skip_that_says_so(monkeypatch, tmp_path):
-    (tmp_path / "java").write_text("#!/bin/sh\n")
-    (tmp_path / "java").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    refused = pytest.raises(kits.PeerMissing, match="no mvn on PATH")
+    with only_these_programs(monkeypatch, tmp_path, "java", "javac"), refused:
+        kits.server_jars.__wrapped__("4.9.7")
+
+
+def test_a_java_that_cannot_compile_is_a_skip_that_says_so(monkeypatch, tmp_path):
+    refused = pytest.raises(kits.PeerMissing, match=r"no javac beside .*; install a JDK")
+    with only_these_programs(monkeypatch, tmp_path, "java", "mvn"), refused:
+        kits.server_jars.__wrapped__("4.9.7")
+
+
+@contextmanager
+def only_these_programs(monkeypatch, folder, *names):
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("SPARROWMQ_PEERS", str(tmp_path / "cache"))
+    monkeypatch.setenv("SPARROWMQ_PEERS", str(folder / "cache"))
     kits.java.cache_clear()
     try:
-        with pytest.raises(kits.PeerMissing, match="no mvn on PATH"):
-            kits.server_jars.__wrapped__("4.9.7")
+        yield
     finally:
         kits.java.cache_clear()
 
