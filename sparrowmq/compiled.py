@@ -68,6 +68,7 @@ MODULES: Final = (
     "sparrowmq.auth.request_check",
     "sparrowmq.remoting.request_in_flight",
     "sparrowmq.remoting.session",
+    "sparrowmq.remoting.linked_session",
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.quotas",
     "sparrowmq.remoting.handler",

@@ -36,7 +36,7 @@ from sparrowmq.protocol.wire.codec import write_reply
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.protocol.wire.reply import Buffer
+from sparrowmq.protocol.wire.reply import reply_command
 from sparrowmq.remoting.handler import REQUESTS_OF, After, Answer, Finished, Later, Result, Unanswered
 from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, response_name
 from sparrowmq.remoting.peer import Peer
@@ -261,13 +261,19 @@ class Dispatcher:
         # The appends of a turn are made safe together, so the first waits no longer than the last.
         end = 0
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
-        out = BytesWriter()
+        out, replies = BytesWriter(), list[Any]()
+        is_linked = session.is_linked
         for after in parked:
             if after.end > end:
                 end = after.end
-            if not after.command.flag & ONEWAY_FLAG:
+            if after.command.flag & ONEWAY_FLAG:
+                continue
+            if is_linked:
+                replies.append(reply_command(after.command, 0, after.reply))
+            else:
                 write_reply(out, after.command, 0, after.reply)
-        replies: list[Buffer] = [out.getvalue()] if len(out) else []
+        if len(out):
+            replies.append(out.getvalue())
         burst = None if latencies is None else _Burst(session, latencies)
         if safety.holds(end):
             session.write(replies)
@@ -290,7 +296,7 @@ class Dispatcher:
         self,
         session: Session,
         parked: list[After],
-        replies: list[Buffer],
+        replies: list[Any],
         burst: _Burst | None,
         error: BaseException | None,
     ) -> None:

@@ -75,6 +75,7 @@ class Session:
     callbacks of `on_end` once it has ended.
 
     Attributes:
+        is_linked: whether the peer is in this process (linked_session.py).
         partial_since: the time at which the unfinished frame began (`pending_bytes`).
         on_mute: called some times a second while the peer `is_mute`.
         received_bytes, sent_bytes: what came from the peer, and what was handed to the socket for it.
@@ -101,6 +102,7 @@ class Session:
         self.certificate: str | None = None
         self.applied_quotas: Any = None  # see quotas.py
         self.is_introduced = False
+        self.is_linked = False
         self.closed = False
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
@@ -179,7 +181,7 @@ class Session:
     def tell(self, request: Request[Any], body: bytes = b"") -> None:
         """Send a request that wants no answer. On a closed connection nothing happens."""
         if not self.closed:
-            self._write(self._wire.oneway(request, body), body)
+            self._post(request, body, None)
 
     def reply(
         self,
@@ -197,8 +199,8 @@ class Session:
                 self._share.made(body_bytes)
             self._flush_soon()
 
-    def write(self, replies: list[Buffer]) -> None:
-        """Send replies that `add_reply` made."""
+    def write(self, replies: list[Any]) -> None:
+        """Send replies in bytes, or, to a peer in this process, as commands."""
         if not self.closed:
             self._out.extend(replies)
             self._flush_soon()
@@ -523,11 +525,20 @@ class Session:
         is_alone: bool = False,
     ) -> None:
         deadline = self._clock.monotonic() + timeout_s
-        _, head = self._wire.request(request, body, InFlight(request, accept, told, deadline, timeout_s))
+        self._post(request, body, InFlight(request, accept, told, deadline, timeout_s), is_alone)
         if self._is_paused:
             self._regulate()
-        self._write(head, body, is_alone)
         self._watch_expiry()
+
+    def _post(
+        self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False
+    ) -> None:
+        """Send a request; without a waiter it wants no answer."""
+        if waiter is None:
+            head = self._wire.oneway(request, body)
+        else:
+            _, head = self._wire.request(request, body, waiter)
+        self._write(head, body, is_alone)
 
     def _settle(self, reply: Command) -> None:
         waiting = self._wire.claim(reply)

@@ -54,10 +54,10 @@ from sparrowmq.protocol.signature import signed_fields
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.linked_session import LinkedSession
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.remoting.session import Session
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Home:
     address: tuple[str, int]
     topics: Topics
     groups: Groups
-    connect: Callable[[], Session]  # makes the broker's session of a connection
+    connect: Callable[[], LinkedSession]  # makes the broker's session of a connection
 
 
 class LocalBrokers:
@@ -154,9 +154,9 @@ class LocalBrokers:
             if not links:
                 del self._links[owner]
 
-    def session(self, pushes: object, sign: Sign | None) -> Session:
+    def session(self, pushes: object, sign: Sign | None) -> LinkedSession:
         """A session for a client, which is to be connected."""
-        return Session(Dispatcher(Role.CLIENT, [pushes], self._spawn), self._clock, sign=sign)
+        return LinkedSession(Dispatcher(Role.CLIENT, [pushes], self._spawn), self._clock, sign=sign)
 
 
 class LocalLink:

@@ -15,7 +15,6 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 if TYPE_CHECKING:
@@ -57,10 +56,11 @@ async def open_grpc(
     from sparrowmq.broker.grpc_port.local_brokers import Home
     from sparrowmq.broker.grpc_port.port import GrpcPort, account_of, counting
     from sparrowmq.grpc.port import Place
+    from sparrowmq.remoting.linked_session import LinkedSession
 
     clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
     host = settings.address(port).rpartition(":")[0]
-    connect = partial(Session, broker.server.dispatch, clock, SessionLimits(), turn=broker.turn)
+    connect = partial(LinkedSession, broker.server.dispatch, clock, SessionLimits(), turn=broker.turn)
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
     place = Place(

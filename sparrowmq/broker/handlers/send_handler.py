@@ -360,4 +360,7 @@ class Stored(Written):
         out.write(b'","MSG_REGION":"DefaultRegion","TRACE_ON":"true"}')
 
     def ext_fields(self) -> dict[str, str]:
-        return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset).ext_fields()
+        return self.header().ext_fields()
+
+    def header(self) -> SendMessageReply:
+        return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset)

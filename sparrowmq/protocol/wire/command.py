@@ -93,6 +93,9 @@ class Command(msgspec.Struct, gc=False):
         """Every extField as text, unknown ones included: request signing needs all of them."""
         if self.fields is not None:
             return self.fields
+        ext: Any = self.ext
+        if isinstance(ext, Header) and not self.raw:  # of a peer in this process
+            return ext.ext_fields()
         try:
             return _texts_of_header(self.raw).ext if self.raw else _texts_of(self.ext or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError):

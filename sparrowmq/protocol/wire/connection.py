@@ -8,11 +8,20 @@ result of `request`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.wire import codec
-from sparrowmq.protocol.wire.command import PROTOCOL_VERSION, SIGNED_QUERY_VERSION, Command
+from sparrowmq.protocol.wire.command import (
+    LANGUAGE,
+    ONEWAY_FLAG,
+    PROTOCOL_VERSION,
+    SIGNED_QUERY_VERSION,
+    Command,
+)
+from sparrowmq.protocol.wire.fields import to_json
 from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer
 from sparrowmq.protocol.wire.header import Request
 
@@ -22,6 +31,9 @@ W = TypeVar("W")
 Sign = Callable[[dict[str, str], bytes], dict[str, str]]
 
 _MAX_OPAQUE = 0x7FFFFFFF
+_MOST_LONG: Final = (1 << 63) - 1
+_LEAST_LONG: Final = -(1 << 63)
+_values_of: Final = msgspec.structs.astuple
 
 
 class Connection(Generic[W]):
@@ -59,6 +71,18 @@ class Connection(Generic[W]):
     def oneway(self, request: Request[Any], body: bytes) -> bytes:
         """The frame up to the body of a request that wants no reply."""
         return self._encode(request, body, self._next_opaque(), oneway=True)
+
+    def command(self, request: Request[Any], body: bytes, waiter: W | None) -> Command:
+        """A new request for a peer in this process, which needs no bytes. Without a waiter it wants no reply."""
+        opaque = self._next_opaque()
+        extra, version = self._added(request, body)
+        flag = ONEWAY_FLAG if waiter is None else 0
+        # Numbers that Java does not have go as bytes: the peer's decoder refuses them.
+        ext: Any = request if _has_javas_numbers(request) else msgspec.Raw(to_json(request))
+        fields = None if extra is None else request.ext_fields() | extra
+        if waiter is not None:
+            self._waiting[opaque] = waiter
+        return Command(request.code, opaque, flag, version, LANGUAGE, None, ext, body, fields)
 
     def claim(self, reply: Command) -> W | None:
         """Return and forget the waiter for this reply; None if there is none (any more)."""
@@ -103,11 +127,7 @@ class Connection(Generic[W]):
         return self._reader.has_more
 
     def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
-        extra, version = None, PROTOCOL_VERSION
-        if self._sign:
-            extra = self._sign(request.ext_fields(), body)
-            if request.code == RequestCode.QUERY_MESSAGE:
-                version = SIGNED_QUERY_VERSION
+        extra, version = self._added(request, body)
         return codec.encode_request(
             request,
             request.code,
@@ -119,6 +139,20 @@ class Connection(Generic[W]):
             version=version,
         )
 
+    def _added(self, request: Request[Any], body: bytes) -> tuple[dict[str, str] | None, int]:
+        """The extFields that sign a request, if it is signed, and its version."""
+        if self._sign is None:
+            return None, PROTOCOL_VERSION
+        is_query = request.code == RequestCode.QUERY_MESSAGE
+        return self._sign(request.ext_fields(), body), SIGNED_QUERY_VERSION if is_query else PROTOCOL_VERSION
+
     def _next_opaque(self) -> int:
         self._opaque = self._opaque + 1 & _MAX_OPAQUE
         return self._opaque
+
+
+def _has_javas_numbers(request: Request[Any]) -> bool:
+    for value in _values_of(request):  # noqa: SIM110  a generator costs more
+        if type(value) is int and not _LEAST_LONG <= value <= _MOST_LONG:
+            return False
+    return True

@@ -43,7 +43,7 @@ def from_json(kind: type[H], ext: Raw) -> H:
 
 
 def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
-    """The typed header of a command. `ext` are its JSON bytes, or the decoded header; `fields` go first.
+    """The typed header of a command. `ext` are its JSON bytes, or the decoded header; `fields` go before bytes.
 
     A header decoded with more fields than `kind`, such as a signature, stays as it is.
 
@@ -53,8 +53,8 @@ def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
         return ext
     if fields is not None:
         return from_fields(kind, fields)
-    if type(ext) is not _Bytes and isinstance(ext, kind):
-        return ext
+    if type(ext) is not _Bytes and isinstance(ext, msgspec.Struct):
+        return ext if isinstance(ext, kind) else from_fields(kind, cast(Any, ext).ext_fields())
     return from_json(kind, ext or b"{}")
 
 
@@ -96,6 +96,10 @@ class Written:
         raise NotImplementedError
 
     def ext_fields(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def header(self) -> Any:
+        """The header, for a peer in this process."""
         raise NotImplementedError
 
 

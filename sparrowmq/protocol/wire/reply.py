@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
-from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
+from sparrowmq.protocol.wire.command import LANGUAGE, ONEWAY_FLAG, PROTOCOL_VERSION, REPLY_FLAG, Command
+from sparrowmq.protocol.wire.fields import Written
+from sparrowmq.protocol.wire.header import NoFields
 
 Buffer = bytes | bytearray | memoryview
+_NO_FIELDS: Final = NoFields()
 
 
 def add_reply(
@@ -33,3 +38,16 @@ def add_reply(
         pieces.append(encode_reply(request, code, header, remark, size))
         pieces.append(body)
     return size
+
+
+def reply_command(
+    request: Command,
+    code: int,
+    header: ReplyHeader,
+    remark: str | None = None,
+    body: Buffer | list[memoryview] = b"",
+) -> Command:
+    """A reply for a peer in this process, which needs no bytes."""
+    found: Any = _NO_FIELDS if header is None else header.header() if isinstance(header, Written) else header
+    whole = b"".join(body) if isinstance(body, list) else bytes(body)
+    return Command(code, request.opaque, REPLY_FLAG, PROTOCOL_VERSION, LANGUAGE, remark or None, found, whole)

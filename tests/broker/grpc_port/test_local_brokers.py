@@ -19,8 +19,8 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.user_bodies import UserEntry
 from sparrowmq.protocol.requests.user_headers import UpdateUser
+from sparrowmq.remoting.linked_session import LinkedSession
 from sparrowmq.remoting.quota_rules import parse
-from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
     AGES,
@@ -194,7 +194,7 @@ def connections(got=lambda session, command: None):
     clock, served = ManualClock(), []
 
     def connect():
-        served.append(Session(got, clock))
+        served.append(LinkedSession(got, clock))
         return served[-1]
 
     home = Home("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]

@@ -1,0 +1,91 @@
+"""Two sessions of one process that are connected without a socket: whole commands cross, and no bytes.
+
+    request ── Command ──> inbox of the other session ── dispatcher ── reply ── Command ──> inbox of the first
+
+Commands cross in the next turn of the loop, as many at once as were sent. Otherwise both are ordinary sessions: with
+time limits, signatures, limits of waiting requests, and an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
+from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.protocol.wire.reply import Buffer, reply_command
+from sparrowmq.remoting.budget import SessionLimits
+from sparrowmq.remoting.request_in_flight import InFlight
+from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.turn_share import COUNTED_BYTES
+
+
+class LinkedSession(Session):
+    """One of the two. Connect it by `other`, on both sides, before its `connection_made`."""
+
+    def __init__(
+        self,
+        dispatch: Callable[[Session, Command], None],
+        clock: Clock,
+        limits: SessionLimits | None = None,
+        *,
+        sign: Sign | None = None,
+        turn: Turn | None = None,
+    ) -> None:
+        super().__init__(dispatch, clock, limits, sign=sign, turn=turn)
+        self.is_linked = True
+        self.other: LinkedSession | None = None
+        self._inbox: list[Command] = []
+        self._is_due = False
+
+    def reply(
+        self,
+        request: Command,
+        code: int = 0,
+        header: ReplyHeader = None,
+        remark: str | None = None,
+        body: Buffer | list[memoryview] = b"",
+    ) -> None:
+        if not self.closed and not request.flag & ONEWAY_FLAG:
+            made = reply_command(request, code, header, remark, body)
+            if len(made.body) > COUNTED_BYTES:
+                self._share.made(len(made.body))
+            self._pass(made)
+
+    def write(self, replies: list[Any]) -> None:
+        for made in replies if not self.closed else ():
+            self._pass(made)
+
+    def deliver(self) -> None:
+        """Handle the commands that have come, unless the session does not read now."""
+        self._is_due = False
+        if self._inbox and not self.closed and not self._is_paused:
+            received, self._inbox = self._inbox, []
+            self.last_read = self._clock.monotonic()
+            if self._undone:
+                received, self._undone = self._undone + received, []
+            self._handle(received, self.last_read)
+
+    def _post(
+        self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False
+    ) -> None:
+        self._pass(self._wire.command(request, body, waiter))
+
+    def _pass(self, command: Command) -> None:
+        other = self.other
+        if other is not None:
+            other._inbox.append(command)
+            other._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._inbox and not self._is_due and not self._is_paused:
+            self._is_due = True
+            self._loop.call_soon(self.deliver)
+
+    def _regulate(self) -> None:
+        super()._regulate()
+        self._deliver_soon()

@@ -1,0 +1,116 @@
+"""Sessions of one process that are connected without a socket."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.grpc_port.local_link import linked
+from sparrowmq.errors import RemoteError, RemoteProtocolError, RequestTimeout
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply, UnregisterClient
+from sparrowmq.protocol.signature import SigningKey, signer
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.fields import header_of
+from sparrowmq.remoting.budget import SessionLimits
+from sparrowmq.remoting.linked_session import LinkedSession
+from sparrowmq.remoting.session import Session
+
+ASKED = GetMaxOffset(topic="orders", queue_id=3)
+
+
+@dataclass
+class Broker:
+    """Keeps what it is asked, and answers each request so."""
+
+    answer: dict[str, Any] | None = field(default_factory=lambda: {"header": OffsetReply(7)})
+    asked: list[Command] = field(default_factory=list)
+
+    def __call__(self, session: Session, command: Command) -> None:
+        self.asked.append(command)
+        if self.answer is not None:
+            session.reply(command, **self.answer)
+
+
+def client_of(broker: Broker, limits: SessionLimits | None = None, **options: Any) -> LinkedSession:
+    clock = SystemClock()
+    client = LinkedSession(lambda session, command: None, clock, **options)
+    linked(client, lambda: LinkedSession(broker, clock, limits), ("10.0.0.7", 5000), ("10.0.0.1", 10911))
+    return client
+
+
+async def test_requests_are_answered_in_their_order_with_the_objects_themselves():
+    broker = Broker()
+    client = client_of(broker)
+    calls = [client.call(GetMaxOffset("orders", number), b"body") for number in range(100)]
+    answers = await asyncio.gather(*calls)
+    assert [header_of(GetMaxOffset, each.ext, each.fields).queue_id for each in broker.asked] == [*range(100)]
+    assert broker.asked[0].body == b"body"
+    assert all(each.header is broker.answer["header"] for each in answers)  # type: ignore[index]
+
+
+async def test_a_request_has_the_fields_that_its_bytes_would_have():
+    broker = Broker()
+    await client_of(broker).call(ASKED)
+    assert broker.asked[0].ext_fields() == ASKED.ext_fields()
+
+
+async def test_a_request_is_signed():
+    broker = Broker()
+    await client_of(broker, sign=signer("alice", "secret-1")).call(ASKED, b"body")
+    [asked] = broker.asked
+    assert asked.ext_fields()["AccessKey"] == "alice"
+    assert SigningKey("secret-1").has_signed_request(asked, asked.ext_fields())
+    assert asked.header(GetMaxOffset) == ASKED
+
+
+async def test_a_number_that_java_does_not_have_is_refused_as_from_the_network():
+    broker = Broker()
+    await client_of(broker).call(GetMaxOffset("orders", 1 << 63))
+    with pytest.raises(RemoteProtocolError):
+        broker.asked[0].header(GetMaxOffset)
+
+
+@pytest.mark.parametrize("header", [None, UnregisterClient("x")])
+async def test_an_answer_without_the_fields_of_its_request_is_an_error(header: ReplyHeader):
+    with pytest.raises(RemoteProtocolError, match="offset"):
+        await client_of(Broker({"header": header})).call(ASKED)
+
+
+async def test_an_answer_has_its_code_its_remark_and_its_body_in_one_piece():
+    client = client_of(Broker({"code": 17, "remark": "no such topic"}))
+    with pytest.raises(RemoteError, match="no such topic"):
+        await client.call(ASKED)
+    pieces = [memoryview(b"one"), memoryview(b"two")]
+    answer = await client_of(Broker({"header": OffsetReply(7), "body": pieces})).call(ASKED)
+    assert answer.body == b"onetwo"
+
+
+async def test_a_request_that_wants_no_answer_gets_none():
+    broker = Broker()
+    client = client_of(broker)
+    client.tell(ASKED)
+    await asyncio.sleep(0)
+    assert broker.asked[0].is_oneway
+    assert not client._inbox
+
+
+async def test_a_request_without_an_answer_ends_with_its_time():
+    with pytest.raises(RequestTimeout):
+        await client_of(Broker(None)).call(ASKED, timeout_s=0.1)
+
+
+async def test_requests_wait_while_too_many_of_them_are_held():
+    broker = Broker(None)
+    client = client_of(broker, SessionLimits(waiting_requests=1))
+    served = client.other
+    assert served is not None
+    served.hold(2)
+    client.tell(ASKED)
+    await asyncio.sleep(0)
+    assert not broker.asked
+    served.hold(-2)
+    await asyncio.sleep(0)
+    assert len(broker.asked) == 1
