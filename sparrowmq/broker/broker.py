@@ -6,12 +6,12 @@ stop:  not registered ── not listening ── everything saved ── store 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sparrowmq import descriptors, logs
 from sparrowmq.broker import changes
@@ -66,12 +66,10 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
-from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
-from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_number
+from sparrowmq.broker.replication.ha_port import demand_role, ha_door
+from sparrowmq.broker.replication.own_role import Member, OwnRole
 from sparrowmq.broker.replication.peer_repair import SelfRepair
-from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
-from sparrowmq.broker.replication.shown_log import ShownLog
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
@@ -92,7 +90,6 @@ from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
-from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -109,11 +106,9 @@ from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term
-    from sparrowmq.broker.replication.replica import Replica, ReplicaRules
     from sparrowmq.metrics.http_endpoint import Endpoint
 
 IsOver = Callable[[int], bool]
-_MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 
 class Broker:
@@ -148,11 +143,8 @@ class Broker:
         self.settings = settings
         self.term = term
         self._registration: Registration | None = None
-        self._replica: Replica | None = None
-        self._ha_status: Callable[[MessageStore], HaStatus] = lambda store: HaStatus(True, store.end)
         self._starts_again = False
         self.journal: Journal | None = None  # of a master
-        self._master_address = ""  # of a slave's master, as far as it is known
         self._changing = Changing(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
@@ -213,8 +205,7 @@ class Broker:
 
     def stop_following(self) -> int:
         """Stop taking the log of the master. Returns the end of the log, which stays."""
-        if self._replica is not None:
-            self._replica.stop()
+        self._role.stop()
         return self.store.end
 
     async def leave(self) -> None:
@@ -254,7 +245,19 @@ class Broker:
             stack.callback(door.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
-        self._shown = ShownLog(self.store, self.term, is_full=was_full(self.store))
+        member = Member(
+            settings=self.settings,
+            address=self.address,
+            store=self.store,
+            clock=self._clock,
+            figures=self._figures,
+            term=self.term,
+            slaves=self._slaves,
+            tls=self._tls,
+            client_tls=self._client_tls,
+            is_full=was_full(self.store),
+        )
+        self._role = OwnRole(member)
         self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)
@@ -279,7 +282,7 @@ class Broker:
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
-            SelfRepair(store, pool, self._clock, partial(self._peers, pool)).part(),
+            SelfRepair(store, pool, self._clock, partial(self._role.peers, pool)).part(),
             SpareRoom(self.settings.config_path).part(),
             registration.part(),
             Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)),
@@ -379,11 +382,8 @@ class Broker:
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
-        if settings.is_slave:
-            role, is_over = self._slave(store, state, delayed, registration, pool, figures)
-        else:
-            timed = TimedDelivery(store, writer, at_time, clock, figures)
-            role, is_over = self._master(store, delayed, timed, transactions, pool, figures)
+        timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
+        role, is_over = self._of_role(state, registration, pool, delayed, timed, transactions)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
         stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.intake.put_times
@@ -418,6 +418,27 @@ class Broker:
             *self._for_tools(shared, pops, status, figures),
         )
 
+    def _of_role(
+        self,
+        state: KeptState,
+        registration: Registration,
+        pool: Pool,
+        delayed: DelayedDelivery,
+        timed: Callable[[], TimedDelivery],
+        transactions: Transactions,
+    ) -> tuple[list[Part], IsOver]:
+        """The parts that only a master has, or only a slave, and whether the time of a message is over."""
+        save_offsets_s, save_delays_s = (
+            self.settings.save_offsets_ms / 1000,
+            self.settings.save_delays_ms / 1000,
+        )
+        if self.settings.is_slave:
+            followed = self._role.follow(state, delayed, registration, pool)
+            return [delayed.part_of_slave(save_delays_s), *followed], _never  # it recalls no messages
+        delivery = timed()
+        later = (delayed.part(save_delays_s), delivery.part(), transactions.part(save_offsets_s))
+        return [*later, *self._role.lead(pool)], delivery.is_over
+
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
         """The answer to heartbeats, with what this broker offers."""
         max_s = self.settings.max_timer_s if self.settings.timers else None
@@ -436,7 +457,7 @@ class Broker:
             ProgressHandler(shared, self.address),
             QueryHandler(shared, self._quotas),
             CleaningHandler(shared),
-            InspectHandler(self._changing, status, traffic, lambda: self._ha_status(store)),
+            InspectHandler(self._changing, status, traffic, lambda: self._role.status()),
             LeadershipHandler(self.term, figures),
             RelayHandler(shared),
         )
@@ -466,7 +487,7 @@ class Broker:
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         pulls.use(self._reads(self.settings))
-        self._shown.on_change = lambda: pulls.use(self._reads(self._changing.now))
+        self._role.shown.on_change = lambda: pulls.use(self._reads(self._changing.now))
         if self.term is not None and self.term.in_sync is not None:
             sends.takes = self.term.takes
         pulls.held.show(figures)
@@ -482,79 +503,6 @@ class Broker:
         self._changing.tell(lambda now: pulls.use(self._reads(now)))
         self._changing.tell(lambda now: use_in_store(now, store))
 
-    def _master(
-        self,
-        store: MessageStore,
-        delayed: DelayedDelivery,
-        timed: TimedDelivery,
-        transactions: Transactions,
-        pool: Pool,
-        figures: Figures,
-    ) -> tuple[list[Part], IsOver]:
-        save_offsets_s, save_delays_s = self._save_periods_s
-        parts = [delayed.part(save_delays_s), timed.part(), transactions.part(save_offsets_s)]
-        if self._slaves is not None:
-            epoch, in_sync = (self.term.epoch, self.term.in_sync) if self.term else (None, None)
-            rules = primary_rules(self.settings, epoch)
-            names = partial(namesakes_by_number, self.settings, self.address, pool)
-            primary = Primary(store, self._slaves, self._clock, rules, figures, in_sync, self._tls, names)
-            parts.append(primary.part())
-            self._ha_status = lambda _: primary.status()
-        return parts, timed.is_over
-
-    def _slave(
-        self,
-        store: MessageStore,
-        state: KeptState,
-        delayed: DelayedDelivery,
-        registration: Registration,
-        pool: Pool,
-        figures: Figures,
-    ) -> tuple[list[Part], IsOver]:
-        from sparrowmq.broker.replication.replica import Replica
-        from sparrowmq.broker.replication.same_settings import SameSettings
-        from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
-
-        replica = Replica(store, self._clock, self._replica_rules(), figures)
-        if was_full(store):
-            replica.stop()  # its reports would say that what its queues show is on disk
-        mirror = Mirror(store, state, delayed, pool, self._clock, lambda: replica.trusts_master)
-        replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
-        self._shown.follow(replica)
-        self._replica, term = replica, self.term
-        self._ha_status = lambda _: replica.status()
-
-        same = SameSettings(self.settings, replica, pool, self._clock)
-
-        def found(master: str, shipping: str) -> None:
-            self._master_address = master
-            same.use(master)
-            mirror.use(master)
-            replica.use(shipping)
-
-        def trusted() -> None:
-            assert term is not None
-            term.joined()
-            self._shown.joined()
-            mirror.wake()
-
-        if term is None:
-            registration.on_master = found
-        else:  # Etcd names the master. A name server may know it too late.
-            replica.on_trust, replica.on_lost = trusted, lambda: None
-            if term.leader is not None:
-                found(term.leader.address, term.leader.shipping)
-        parts = [delayed.part_of_slave(self._save_periods_s[1]), replica.part(), mirror.part(), same.part()]
-        return parts, lambda _due_ms: False  # it recalls no messages
-
-    async def _peers(self, pool: Pool) -> Sequence[str]:
-        """The addresses of brokers that should have the same log."""
-        if self.term is not None:
-            others = await self.term.peers()
-        else:
-            others = await namesakes(self.settings, self.address, pool)
-        return (self._master_address, *others) if self._master_address else others
-
     def _probes(self) -> Iterable[Probe]:
         """Yield what keeps the broker from its work, apart from its parts."""
         yield kinds.DRAINED, lambda: less_than_all(self.settings_now)
@@ -568,31 +516,19 @@ class Broker:
 
     def _told(self) -> dict[str, str]:
         """The lines of `brokerStatus` about replication and conditions; no tool of Apache reads them."""
-        term, replica = self.term, self._replica
-        table = term.told() if term is not None else {}
-        problem = (term.problem() if term is not None else "") or (
-            replica.problem if replica is not None else ""
-        )
+        table = self.term.told() if self.term is not None else {}
+        problem = self._role.problem
         if problem:
             table = table | {"replicationProblem": problem}
         return table | self._conditions.told()
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
         rules = pull_rules(settings)
-        return replace(rules, serves=False) if self._shown.is_hidden else rules
+        return replace(rules, serves=False) if self._role.shown.is_hidden else rules
 
-    def _replica_rules(self) -> ReplicaRules:
-        rules, term = replica_rules(self.settings, self._client_tls), self.term
-        if term is None:
-            return rules
-        from sparrowmq.protocol import replication
 
-        who = replication.introduction(term.member, term.epoch, asks_shown=self._shown.asks)
-        return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
-
-    @property
-    def _save_periods_s(self) -> tuple[float, float]:
-        return self.settings.save_offsets_ms / 1000, self.settings.save_delays_ms / 1000
+def _never(_due_ms: int) -> bool:
+    return False
 
 
 def _not_yet(session: Session, command: Command) -> None:

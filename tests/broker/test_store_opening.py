@@ -79,7 +79,7 @@ async def test_damage_that_no_broker_of_the_name_can_repair_ends_the_start(tmp_p
             await both.start("master")
 
 
-@pytest.mark.guards("Broker._peers: return ()")
+@pytest.mark.guards("OwnRole.peers: return ()")
 async def test_a_master_that_runs_takes_damaged_records_from_its_slave(tmp_path: Path) -> None:
     async with pair(tmp_path, **ROLE) as both:
         await with_messages(both)

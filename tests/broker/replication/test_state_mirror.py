@@ -127,7 +127,7 @@ async def test_topics_groups_offsets_and_delay_progress_come_to_the_slave_and_ou
         assert await has_all()
 
 
-@pytest.mark.guards("Broker._slave: delayed.part_of_slave -> delayed.part")
+@pytest.mark.guards("Broker._of_role: delayed.part_of_slave -> delayed.part")
 async def test_a_delayed_message_is_delivered_by_the_master_alone(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")

@@ -1,0 +1,158 @@
+"""The role of a broker in replication: a master ships its log to slaves, a slave takes that of its master.
+
+without failover    the settings say who is master, and name servers say where it is
+with failover       the term says both: name servers may know a new master too late
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.later.delay import DelayedDelivery
+from sparrowmq.broker.part import Part
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.replication.ha_port import primary_rules, replica_rules
+from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_number
+from sparrowmq.broker.replication.primary import Primary
+from sparrowmq.broker.replication.shown_log import ShownLog
+from sparrowmq.broker.state.kept_state import KeptState
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol.requests.ha_bodies import HaStatus
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.failover.term import Term
+    from sparrowmq.broker.replication.replica import Replica, ReplicaRules
+
+_MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
+
+
+@dataclass(frozen=True)
+class Member:
+    """The broker whose role it is.
+
+    Attributes:
+        address: of the broker.
+        term: of a member with failover.
+        slaves: the port for slaves, if there is one.
+        tls, client_tls: of that port, and of connections to a master.
+        is_full: whether the store takes nothing, because its disk had no room at the start.
+    """
+
+    settings: BrokerSettings
+    address: str
+    store: MessageStore
+    clock: Clock
+    figures: Figures
+    term: Term | None
+    slaves: Door | None
+    tls: ServerTls
+    client_tls: ssl.SSLContext | None
+    is_full: bool
+
+
+class OwnRole:
+    """The role. Call `lead` or `follow` once.
+
+    Attributes:
+        shown: what consumers may read of the log.
+        status: returns the state of the replication.
+    """
+
+    def __init__(self, member: Member) -> None:
+        store = member.store
+        self.shown = ShownLog(store, member.term, is_full=member.is_full)
+        self.status: Callable[[], HaStatus] = lambda: HaStatus(True, store.end)
+        self._member = member
+        self._replica: Replica | None = None
+        self._master_address = ""  # of a slave's master, as far as it is known
+
+    @property
+    def problem(self) -> str:
+        """Why there is no master, or why a slave does not follow it; "" if all is well."""
+        term, replica = self._member.term, self._replica
+        missing = term.problem() if term is not None else ""
+        return missing or (replica.problem if replica is not None else "")
+
+    def stop(self) -> None:
+        """Stop taking the log of the master."""
+        if self._replica is not None:
+            self._replica.stop()
+
+    def lead(self, pool: Pool) -> list[Part]:
+        """Return the part that ships the log, if slaves can connect."""
+        member = self._member
+        if member.slaves is None:
+            return []
+        epoch, in_sync = (member.term.epoch, member.term.in_sync) if member.term else (None, None)
+        rules = primary_rules(member.settings, epoch)
+        names = partial(namesakes_by_number, member.settings, member.address, pool)
+        store, clock, figures = member.store, member.clock, member.figures
+        primary = Primary(store, member.slaves, clock, rules, figures, in_sync, member.tls, names)
+        self.status = primary.status
+        return [primary.part()]
+
+    def follow(
+        self, state: KeptState, delayed: DelayedDelivery, registration: Registration, pool: Pool
+    ) -> list[Part]:
+        """Return the parts that take the log of the master, and its topics, groups and offsets."""
+        from sparrowmq.broker.replication.replica import Replica
+        from sparrowmq.broker.replication.same_settings import SameSettings
+        from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
+
+        store, clock, term = self._member.store, self._member.clock, self._member.term
+        self._replica = replica = Replica(store, clock, self._replica_rules(), self._member.figures)
+        if self._member.is_full:
+            replica.stop()  # its reports would say that what its queues show is on disk
+        mirror = Mirror(store, state, delayed, pool, clock, lambda: replica.trusts_master)
+        replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
+        self.shown.follow(replica)
+        self.status = replica.status
+        same = SameSettings(self._member.settings, replica, pool, clock)
+
+        def found(master: str, shipping: str) -> None:
+            self._master_address = master
+            same.use(master)
+            mirror.use(master)
+            replica.use(shipping)
+
+        def trusted() -> None:
+            assert term is not None
+            term.joined()
+            self.shown.joined()
+            mirror.wake()
+
+        if term is None:
+            registration.on_master = found
+        else:
+            replica.on_trust, replica.on_lost = trusted, lambda: None
+            if term.leader is not None:
+                found(term.leader.address, term.leader.shipping)
+        return [replica.part(), mirror.part(), same.part()]
+
+    async def peers(self, pool: Pool) -> Sequence[str]:
+        """The addresses of brokers that should have the same log."""
+        member = self._member
+        if member.term is not None:
+            others = await member.term.peers()
+        else:
+            others = await namesakes(member.settings, member.address, pool)
+        return (self._master_address, *others) if self._master_address else others
+
+    def _replica_rules(self) -> ReplicaRules:
+        rules, term = replica_rules(self._member.settings, self._member.client_tls), self._member.term
+        if term is None:
+            return rules
+        from sparrowmq.protocol import replication
+
+        who = replication.introduction(term.member, term.epoch, asks_shown=self.shown.asks)
+        return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
