@@ -67,7 +67,6 @@ from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.names import (
     INNER_PRODUCER_GROUP,
     TRACE_TOPIC,
-    check_group,
     check_topic,
 )
 from sparrowmq.protocol.requests.headers import UnregisterClient
@@ -282,7 +281,7 @@ class Client:
         self._checks.add(full_group, check, settings)
 
     def _producer_group(self, group: str) -> str:
-        return check_group(self._network.full_name(check_producer_group(group)))
+        return self._network.full_group(check_producer_group(group))
 
     @overload
     def subscribe(
@@ -373,7 +372,7 @@ class Client:
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
-        settings = SimpleSettings(self._network.full_name(group), **tuning)
+        settings = SimpleSettings(self._network.full_group(group), **tuning)
         if topics == () and (tag is not None or where is not None):
             raise ConfigError(
                 "tag= and where= filter topics: name the topics, or give the filter to `subscribe`"
@@ -394,7 +393,7 @@ class Client:
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
-        settings = PullSettings(self._network.full_name(group), **tuning)
+        settings = PullSettings(self._network.full_group(group), **tuning)
         return PullConsumer(settings, self._network)
 
     @property
@@ -405,9 +404,9 @@ class Client:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to; of an ordered topic all, even while a broker is away.
 
-        Raises: NoRoute.
+        Raises: NoRoute, InvalidName.
         """
-        route = await self._network.routes.for_sending(self._network.full_name(topic))
+        route = await self._network.routes.for_sending(self._network.full_topic(topic))
         return self._network.plain_queues(route.keyed)
 
     # Handlers declared where they are defined -----------------------------------------------------------------------
@@ -558,11 +557,11 @@ class Client:
         **tuning: Unpack[Tuning],
     ) -> tuple[ConsumerSettings, dict[str, Subscription]]:
         """Check the arguments of `subscribe`. Raises: ConfigError, InvalidName."""
-        settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
+        settings = ConsumerSettings(self._network.full_group(group), batch=batch, **tuning)
         return settings, self._wanted(topics, tag, where)
 
     def _wanted(self, topics: Topics, tag: str | None, where: str | None) -> dict[str, Subscription]:
-        full = full_names(topics, self._network.full_name)
+        full = full_names(topics, self._network.full_topic)
         return subscriptions(full, tag, where, self._network.clock.now_ms())
 
     def _consume_hooks(self, group: str) -> tuple[ConsumeHooks, ...]:

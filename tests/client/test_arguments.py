@@ -71,10 +71,10 @@ FILTERS = [
     (lambda mq: mq.subscribe([], group="g"), "topics=.* names none; give a topic"),
     (lambda mq: mq.subscribe({}, group="g"), "topics={} names none"),
     (lambda mq: mq.subscribe(5, group="g"), "topics=5: give a topic, several, or tags by topic"),
-    (lambda mq: mq.subscribe([5], group="g"), "name of a topic or group=5: give a text"),
-    (lambda mq: mq.subscribe(b"t", group="g"), "name of a topic or group=116: give a text"),
-    (lambda mq: mq.subscribe("t", group=5), "name of a topic or group=5: give a text"),
-    (lambda mq: mq.pull_consumer(group=None), "name of a topic or group=None: give a text"),
+    (lambda mq: mq.subscribe([5], group="g"), "topic=5: give a text"),
+    (lambda mq: mq.subscribe(b"t", group="g"), "topic=116: give a text"),
+    (lambda mq: mq.subscribe("t", group=5), "group=5: give a text"),
+    (lambda mq: mq.pull_consumer(group=None), "group=None: give a text"),
     (lambda mq: mq.producer(5), "group=5: give a text"),
     (lambda mq: mq.check(group=5), "group=5: give a text"),
 ]
@@ -95,7 +95,7 @@ async def test_filters_are_texts_later_too():
             reader.assign([MessageQueue("t", "a", 0)], 5)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="where=5: give a text"):
             await consumer.subscribe("u", where=5)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="topic or group=5"):
+        with pytest.raises(ConfigError, match="topic=5"):
             await mq.queues(5)  # type: ignore[arg-type]
 
 
@@ -158,7 +158,7 @@ OPERATING = [
     (lambda admin: admin.find("t", 5), "key=5: give a text"),
     (lambda admin: admin.find("t", "key", limit=None), "limit must be a whole number, at least 1"),
     (lambda admin: admin.message(5), "msg_id=5: give a text"),
-    (lambda admin: admin.group(5), "name of a topic or group=5"),
+    (lambda admin: admin.group(5), "group=5: give a text"),
 ]
 
 

@@ -13,11 +13,16 @@ from pathlib import Path
 
 import pytest
 
+import sparrowmq
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
-from tests.client.wrong.trial import Trial, generated
+from tests.client.wrong.surface import targets
+from tests.client.wrong.trial import HERE, Call, Trial, finished, generated, of_client
+from tests.client.wrong.values import right
 
 SEED = int(os.environ.get("WRONG_CALLS_SEED", "28"))
+NAMES = {"topic", "topics", "group", "name"}
+NEED_MORE = {"transaction", "replay"}  # a check of the group, and a message that was received
 
 
 def sockets() -> int:
@@ -56,6 +61,19 @@ async def try_calls(cluster: Cluster, count: int) -> Trial:
         trial.faults.append(f"leaked: {before} became {left()}")
     print(f"seed {SEED}: {count} calls, {dict(trial.ends)}")
     return trial
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 128, "%RETRY%ü", " "])
+async def test_every_method_refuses_a_name_that_no_topic_or_group_can_have(cluster: Cluster, name: str):
+    async with sparrowmq.connect(cluster.namesrv) as mq:
+        subjects = of_client(mq)
+        for target in targets():
+            if target.owner not in subjects.by_class or target.name in NEED_MORE:
+                continue
+            given = {each: right(each) for each in ({*target.needed} | {"body", "key"}) & {*target.names}}
+            for argument in NAMES & {*target.names}:
+                with pytest.raises(sparrowmq.InvalidName):
+                    await finished(Call(target, given | {argument: name}, (), HERE), subjects.of(target))
 
 
 @pytest.mark.timeout(300)

@@ -45,7 +45,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.trace import Trace
-from sparrowmq.protocol.names import TRACE_TOPIC
+from sparrowmq.protocol.names import TRACE_TOPIC, check_topic
 from sparrowmq.protocol.requests.bodies import MOST_QUEUES, GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import policy_of
 
@@ -91,7 +91,7 @@ class Admin:
         self._home = network.home
         self._clock = clock or SystemClock()
         self._servers = Servers(network, timeout_s)
-        self._full = network.full_name
+        self._topic, self._group = network.full_topic, network.full_group
 
     async def __aenter__(self) -> Self:
         if self._own is not None:
@@ -133,9 +133,10 @@ class Admin:
         Args:
             expected: names of brokers that have to be registered.
         """
-        check_text("topic", topic, or_none=True)
+        if topic is not None:
+            self._topic(topic)
         check_texts("expected", expected)
-        named = self._full(group) if group is not None else None
+        named = self._group(group) if group is not None else None
         return await doctor.examine(self._servers, topic, named, self._clock.now_ms, expected)
 
     # Brokers --------------------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ class Admin:
 
     async def topic(self, name: str) -> Topic:
         """Return a topic with its settings at each broker, and the offsets of its queues. Raises: NoRoute."""
-        return await topics.show(self._servers, self._full(name))
+        return await topics.show(self._servers, self._topic(name))
 
     async def create_topic(
         self,
@@ -267,7 +268,7 @@ class Admin:
         check_kind("ordered", ordered, bool, "True or False")
         check_kind("exist_ok", exist_ok, bool, "True or False")
         wanted = TopicConfig(
-            *(self._full(name), queues, queues, topics.number_of(perm)),
+            *(self._topic(name), queues, queues, topics.number_of(perm)),
             attributes=topics.attributes_of(message_type),
         )
         return await topics.create(self._servers, wanted, cluster, exist_ok, ordered)
@@ -302,7 +303,7 @@ class Admin:
         check_kind("hide_unread", hide_unread, bool, "True or False")
         return await topics.change(
             self._servers,
-            self._full(name),
+            self._topic(name),
             cluster,
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
@@ -316,7 +317,7 @@ class Admin:
 
         Raises: NoRoute, it does not exist; ChangeFailed.
         """
-        return await topics.delete(self._servers, self._full(name), cluster)
+        return await topics.delete(self._servers, self._topic(name), cluster)
 
     # Groups ---------------------------------------------------------------------------------------------------------
 
@@ -326,7 +327,7 @@ class Admin:
 
     async def group(self, name: str) -> Group:
         """Return a group with its settings at each broker, and its online members. Raises: NoGroup."""
-        return await groups.show(self._servers, self._full(name))
+        return await groups.show(self._servers, self._group(name))
 
     async def create_group(
         self,
@@ -356,7 +357,7 @@ class Admin:
             ChangeFailed
         """
         wanted = GroupConfig(
-            self._full(name),
+            self._group(name),
             consume_enable=may_consume,
             consume_broadcast_enable=may_broadcast,
             retry_queue_nums=retry_queues,
@@ -393,7 +394,7 @@ class Admin:
             "consume_message_orderly": ordered,
             "group_retry_policy": None if retry_pauses is None else policy_of(retry_pauses),
         }
-        return await groups.change(self._servers, self._full(name), cluster, changes)
+        return await groups.change(self._servers, self._group(name), cluster, changes)
 
     async def delete_group(self, name: str, *, cluster: str | None = None) -> list[str]:
         """Delete a group at every master, with its offsets, retries and dead letters; returns their names.
@@ -402,15 +403,17 @@ class Admin:
 
         Raises: NoGroup, it does not exist; ChangeFailed.
         """
-        return await groups.delete(self._servers, self._full(name), cluster)
+        return await groups.delete(self._servers, self._group(name), cluster)
 
     async def members(self, group: str) -> list[Member]:
         """Return the online members of a group with their own reports, by client id. Raises: NoGroup."""
-        return await groups.members(self._servers, self._full(group))
+        return await groups.members(self._servers, self._group(group))
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return the lag of a group, in one topic or in all that it consumes. Raises: NoGroup, NoRoute."""
-        return await groups.lag(self._servers, self._full(group), topic and self._full(topic))
+        return await groups.lag(
+            self._servers, self._group(group), None if topic is None else self._topic(topic)
+        )
 
     async def reset(
         self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
@@ -428,14 +431,14 @@ class Admin:
             NoGroup, NoRoute: the group or the topic does not exist.
         """
         if dry_run:
-            await groups.show(self._servers, self._full(group))
-            return await groups.targets(self._servers, self._full(topic), to)
-        return await groups.reset(self._servers, self._full(group), self._full(topic), to)
+            await groups.show(self._servers, self._group(group))
+            return await groups.targets(self._servers, self._topic(topic), to)
+        return await groups.reset(self._servers, self._group(group), self._topic(topic), to)
 
     async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
         """Return the messages that failed every try, the oldest first, as long as brokers keep them."""
         check_count("limit", limit)
-        return await dead_letters.of_group(self._servers, self._full(group), limit)
+        return await dead_letters.of_group(self._servers, self._group(group), limit)
 
     async def resend(self, dead_letter: ReceivedMessage) -> None:
         """Let the group of a dead letter try it again, from the first time on; other groups do not get it.
@@ -451,7 +454,7 @@ class Admin:
 
         It comes by the group's retries, so not in the order of its queue; consumers in order do not get it.
         """
-        await dead_letters.replay(self._servers, message, self._full(group))
+        await dead_letters.replay(self._servers, message, self._group(group))
 
     # Messages -------------------------------------------------------------------------------------------------------
 
@@ -462,7 +465,9 @@ class Admin:
             NoMessage: no broker has it (any more).
             NoRoute: there is no such topic.
         """
-        return await message_search.by_id(self._servers, msg_id, topic and self._full(topic))
+        return await message_search.by_id(
+            self._servers, msg_id, None if topic is None else self._topic(topic)
+        )
 
     async def find(
         self,
@@ -484,7 +489,7 @@ class Admin:
             NoRoute: there is no such topic.
         """
         check_count("limit", limit)
-        topic = self._full(topic)
+        topic = self._topic(topic)
         if key is not None:
             return await message_search.by_key(self._servers, topic, key, since, until, limit)
         if since is None:
@@ -501,4 +506,4 @@ class Admin:
             NoRoute: there is no such topic; brokers have it with traceTopicEnable=true.
         """
         check_text("topic", topic)
-        return await message_search.traces(self._servers, topic, msg_id)
+        return await message_search.traces(self._servers, check_topic(topic), msg_id)

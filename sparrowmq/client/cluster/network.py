@@ -33,7 +33,13 @@ from sparrowmq.errors import ClientClosed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.names import check_namespace, with_namespace, without_namespace
+from sparrowmq.protocol.names import (
+    check_group,
+    check_namespace,
+    check_topic,
+    with_namespace,
+    without_namespace,
+)
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.pool import Pool
@@ -114,6 +120,16 @@ class Network:
         """The name of a topic or group, or the full one already, as brokers know it. Raises: ConfigError, no text."""
         check_text("the name of a topic or group", name)
         return with_namespace(self.namespace, name) if self.namespace else name
+
+    def full_topic(self, name: str) -> str:
+        """The name of a topic as brokers know it. Raises: ConfigError, no text; InvalidName."""
+        check_text("topic", name)
+        return check_topic(self.full_name(name))
+
+    def full_group(self, name: str) -> str:
+        """The name of a group as brokers know it. Raises: ConfigError, no text; InvalidName."""
+        check_text("group", name)
+        return check_group(self.full_name(name))
 
     def plain_name(self, name: str) -> str:
         """The name of a topic or group as the program knows it."""

@@ -210,14 +210,14 @@ class Consumer:
 
         Messages that were pulled with the former filter are still delivered.
         """
-        topic = self._network.full_name(topic)
+        topic = self._network.full_topic(topic)
         self._subscriptions[topic] = subscription(topic, tag, where, self._network.clock.now_ms())
         await self._subscriptions_changed()
         self._assignment.refilter(topic)
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop to consume a topic. All members of the group must do the same."""
-        self._subscriptions.pop(self._network.full_name(topic), None)
+        self._subscriptions.pop(self._network.full_topic(topic), None)
         await self._subscriptions_changed()
 
     @property

@@ -135,7 +135,7 @@ class PullConsumer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic that can be read. Raises: NoRoute."""
-        route = await self._network.routes.of(self._network.full_name(topic))
+        route = await self._network.routes.of(self._network.full_topic(topic))
         return self._network.plain_queues(route.readable)
 
     def assign(
@@ -169,7 +169,7 @@ class PullConsumer:
         """
         if self._readings.queues and not self._subscriptions:
             raise ConfigError("queues are assigned; assign(()) before you subscribe")
-        topic = self._network.full_name(topic)
+        topic = self._network.full_topic(topic)
         wanted = subscription(topic, tag, where, self._network.clock.now_ms())
         self._subscriptions[topic] = wanted
         for reading in self._readings.all():
@@ -182,7 +182,7 @@ class PullConsumer:
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop to read a topic. All members of the group must do the same."""
-        topic = self._network.full_name(topic)
+        topic = self._network.full_topic(topic)
         if self._subscriptions.pop(topic, None) is not None:
             await self._give_up([queue for queue in self._readings.queues if queue.topic == topic])
             await self._subscriptions_changed()
@@ -202,7 +202,7 @@ class PullConsumer:
             ConfigError: `changed` cannot be called.
         """
         check_changed("changed", changed)
-        topic = self._network.full_name(topic)
+        topic = self._network.full_topic(topic)
         self._watched[topic] = (changed, list((await self._network.routes.of(topic)).readable))
 
     def pause(self, *queues: MessageQueue) -> None:

@@ -345,13 +345,13 @@ class SimpleConsumer:
 
     async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
         """Receive another topic, or change the filter of one. All consumers of the group must do the same."""
-        topic = self._network.full_name(topic)
+        topic = self._network.full_topic(topic)
         self._subscriptions[topic] = subscription(topic, tag, where, self._network.clock.now_ms())
         await self._network.brokers.announce()
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive no more messages of a topic. All consumers of the group must do the same."""
-        self._subscriptions.pop(self._network.full_name(topic), None)
+        self._subscriptions.pop(self._network.full_topic(topic), None)
         await self._network.brokers.announce()
 
     # Life -----------------------------------------------------------------------------------------------------------

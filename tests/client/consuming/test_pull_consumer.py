@@ -398,7 +398,7 @@ async def test_a_program_is_told_when_a_topic_has_other_queues(mq):
         await mq._network.routes.refresh()
         assert told == [6]
         with pytest.raises(NoRoute):
-            await reader.watch("there is none", print)
+            await reader.watch("there-is-none", print)
 
 
 async def test_brokers_know_it_as_what_it_is(peer, reader):

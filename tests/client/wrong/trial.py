@@ -234,9 +234,9 @@ class Trial:
         if call.target.is_blocking or call.place == CHILD:
             await self._made_in_a_thread(call, subject)
         elif call.place == THREAD or call.place == LOOP:
-            await asyncio.to_thread(asyncio.run, _finished(call, subject))
+            await asyncio.to_thread(asyncio.run, finished(call, subject))
         else:
-            await _finished(call, subject)
+            await finished(call, subject)
 
     async def _made_in_a_thread(self, call: Call, subject: Any) -> None:
         if call.target.name in WAITING and call.place not in (CHILD, CLOSED, BEFORE) and not call.arguments:
@@ -262,7 +262,7 @@ def _twin(call: Call) -> type:
 
 
 def _run(call: Call, subject: Any) -> None:
-    asyncio.run(_finished(call, subject))
+    asyncio.run(finished(call, subject))
 
 
 def _raise_as_said(said: str) -> None:
@@ -277,7 +277,7 @@ def _raise_as_said(said: str) -> None:
     raise sparrowmq.ConfigError(text)
 
 
-async def _finished(call: Call, subject: Any) -> None:
+async def finished(call: Call, subject: Any) -> None:
     """Make the call, and finish what it has begun."""
     result = call.on(subject)
     if isinstance(result, Awaitable):
