@@ -13,8 +13,8 @@ from typing import Final
 from sparrowmq.errors import ConfigError
 
 JAVA_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORD = re.compile(r"(\d{1,9})([smhd])")
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WORD = re.compile(r"(\d{1,9})(ms|[smhd])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class DelayLevels:
         Raises: ConfigError, a word is no number with a unit, or there is no word.
         """
         words = text.split()
-        delays_ms = [duration_ms(word) for word in words]
+        delays_ms = [level_ms(word) for word in words]
         bad = next((word for word, delay in zip(words, delays_ms, strict=True) if delay is None), None)
         if bad is not None or not words:
             raise ConfigError(
@@ -57,9 +57,14 @@ class DelayLevels:
 
 
 def duration_ms(word: str) -> int | None:
-    """The milliseconds of a duration such as "30s", "5m", "2h" or "1d"; None for other texts."""
+    """The milliseconds of a duration such as "100ms", "30s", "5m", "2h" or "1d"; None for other texts."""
     match = _WORD.fullmatch(word)
     return int(match[1]) * _UNIT_MS[match[2]] if match else None
+
+
+def level_ms(word: str) -> int | None:
+    """The same for settings that Java's brokers share, which know whole seconds."""
+    return None if word.endswith("ms") else duration_ms(word)
 
 
 def duration_word(duration_ms: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms, duration_word
+from sparrowmq.protocol.delay_levels import DelayLevels, duration_word, level_ms
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.safe_text import shown
 
@@ -112,7 +112,7 @@ def policy_of(text: str | None) -> GroupRetryPolicy | None:
     if not isinstance(text, str):
         raise ConfigError(f"retry pauses {shown(text)} are no text; write '10s 1m 5m'")
     first, dots, last = text.partition("..")
-    pauses = [duration_ms(word) for word in ((first, last) if dots else text.split())]
+    pauses = [level_ms(word) for word in ((first, last) if dots else text.split())]
     known = [pause for pause in pauses if pause is not None]
     if not known or len(known) < len(pauses):
         raise ConfigError(

@@ -13,6 +13,11 @@ def test_each_retry_has_its_delay_and_the_last_one_is_repeated():
     assert repr(rules) == "Retry(1, 2.5, 60, times=5, never=['ValueError'])"
 
 
+@pytest.mark.parametrize("delay", ["100ms", 0.1, timedelta(milliseconds=100)])
+def test_a_delay_is_a_text_a_time_or_seconds(delay):
+    assert Retry(delay).delays_s == (0.1,)
+
+
 def test_without_delays_the_broker_chooses():
     assert Retry(times=0).delay_s(0) is None
 

@@ -94,7 +94,8 @@ def test_policies_of_other_tools_have_a_text():
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "soon", "10s soon", "..", "5s..", "..5s", "5s..1h..2h", "41d", "-5s", ["1s"], 5, ...]
+    "text",
+    ["", " ", "soon", "10s soon", "100ms", "..", "5s..", "..5s", "5s..1h..2h", "41d", "-5s", ["1s"], 5, ...],
 )
 def test_a_text_that_is_no_policy_is_refused(text):
     with pytest.raises(ConfigError):
