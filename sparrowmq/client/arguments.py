@@ -129,10 +129,12 @@ def check_texts(name: str, texts: object) -> None:
         check_text(name, text)
 
 
-def check_text(name: str, text: object, *, or_none: bool = False) -> None:
-    """Check that a value is text; with `or_none` it may be None."""
+def check_text(name: str, text: object, *, or_none: bool = False, or_blank: bool = True) -> None:
+    """Check that a value is text; with `or_none` it may be None, and without `or_blank` it may not be blank."""
     if not isinstance(text, str) and not (or_none and text is None):
         raise ConfigError(f"{name}={text!r}: give a text")
+    if isinstance(text, str) and not or_blank and not text.strip():
+        raise ConfigError(f"{name}={text!r} is blank; give a text{', or leave it out' if or_none else ''}")
     if isinstance(text, str) and not text.isascii():
         try:
             text.encode()

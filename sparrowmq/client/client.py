@@ -159,7 +159,7 @@ class Client:
         self._declared: Declared[Consumer] = Declared()
         self._life = Life()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
-        self._tracing = self._start_tracing(trace) if trace else None
+        self._tracing = self._start_tracing(trace) if trace is not False else None
         self._checks.told = self._tracing.ended if self._tracing is not None else None
         self._producer = self.producer(group, settings)
         # Attributes of the instance save each message the call of the class's method, a hundredth of a send.

@@ -64,7 +64,7 @@ def idempotent(
             f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore"
         )
     check_key(key)
-    check_text("name", name, or_none=True)
+    check_text("name", name, or_none=True, or_blank=False)
 
     def decorate(handler: Function) -> Function:
         names, mark_as = _checked(handler, store, name)

@@ -36,7 +36,7 @@ def identity(message: ReceivedMessage) -> str:
 def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
     """Return the mark, 64 characters, that says `name` has handled the message. Raises: ConfigError, not a key."""
     _check_message(message)
-    check_text("name", name)
+    check_text("name", name, or_blank=False)
     if key is not identity:
         check_key(key)
     found: object = key(message)

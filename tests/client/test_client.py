@@ -40,6 +40,12 @@ def test_an_address_is_needed_at_once(monkeypatch):
     assert isinstance(connect(), Client)
 
 
+@pytest.mark.parametrize("client_id", ["", " "])
+def test_a_blank_client_id_is_refused(client_id):
+    with pytest.raises(ConfigError, match="is blank; give a text, or leave it out"):
+        connect("127.0.0.1:1", client_id=client_id)
+
+
 async def test_entering_needs_nobody_to_be_there():
     async with connect("127.0.0.1:1"):
         pass

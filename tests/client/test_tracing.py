@@ -141,8 +141,9 @@ async def test_a_topic_of_ones_own_takes_traces(cluster, mq):
         sent = await traced.send("orders", b"hello")
     (pub,) = await traces(mq, sent.msg_id, 1, "my-traces")
     assert pub.topic == "orders", "names are those of the program"
-    with pytest.raises(InvalidName):
-        connect(cluster.namesrv, trace="no such topic!")
+    for name in ("no such topic!", ""):
+        with pytest.raises(InvalidName):
+            connect(cluster.namesrv, trace=name)
 
 
 async def test_traces_are_not_traced(cluster, mq):

@@ -198,8 +198,9 @@ def test_wrong_arguments_are_refused(tmp_path):
         idempotent(SqlStore)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="key="):
         idempotent(store, key="id")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="name="):
-        idempotent(store, name=5)  # type: ignore[arg-type]
+    for name in (5, "", " "):
+        with pytest.raises(ConfigError, match="name="):
+            idempotent(store, name=name)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="called without its message"):
         idempotent(store)(with_connection)(Order("o-1"))
     with pytest.raises(ConfigError, match="is no engine"):

@@ -56,7 +56,7 @@ def test_a_key_that_is_no_plain_function_of_a_message_is_refused(key):
         mark_of(received(), "billing", key)
 
 
-@pytest.mark.parametrize("name", [None, 5, b"billing"])
+@pytest.mark.parametrize("name", [None, 5, b"billing", "", " "])
 def test_a_name_that_is_no_text_is_refused(name):
     with pytest.raises(ConfigError, match="name="):
         mark_of(received(), name)

@@ -86,7 +86,7 @@ class Network:
         self.home = Home()
         check_text("namespace", namespace)
         check_text("instance", instance)
-        check_text("client_id", client_id, or_none=True)
+        check_text("client_id", client_id, or_none=True, or_blank=False)
         if clock is not None:
             check_kind("clock", clock, Clock, "a clock, as sparrowmq.testing.ManualClock, or leave it out")
         addresses, page = addresses_of(namesrv)

@@ -85,6 +85,8 @@ class Message:
             raise InvalidMessage(f"flag={self.flag!r} is not a whole number of 32 bits")
         if type(self.delay_level) is not int or not 0 <= self.delay_level <= INT32:
             raise InvalidMessage(f"delay_level={self.delay_level!r}: levels begin with 1; 0 is no delay")
+        if type(self.wait_stored) is not bool:
+            raise InvalidMessage(f"wait_stored={self.wait_stored!r}: give True or False")
         if self.delay_ms != 0 or self.deliver_at_ms != 0:
             self._check_time()
 

@@ -68,6 +68,8 @@ def test_what_is_like_bytes_is_copied(body) -> None:
         ("properties", ["a"], "not a mapping"),
         ("flag", "1", "flag='1' is not a whole number"),
         ("flag", 1 << 31, "is not a whole number of 32 bits"),
+        ("wait_stored", "no", "wait_stored='no': give True or False"),
+        ("wait_stored", None, "wait_stored=None: give"),
         ("delay_level", -1, "delay_level=-1: levels begin with 1"),
         ("delay_level", True, "delay_level=True"),
         ("delay_level", "10s", "delay_level='10s'"),
