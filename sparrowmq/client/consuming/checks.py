@@ -9,7 +9,6 @@ Source: DefaultMQProducerImpl.checkTransactionState and initTransactionEnv, Java
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections import deque
@@ -171,7 +170,7 @@ class _Checker:
                 result = await result
         except BaseException as error:
             # Also a panic of a Rust extension, or a CancelledError of what the check awaited.
-            if is_ending(error) and not (isinstance(error, asyncio.CancelledError) and is_stray()):
+            if is_ending(error, is_stray=is_stray()):
                 raise
             log.exception("the check of group %s failed for %r; the broker asks again", self._group, message)
             return None

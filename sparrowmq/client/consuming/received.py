@@ -46,7 +46,7 @@ from sparrowmq.protocol.messages.pulled_message import PulledMessage
 log = logging.getLogger(__name__)
 
 _SETTLE: Final = attrgetter("_settle")
-_ENDINGS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+_ENDINGS: Final = (GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 class ConsumeHooks:
@@ -279,11 +279,11 @@ class Handling:
             for message in self._messages:
                 message.ack()
             return False
-        return self._end(kind, error, kind is asyncio.CancelledError and is_stray())
+        return self._end(kind, error, error is not None and is_stray())
 
     def fail(self, error: BaseException) -> bool:
         """End the block with an error, inside a task. Return whether it is swallowed."""
-        return self._end(type(error), error, isinstance(error, asyncio.CancelledError) and is_stray())
+        return self._end(type(error), error, is_stray())
 
     def __enter__(self) -> None:
         if self._hooks:
@@ -305,7 +305,7 @@ class Handling:
             for message in self._messages:
                 message.ack()
             return False
-        if error is not None and is_ending(error) and not is_stray:
+        if error is not None and is_ending(error, is_stray=is_stray):
             for message in self._messages:
                 message._cancel()
             return False
@@ -379,11 +379,15 @@ def fail(message: ReceivedMessage, error: BaseException, retry: Retry | None) ->
     return True
 
 
-def is_ending(error: BaseException) -> bool:
+def is_ending(error: BaseException, *, is_stray: bool) -> bool:
     """Return whether an error ends the task or the program, and so is no failure of a handler.
 
     A Rust extension that panics, or pytest.fail, raises neither an Exception nor one of these.
+
+    Args:
+        is_stray: whether nothing has cancelled this task, so a CancelledError comes from what the task awaited.
     """
+    endings = _ENDINGS if is_stray else (*_ENDINGS, asyncio.CancelledError)
     if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(_ENDINGS) is not None
-    return isinstance(error, _ENDINGS)
+        return error.subgroup(endings) is not None
+    return isinstance(error, endings)

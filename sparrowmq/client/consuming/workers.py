@@ -216,7 +216,7 @@ class Workers:
             except BaseException as error:
                 why = worker.late or error if isinstance(error, asyncio.CancelledError) else error
                 if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(why):
-                    raise
+                    raise self._end_of(error)  # noqa: B904
             else:
                 if size == 1:
                     portion[0].ack()
@@ -230,6 +230,15 @@ class Workers:
             if (began is not None or size > 1) and self._clock.monotonic() - turn > SLICE_S:
                 await asyncio.sleep(0)
                 turn = self._clock.monotonic()
+
+    def _end_of(self, error: BaseException) -> BaseException:
+        """Return what ends a worker: a group around its cancellation would look like a failure of the consumer."""
+        if not isinstance(error, BaseExceptionGroup) or error.subgroup((KeyboardInterrupt, SystemExit)):
+            return error
+        log.error(
+            "a handler of group %s that was cancelled has failed, too", self._settings.group, exc_info=error
+        )
+        return asyncio.CancelledError()
 
     def _ignore(self, result: object) -> None:
         """Say once that what a handler returns decides nothing: in other clients False asks for a retry."""

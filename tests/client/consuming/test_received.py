@@ -193,7 +193,7 @@ async def test_the_log_does_not_promise_another_delivery_of_an_acknowledged_mess
         (KeyboardInterrupt(), Outcome.CANCELLED),
     ],
 )
-@pytest.mark.guards("received.is_ending: error.subgroup(_ENDINGS) is not None -> False")
+@pytest.mark.guards("received.is_ending: error.subgroup(endings) is not None -> False")
 def test_what_ends_neither_task_nor_program_is_a_failure(message, told, error, outcome):
     with pytest.raises(type(error)), message.process():
         raise error

@@ -82,11 +82,18 @@ class Panic(BaseException):
     """As Rust extensions raise it."""
 
 
-@pytest.mark.guards("Handling._settle: is_ending(error) -> True")
-async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(background, caplog):
+@pytest.mark.parametrize(
+    "error",
+    [
+        Panic("index out of range"),
+        BaseExceptionGroup("parts", [asyncio.CancelledError(), IndexError("index out of range")]),
+    ],
+)
+@pytest.mark.guards("Handling._settle: is_ending(error, is_stray=is_stray) -> True")
+async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(background, caplog, error):
     async def handle(message) -> None:
         if message.offset == 0:
-            raise Panic("index out of range")
+            raise error
 
     shop = Shop(2)
     shop.workers(handle, background, concurrency=1)
@@ -304,6 +311,20 @@ async def test_the_end_waits_for_handlers_and_cancels_those_that_go_on(backgroun
 
 
 @pytest.mark.guards("Workers.finish: drop log.error")
+async def test_a_handler_that_wraps_its_cancellation_is_cancelled_all_the_same(background, caplog):
+    async def handle(message) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise BaseExceptionGroup("parts", [error, LookupError("no such shop")]) from None
+
+    shop = Shop(1)
+    workers = shop.workers(handle, background, concurrency=1)
+    await until(lambda: not shop.waiting)
+    await workers.finish(grace_s=0)
+    assert shop.told == [(0, Outcome.CANCELLED)] and "no such shop" in caplog.text
+
+
 async def test_a_handler_that_ignores_its_cancellation_is_named(background, caplog):
     released = asyncio.Event()
 
