@@ -476,12 +476,17 @@ class Client:
     async def close(self) -> None:
         """Leave the client that `start` entered, as the end of its `async with` block would; once more does nothing.
 
+        In a handler it returns at once, and the client is left when the handler has ended.
+
         Raises: SparrowError, a consumer had failed, as when leaving it.
         """
         if self._home.is_forked:
             return  # It lives in the parent.
         self._home.check_if_entered()
-        await self._life.close()
+        if self._network.is_inside:
+            self._life.ask()
+        else:
+            await self._life.close()
 
     async def __aenter__(self) -> Self:
         await self._network.__aenter__()
@@ -495,6 +500,7 @@ class Client:
     ) -> None:
         if self._home.is_forked:
             return  # Everything that would be closed is the parent's.
+        self._network.check_outside()
         try:
             if kind is None:
                 await self._network.clock.wait_for(self._finish(), FLUSH_S)

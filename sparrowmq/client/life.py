@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
+from sparrowmq.client.functions import is_stray
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import ENTERED
 
@@ -58,8 +59,14 @@ class Life:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
+            if task.cancelled() and is_stray():
+                return  # Another call was cancelled, and has ended it.
             await self._end()
             raise
+
+    def ask(self) -> None:
+        """Let the parts be left soon, without waiting for it."""
+        self._leave.set()
 
     async def _end(self) -> None:
         if self._task is not None:

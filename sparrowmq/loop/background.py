@@ -20,6 +20,11 @@ ENTERED: Final = (
     "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
 )
 
+INSIDE: Final = (
+    "a handler, listener or check cannot leave its own consumer or client, which waits for it; let it set an "
+    "asyncio.Event, and leave in the task that waits for this"
+)
+
 
 class Spawn(Protocol):
     """Starts a task that lives as long as some owner: `Background.spawn`."""
@@ -40,6 +45,16 @@ class Background:
     def is_open(self) -> bool:
         """Whether its owner was entered, and not left yet."""
         return self._open
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether the caller is one of its tasks."""
+        return asyncio.current_task() in self._tasks
+
+    def check_outside(self) -> None:
+        """Raises: ConfigError, the caller is one of its tasks, so leaving would wait for itself forever."""
+        if self.is_inside:
+            raise ConfigError(INSIDE)
 
     def check_new(self) -> None:
         """Raises: ConfigError, its owner was entered before."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.errors import ClientClosed
+from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 
@@ -71,3 +71,23 @@ async def test_a_reader_of_a_client_that_was_left_says_so(cluster, shares):
 async def test_a_reader_cannot_be_entered_outside_of_its_client(cluster):
     with pytest.raises(ClientClosed, match="was not entered"):
         await connect(cluster.namesrv).pull_consumer(group="g").__aenter__()
+
+
+@pytest.mark.parametrize("kind", ["handler", "listener", "client"])
+async def test_a_part_that_leaves_what_waits_for_it_hears_it(cluster, kind):
+    said: asyncio.Future[ConfigError] = asyncio.get_running_loop().create_future()
+
+    async def leave(_: object) -> None:
+        if not said.done():
+            with pytest.raises(ConfigError, match="and leave in the task") as raised:
+                await (mq if kind == "client" else consumer).__aexit__(None, None, None)
+            said.set_result(raised.value)
+
+    async with connect(cluster.namesrv) as mq:
+        await mq.send("orders", b"x")
+        if kind == "listener":
+            consumer = mq.subscribe("orders", group="g", on_assigned=leave)
+        else:
+            consumer = mq.subscribe("orders", leave, group="g", start="earliest")
+        async with asyncio.timeout(5), consumer:
+            await said

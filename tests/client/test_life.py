@@ -47,6 +47,23 @@ async def test_it_serves_the_declared_handlers_until_it_is_closed(cluster):
     assert seen == ["x"] and not mq._network.membership.consumers
 
 
+async def test_a_handler_that_closes_its_client_ends_first(cluster):
+    mq = connect(cluster.namesrv)
+    steps: list[str] = []
+
+    @mq.handler("orders", group="g", start="earliest")
+    async def handle(body: str) -> None:
+        await mq.close()
+        steps.append(body)
+
+    await mq.start(serve=True)
+    await mq.send("orders", b"x")
+    await until(lambda: steps)
+    async with asyncio.timeout(5):
+        await mq.close()
+    assert steps == ["x"] and not mq._network.membership.consumers
+
+
 @pytest.mark.guards("Life.close: task is None -> False")
 async def test_a_client_that_was_closed_before_its_start_lives_when_it_starts(cluster):
     mq = connect(cluster.namesrv)
@@ -67,9 +84,10 @@ async def test_without_handlers_nothing_is_started():
 
 
 class Part:
-    def __init__(self, error: Exception | None = None, *, hangs: bool = False) -> None:
+    def __init__(self, error: Exception | None = None, *, hangs: bool = False, stays: bool = False) -> None:
         self.error = error
         self.hangs = hangs
+        self.stays = stays
         self.steps: list[str] = []
 
     async def __aenter__(self) -> None:
@@ -81,6 +99,18 @@ class Part:
 
     async def __aexit__(self, *_: object) -> None:
         self.steps.append("out")
+        if self.stays:
+            await asyncio.Event().wait()
+
+
+async def test_a_close_returns_when_another_one_was_cancelled():
+    part, life = Part(stays=True), Life()
+    await life.start([part])
+    one, other = (asyncio.ensure_future(life.close()) for _ in range(2))
+    await until(lambda: part.steps == ["in", "out"])
+    one.cancel()
+    await other
+    assert one.cancelled()
 
 
 async def test_the_error_of_a_start_is_raised_and_what_was_entered_is_left():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import (
     ConsumeOutcome,
@@ -29,9 +30,11 @@ class Member(Protocol):
 
     Attributes:
         full_group: its group, as brokers know it.
+        _background: its tasks, in which handlers and listeners run.
     """
 
     full_group: str
+    _background: Background
 
     def _beat(self) -> ConsumerBeat:
         """Its part of a heartbeat."""

@@ -29,8 +29,8 @@ from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
 from sparrowmq.client.message_ids import MessageIds
-from sparrowmq.errors import ClientClosed
-from sparrowmq.loop.background import Background
+from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.loop.background import INSIDE, Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import (
@@ -158,6 +158,17 @@ class Network:
         brokers = self.routes.brokers.items()
         names = [name for name, replicas in brokers if address in replicas.values()]
         return Server(address, "broker", names[0] if names else "")
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether the caller is a task of this client or of one of its consumers, such as a handler."""
+        parts = (self.background, *(each._background for each in self.membership.consumers.values()))
+        return any(each.is_inside for each in parts)
+
+    def check_outside(self) -> None:
+        """Raises: ConfigError, the caller is such a task, so leaving would wait for itself forever."""
+        if self.is_inside:
+            raise ConfigError(INSIDE)
 
     def check_open(self) -> None:
         """Raises: ClientClosed, the client was left, or was not entered; ConfigError, the caller is not in its loop."""

@@ -316,6 +316,7 @@ class Consumer:
     ) -> None:
         if self._home.is_forked:
             return  # It consumes in the parent.
+        self._background.check_outside()
         try:
             self._assignment.stop_pulling()
             self._delivery.close()

@@ -116,6 +116,7 @@ class PullConsumer:
     ) -> None:
         if self._home.is_forked:
             return  # It reads in the parent.
+        self._background.check_outside()
         self._network.routes.unwatch(self._route_changed)
         for task in self._tasks:
             task.cancel()

@@ -381,6 +381,7 @@ class SimpleConsumer:
     ) -> None:
         if self._home.is_forked:
             return  # It receives in the parent.
+        self._background.check_outside()
         network = self._network
         try:
             await network.clock.wait_for(self._pops.acked(), LEAVE_S)

@@ -2,6 +2,7 @@ import pytest
 
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning, Heartbeat
 
 
@@ -10,6 +11,7 @@ class Silent:
 
     def __init__(self, group: str) -> None:
         self.full_group = group
+        self._background = Background()
 
     def _beat(self) -> ConsumerBeat:
         return ConsumerBeat(group_name=self.full_group)
