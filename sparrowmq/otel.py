@@ -16,14 +16,18 @@ from collections.abc import Sequence
 from contextvars import Token
 from typing import Final
 
-from opentelemetry import context, propagate, trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode
-
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.sending.outcome import SendResult
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message
+
+try:
+    from opentelemetry import context, propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+except ImportError as error:
+    raise ConfigError(f"{__name__} needs the package opentelemetry: pip install 'sparrowmq[otel]'") from error
 
 SYSTEM: Final = {"messaging.system": "rocketmq"}
 

@@ -95,3 +95,19 @@ def test_a_client_loads_nothing_that_the_base_install_lacks(name):
     assert tops - set(sys.stdlib_module_names) - {"typing_extensions"} <= OF_THE_BASE
     parts = {each.split(".")[1] for each in modules if each.startswith("sparrowmq.")}
     assert parts.isdisjoint({"store", "broker", "namesrv", "cli", "config"})
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("once.sql", "sqlalchemy", "sql"),
+        ("once.redis", "redis", "redis"),
+        ("once.in_django.models", "django", "django"),
+        ("otel", "opentelemetry", "otel"),
+        ("spark.register", "pyspark", "spark"),
+    ],
+)
+def test_a_module_without_its_package_names_the_extra(module, package, extra):
+    program = f"import sys; sys.modules[{package!r}] = None; import sparrowmq.{module}"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert f"pip install 'sparrowmq[{extra}]'" in run.stderr.splitlines()[-1]

@@ -19,9 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from sparrowmq.errors import ConfigError
+
+try:
+    from pyspark.sql import SparkSession
+except ImportError as error:
+    raise ConfigError("a session needs the package pyspark: pip install 'sparrowmq[spark]'") from error
+
 from sparrowmq.spark.java import CORES, spark_environment
 from sparrowmq.spark.source_and_sink import RocketMQSource
 

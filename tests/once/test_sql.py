@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 
@@ -190,12 +188,3 @@ async def test_an_asynchronous_outbox_keeps_the_order_of_a_key(tmp_path, mq):
     await engine.dispose()
     keyed = [number for number in got if number % 2]
     assert sorted(got) == list(range(120)) and keyed == sorted(keyed)
-
-
-@pytest.mark.parametrize("package", ["sql sqlalchemy", "redis redis", "in_django.models django"])
-def test_a_missing_package_is_named(package):
-    module, missing = package.split()
-    program = f"import sys; sys.modules[{missing!r}] = None; import sparrowmq.once.{module}"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    extra = {"sqlalchemy": "sql"}.get(missing, missing)
-    assert f"pip install 'sparrowmq[{extra}]'" in run.stderr.splitlines()[-1]
