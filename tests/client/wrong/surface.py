@@ -8,22 +8,25 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 import sparrowmq
 import sparrowmq.sync
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
+from sparrowmq.once import idempotent
 from sparrowmq.testing import Cluster, ManualClock
 
 # They wait for messages, for the end of the consumer, or for a signal, as they should.
-WAITING = {"take", "closed", "serve", "run", "batches"}
+WAITING = {"receive", "take", "closed", "serve", "run", "batches"}
 
 LIVING = [
     sparrowmq.Client,
     sparrowmq.Producer,
     sparrowmq.Consumer,
     sparrowmq.PullConsumer,
+    sparrowmq.SimpleConsumer,
     sparrowmq.Admin,
     sparrowmq.ReceivedMessage,
     sparrowmq.sync.SyncClient,
     sparrowmq.sync.SyncProducer,
     sparrowmq.sync.SyncConsumer,
     sparrowmq.sync.SyncPullConsumer,
+    sparrowmq.sync.SyncSimpleConsumer,
     sparrowmq.sync.SyncAdmin,
 ]
 MADE: list[Callable[..., Any]] = [
@@ -37,6 +40,8 @@ MADE: list[Callable[..., Any]] = [
     sparrowmq.MessageQueue,
     sparrowmq.ProducerSettings,
     FlowLimits,
+    sparrowmq.Retry,
+    idempotent,
     Cluster,
     ManualClock,
 ]

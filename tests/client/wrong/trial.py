@@ -53,18 +53,18 @@ class Call:
     def on(self, subject: object) -> Any:
         """Make the call."""
         if self.target.owner is None:
-            return self.target.function(**self.arguments)
+            return self.target.function(*self.several, **self.arguments)
         return getattr(subject, self.target.name)(*self.several, **self.arguments)
 
 
 def generated(chance: random.Random, count: int) -> list[Call]:
-    """Calls of all targets in turn."""
+    """Calls of all targets in turn. Those that close a client come last, as the others need it."""
     every = targets()
     calls: list[Call] = []
     while len(calls) < count:
         chance.shuffle(every)
         calls += [_call(chance, target) for target in every]
-    return calls[:count]
+    return sorted(calls[:count], key=lambda call: call.place == HERE and call.target.name == "close")
 
 
 def _call(chance: random.Random, target: Target) -> Call:
@@ -105,6 +105,7 @@ def of_client(mq: sparrowmq.Client) -> Subjects:
             sparrowmq.Producer: mq.producer("producer"),
             sparrowmq.Consumer: mq.subscribe(TOPIC, group="consumer", start="earliest"),
             sparrowmq.PullConsumer: mq.pull_consumer(group="reader"),
+            sparrowmq.SimpleConsumer: mq.simple_consumer(TOPIC, group="receiver"),
             sparrowmq.Admin: mq.admin,
         }
     )
@@ -118,6 +119,7 @@ def of_blocking_client(mq: sparrowmq.sync.SyncClient) -> Subjects:
             sync.SyncProducer: mq.producer("producer"),
             sync.SyncConsumer: mq.subscribe(TOPIC, group="consumer", start="earliest"),
             sync.SyncPullConsumer: mq.pull_consumer(group="reader"),
+            sync.SyncSimpleConsumer: mq.simple_consumer(TOPIC, group="receiver"),
             sync.SyncAdmin: mq.admin,
         }
     )
@@ -165,7 +167,7 @@ class Trial:
         async with mq.subscribe(TOPIC, group="messages", start="earliest") as all_of_them:
             while len(found.messages) < 300:
                 found.messages += await all_of_them.take(300)
-        for owner in (sparrowmq.Consumer, sparrowmq.PullConsumer):
+        for owner in (sparrowmq.Consumer, sparrowmq.PullConsumer, sparrowmq.SimpleConsumer):
             await stack.enter_async_context(found.by_class[owner])
         found.by_class[sparrowmq.PullConsumer].assign([QUEUE])
         return found
@@ -176,7 +178,8 @@ class Trial:
 
         def enter() -> Subjects:
             found = of_blocking_client(threads.enter_context(sparrowmq.sync.connect(self._namesrv)))
-            for owner in (sparrowmq.sync.SyncConsumer, sparrowmq.sync.SyncPullConsumer):
+            sync = sparrowmq.sync
+            for owner in (sync.SyncConsumer, sync.SyncPullConsumer, sync.SyncSimpleConsumer):
                 threads.enter_context(found.by_class[owner])
             found.by_class[sparrowmq.sync.SyncPullConsumer].assign([QUEUE])
             return found
@@ -188,7 +191,11 @@ class Trial:
     async def _closed(self) -> dict[type, Any]:
         async with sparrowmq.connect(self._namesrv) as mq:
             found = of_client(mq).by_class
-            async with found[sparrowmq.Consumer], found[sparrowmq.PullConsumer]:
+            async with (
+                found[sparrowmq.Consumer],
+                found[sparrowmq.PullConsumer],
+                found[sparrowmq.SimpleConsumer],
+            ):
                 pass
 
         def use() -> dict[type, Any]:
@@ -277,6 +284,14 @@ def _raise_as_said(said: str) -> None:
     raise sparrowmq.ConfigError(text)
 
 
+ENTERED: Final = (
+    sparrowmq.Consumer,
+    sparrowmq.PullConsumer,
+    sparrowmq.SimpleConsumer,
+    sparrowmq.Transaction,
+)
+
+
 async def finished(call: Call, subject: Any) -> None:
     """Make the call, and finish what it has begun."""
     result = call.on(subject)
@@ -284,14 +299,14 @@ async def finished(call: Call, subject: Any) -> None:
         result = await result
     if inspect.isasyncgen(result):
         await anext(result, None)
-    if isinstance(result, sparrowmq.Consumer | sparrowmq.PullConsumer | sparrowmq.Transaction) or (
+    if isinstance(result, ENTERED) or (
         isinstance(result, sparrowmq.Client | sparrowmq.Admin | Cluster) and call.target.owner is None
     ):
         async with result:
             pass
     elif isinstance(result, sparrowmq.sync.SyncClient | sparrowmq.sync.SyncAdmin):
         await asyncio.to_thread(_entered, result)
-    elif callable(result) and call.target.name in ("handler", "check"):
+    elif callable(result) and call.target.name in ("handler", "check", "idempotent"):
         result(lambda message: None)
 
 
@@ -301,7 +316,7 @@ def _blocked(call: Call, subject: Any) -> None:
         result.result(LIMIT_S)
     elif hasattr(result, "__enter__") and not isinstance(result, sparrowmq.sync.SyncAdmin):
         _entered(result)
-    elif callable(result) and call.target.name in ("handler", "check"):
+    elif callable(result) and call.target.name in ("handler", "check", "idempotent"):
         result(lambda message: None)
 
 

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -37,6 +38,13 @@ def _plain(*_: object) -> None:
     """A handler, listener or check."""
 
 
+class Marks:
+    """A store of `@idempotent`."""
+
+    is_async = has_connection = False
+    attempt = nullcontext
+
+
 # The right values of arguments; a function makes a new one for each call.
 RIGHT: dict[str, Any] = {
     **dict.fromkeys(("topic", "topics"), TOPIC),
@@ -69,6 +77,7 @@ RIGHT: dict[str, Any] = {
     "access_key": "key",
     "secret_key": "secret",
     "seconds": 5,
+    "store": Marks,
     "broker_name": "broker-0",
     "queue_id": 0,
 }
