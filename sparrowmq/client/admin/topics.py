@@ -27,7 +27,15 @@ from sparrowmq.client.admin.operations.topic_operations import (
 )
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.cluster.route import fixed_queues
-from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute, SparrowError, StillUnread
+from sparrowmq.errors import (
+    AlreadyThere,
+    ChangeFailed,
+    ConfigError,
+    NetworkError,
+    NoRoute,
+    SparrowError,
+    StillUnread,
+)
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
@@ -307,9 +315,16 @@ async def _others(servers: Servers, name: str, order: str, cluster: str | None) 
 
 
 async def _of_rocketmq(servers: Servers) -> set[str]:
-    """Return the topics of clusters and brokers: their names, and the list of one broker."""
+    """Return the topics of clusters and brokers: their names, and the list of the first broker that answers."""
     table = await system_topics_of_cluster(servers)
     found = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
-    if table.broker_addr:
-        found.update(await system_topics_of_broker(servers, table.broker_addr))
+    silence: NetworkError | None = None
+    places = await servers.brokers()
+    for address in [each.addresses[min(each.addresses)] for each in places if each.addresses]:
+        try:
+            return found.union(await system_topics_of_broker(servers, address))
+        except NetworkError as error:
+            silence = silence or error
+    if silence is not None:
+        raise silence
     return found

@@ -1,8 +1,14 @@
+import asyncio
+from contextlib import asynccontextmanager
+
 import pytest
 
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
-from sparrowmq.errors import AlreadyThere, ConfigError, InvalidName, NoBroker, NoRoute
+from sparrowmq.errors import AlreadyThere, ConfigError, InvalidName, NoBroker, NoRoute, RequestTimeout
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
+from sparrowmq.testing.cluster import Cluster
 
 BOTH = ["broker-0", "broker-1"]
 
@@ -95,3 +101,34 @@ async def test_hidden_topics_are_listed_when_asked_for(two, admin):
         shown, hidden = await admin.topics(), await admin.topics(hidden=True)
     assert shown == ["orders"]
     assert {"orders", "%RETRY%billing", "TBW102", "DefaultCluster"} <= set(hidden)
+
+
+@asynccontextmanager
+async def hanging_broker(namesrv, name):
+    """Register a server that takes connections and never answers, before all others by its name."""
+    taken = []
+    server = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
+    async with server, Admin(namesrv) as admin:
+        host, port = server.sockets[0].getsockname()
+        await admin.servers.ask_namesrv(RegisterBroker(name, f"{host}:{port}", "DefaultCluster", "", 0))
+        yield
+        for writer in taken:
+            writer.close()
+
+
+@pytest.mark.guards("admin.topics._of_rocketmq: silence = silence or error -> raise error")
+async def test_topics_are_listed_while_a_broker_hangs(two):
+    async with Admin(two.namesrv) as admin:
+        await admin.create_topic("orders")
+    async with hanging_broker(two.namesrv, "a-broker"), Admin(two.namesrv, timeout_s=0.2) as admin:
+        assert await admin.topics() == ["orders"]
+
+
+async def test_topics_are_an_error_where_every_broker_hangs(tmp_path):
+    async with (
+        Cluster(tmp_path, brokers=0) as empty,
+        hanging_broker(empty.namesrv, "a-broker"),
+        Admin(empty.namesrv, timeout_s=0.2) as admin,
+    ):
+        with pytest.raises(RequestTimeout):
+            await admin.topics()
