@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import sparrowmq.sync
 from sparrowmq.cli.main import main
+from sparrowmq.cli.mqadmin import main as mqadmin_main
 from tests.interop.servers import OurBroker, OurNamesrv
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,26 @@ LOOKS = (
     ("message", "find", "orders", "--key", "k"),
     ("message", "find", "orders", "--since", "1h"),
     ("broker", "list"),
+)
+MQADMIN_LOOKS = (
+    "clusterList",
+    "clusterList -m",
+    "topicList -c",
+    "topicStatus -t orders",
+    "statsAll -t orders",
+    "consumerProgress",
+    "consumerProgress -g billing",
+    "brokerStatus -c DefaultCluster",
+    "getBrokerConfig -c DefaultCluster",
+    "haStatus -c DefaultCluster",
+    "getConsumerConfig -g billing",
+    "queryMsgByKey -t orders -k k",
+    "printMsg -t orders",
+)
+MQADMIN_CHANGES = (
+    "cloneGroupOffset -s billing -d other -t orders",
+    "resetOffsetByTime -g billing -t orders -s now",
+    "exportMetadata -c DefaultCluster -f {folder}",
 )
 
 
@@ -97,6 +119,46 @@ def test_a_question_is_answered_without_the_frozen_broker(both: Pair, words: tup
     assert part.stderr.count("\n") == 1, part.stderr
     assert part.stdout.strip(), "broker-a answered"
     assert took_s < 2 * TIMEOUT_S, "the frozen broker is waited for once"
+
+
+@pytest.fixture
+def mqadmin(both: Pair, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[int, str, str]]:
+    """Run `mqadmin` with the time limit of these tests; returns its status, stdout and stderr."""
+    monkeypatch.setattr("sparrowmq.cli.mqadmin.main.TIMEOUT_S", TIMEOUT_S / 4)
+
+    def run(line: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        code = mqadmin_main.run([*line.split(), "-n", both.namesrv.address], out, err)
+        return code, out.getvalue(), err.getvalue()
+
+    assert run("updateTopic -c DefaultCluster -t %RETRY%billing -r 1 -w 1")[0] == 0  # a member makes it
+    return run
+
+
+@pytest.mark.parametrize("line", MQADMIN_LOOKS)
+def test_mqadmin_prints_what_the_other_broker_has_and_names_the_frozen_one_once(both, mqadmin, line) -> None:
+    assert mqadmin(line)[::2] == (0, "")
+    with both.frozen("broker-b"):
+        began = time.monotonic()
+        code, out, err = mqadmin(line)
+        took_s = time.monotonic() - began
+    frozen = both.brokers["broker-b"].address
+    assert code == 1 and out.count("\n") > 1, (out, err)
+    assert err.count("\n") == 1 and f"<{frozen}> timeout" in err
+    assert took_s < 2 * TIMEOUT_S, "the frozen broker is waited for once"
+
+
+@pytest.mark.parametrize("line", MQADMIN_CHANGES)
+def test_mqadmin_changes_and_exports_fail_without_the_frozen_broker(both, mqadmin, line, tmp_path) -> None:
+    with both.frozen("broker-b"):
+        code, out, err = mqadmin(line.format(folder=tmp_path))
+    assert code == 1 and out == "" and "timeout" in err and not list(tmp_path.iterdir())
+
+
+def test_topics_are_listed_without_the_frozen_broker(both: Pair) -> None:
+    with both.frozen("broker-a"):
+        found = both.run("topic", "list")
+    assert (found.exit_code, found.stdout, found.stderr) == (0, "orders\n", "")
 
 
 def test_a_change_does_not_go_on_without_the_frozen_broker(both: Pair) -> None:

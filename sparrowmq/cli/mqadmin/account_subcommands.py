@@ -75,8 +75,7 @@ async def cluster_acl_config_version(call: Call) -> None:
         _VERSION,
         "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime",
     )
-    for address in addresses:
-        await _show_versions(call, address)
+    await call.each(addresses, lambda address: _show_versions(call, address))
     call.line("get cluster's plain access config version success.")
 
 

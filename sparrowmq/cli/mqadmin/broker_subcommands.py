@@ -29,16 +29,18 @@ async def get_broker_config(call: Call) -> None:
     if call.has("b"):
         await _show_config(call, f"============{call.text('b')}============", call.text("b"))
     elif call.has("c"):
+        heads: dict[str, str] = {}
         for master, slaves in await brokers_of.masters_with_slaves(call, call.text("c")):
-            await _show_config(call, f"============Master: {master}============", master)
+            heads[master] = f"============Master: {master}============"
             for slave in slaves:
-                head = f"============My Master: {master}=====Slave: {slave}============"
-                await _show_config(call, head, slave)
+                heads[slave] = f"============My Master: {master}=====Slave: {slave}============"
+        await call.each(heads, lambda address: _show_config(call, heads[address], address))
 
 
 async def _show_config(call: Call, head: str, address: str) -> None:
+    settings = await operations.broker_settings(call, address)
     call.line(head)
-    for key, value in java.table(await operations.broker_settings(call, address)):
+    for key, value in java.table(settings):
         call.line("%-50s=  %s", key, value)
     call.line()
 
@@ -77,12 +79,15 @@ async def ha_status(call: Call) -> None:
 
 
 async def _show_replication(call: Call) -> None:
-    for address in await brokers_of.chosen(call):
-        status = await operations.broker_ha_status(call, address)
-        if status.master:
-            _show_slaves(call, address, status)
-        else:
-            _show_slave(call, status.ha_client_runtime_info)
+    await call.each(await brokers_of.chosen(call), lambda address: _show_status_at(call, address))
+
+
+async def _show_status_at(call: Call, address: str) -> None:
+    status = await operations.broker_ha_status(call, address)
+    if status.master:
+        _show_slaves(call, address, status)
+    else:
+        _show_slave(call, status.ha_client_runtime_info)
 
 
 def _show_slaves(call: Call, address: str, status: HaStatus) -> None:
@@ -200,7 +205,6 @@ async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> N
             for name in java.names(table.cluster_addr_table.get(cluster, ()))
             for address in table.broker_addr_table[name].broker_addrs.values()
         ]
-    for address in addresses:
-        await clean(call, address)
+    await call.each(addresses, lambda address: clean(call, address))
     call.failed = not addresses
     call.write("success" if addresses else "false")

@@ -31,6 +31,11 @@ def asked(route: TopicRoute) -> Iterator[tuple[BrokerRoute, str]]:
             yield broker, address
 
 
+def addresses(route: TopicRoute) -> list[str]:
+    """Return the address to ask of each broker of a route."""
+    return [address for _, address in asked(route)]
+
+
 async def masters(call: Call, cluster: str) -> list[str]:
     """Return the addresses of a cluster's masters; an unknown cluster is reported and has none."""
     rows = await _brokers(call, cluster)

@@ -2,27 +2,32 @@
 
 A `Call` sends the requests of the catalogue (client/admin/operations), as the `Servers` of the client's `Admin` do. It
 raises the `Failure` for Java's exception, so commands can distinguish errors as Java's commands do.
+
+A server that does not answer is waited for once. Commands that only read print the answers of the other servers (`each`
+and `first`), unlike Java's. The end of the command names the servers that did not answer, and the command has failed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from typing import Final, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
-from sparrowmq.cli.mqadmin.failures import Failure, no_route, number_failure, of
+from sparrowmq.cli.mqadmin.failures import Failure, no_route, null_failure, number_failure, of
 from sparrowmq.cli.mqadmin.java_options import usage
 from sparrowmq.cli.mqadmin.subcommand_table import Command
 from sparrowmq.client.admin.operations.namesrv_operations import topic_names, topic_route
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.credentials import Credentials, Tls
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
+K = TypeVar("K")
+T = TypeVar("T")
 
 _CELL: Final = re.compile(r"%(-?\d*)(?:\.\d+)?[dfs]")
 INT: Final = (1 << 31) - 1
@@ -55,6 +60,8 @@ class Call:
         self._given = given
         self._out = out
         self._err = err
+        self._silent: dict[str, Failure] = {}  # by the address of the server that did not answer
+        self._printed: list[Failure] = []
 
     def has(self, letter: str) -> bool:
         return letter in self._given
@@ -92,7 +99,14 @@ class Call:
     def complain(self, failure: Failure) -> None:
         """Print a failure after which the command continues, as Java's `printStackTrace` does."""
         self.failed = True
+        self._printed.append(failure)
         self._err.write(f"{failure}\n")
+
+    def name_silent(self, ending: Failure | None = None) -> None:
+        """Print the failures of the servers that did not answer, except those printed before and the `ending` one."""
+        for failure in self._silent.values():
+            if failure is not ending and failure not in self._printed:
+                self.complain(failure)
 
     def show_usage(self) -> None:
         self.write(usage(f"mqadmin {self.command.name}", self.command.options))
@@ -102,6 +116,9 @@ class Call:
         return self.servers.network.name_servers.addresses
 
     async def pause(self, seconds: float) -> None:
+        self.name_silent()
+        self._silent.clear()
+        self._printed.clear()
         self._out.flush()  # a command that pauses may never end, and a file or a pipe is read meanwhile
         await self.servers.network.clock.sleep(seconds)
 
@@ -114,13 +131,50 @@ class Call:
         accept: Collection[int] = (),
         patience: int = 1,
     ) -> Response[R]:
-        """Return the answer of one broker. Raises: Failure."""
+        """Return the answer of one broker. Raises: Failure, at once if it did not answer before."""
+        if (silence := self._silent.get(address)) is not None:
+            raise silence
         try:
             session = await self.servers.network.brokers.session(address)
             timeout_s = self.servers.timeout_s * patience
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except SparrowError as error:
-            raise of(error, request, address) from None
+            failure = of(error, request, address)
+            if isinstance(error, NetworkError):
+                self._silent[address] = failure
+            raise failure from None
+
+    async def answers(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> AsyncIterator[T]:
+        """Yield the answers of the places that answer. Raises: Failure, a broker refuses or no place answers."""
+        silence: Failure | None = None
+        has_answers = False
+        for place in places:
+            try:
+                answer = await ask(place)
+            except Failure as failure:
+                if failure not in self._silent.values():
+                    raise
+                silence = silence or failure
+                continue
+            has_answers = True
+            yield answer
+        if silence is not None and not has_answers:
+            raise silence
+
+    async def each(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> list[T]:
+        """Return all `answers`."""
+        return [answer async for answer in self.answers(places, ask)]
+
+    async def first(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> T:
+        """Return the first of the `answers`."""
+        async for answer in self.answers(places, ask):
+            return answer
+        raise null_failure("no broker is in the route")
+
+    def need_all(self) -> None:
+        """Check that each server has answered; for changes that follow from the answers. Raises: Failure."""
+        for failure in self._silent.values():
+            raise failure
 
     async def ask_namesrv(
         self,

@@ -20,7 +20,7 @@ from sparrowmq.client.admin.operations.group_operations import (
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.names import dlq_topic, retry_topic
 from sparrowmq.protocol.requests.assignment_bodies import RequestMode
-from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.bodies import BrokerRoute, GroupConfig
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy
 
 _FAILED_PAUSE_S: Final = 1.0
@@ -85,13 +85,16 @@ async def delete_sub_group(call: Call) -> None:
 async def get_consumer_config(call: Call) -> None:
     table = await cluster_table(call)
     group = call.text("g")
-    found = [
-        (brokers_of.cluster_of(table, name), name, config)
-        for name, broker in java.table(table.broker_addr_table)
-        if (config := (await group_table(call, brokers_of.one_of(broker.broker_addrs) or "")).get(group))
-        is not None
-    ]
-    for cluster, name, config in found:
+
+    async def at(row: tuple[str, BrokerRoute]) -> tuple[str, GroupConfig | None]:
+        name, broker = row
+        address = brokers_of.one_of(broker.broker_addrs) or ""
+        return name, (await group_table(call, address)).get(group)
+
+    for name, config in await call.each(java.table(table.broker_addr_table), at):
+        if config is None:
+            continue
+        cluster = brokers_of.cluster_of(table, name)
         call.line(
             "=============================%s:%s=============================", java.truth(cluster), name
         )

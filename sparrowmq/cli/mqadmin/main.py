@@ -119,6 +119,10 @@ async def _execute(command: Command, given: dict[str, str], out: TextIO, err: Te
                 await do(call)
             except SparrowError as error:
                 raise of(error) from error
+            except Failure as failure:
+                call.name_silent(failure)
+                raise
+            call.name_silent()
             return call.failed
     except ConfigError as error:
         err.write(f"mqadmin: {error}\n")

@@ -49,6 +49,7 @@ class _Moved:
 async def clone_group_offset(call: Call) -> None:
     source, target, topic = call.text("s"), call.text("d"), call.text("t")
     stats = await consume_stats(call, source)
+    call.need_all()
     route = await call.route(topic)
     addresses = {broker.broker_name: address for broker, address in brokers_of.asked(route)}
     for queue, row in stats.offset_table.items():

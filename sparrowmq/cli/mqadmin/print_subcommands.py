@@ -33,7 +33,8 @@ _USUAL_COUNT: Final = 128
 
 async def print_msg(call: Call) -> None:
     charset, shows_body = call.text("c", _UTF8), call.is_true("d", True)
-    for queue in await queues_of(call, call.text("t")):
+
+    async def show(queue: MessageQueue) -> None:
         address = await address_of(call, queue)
         begin, end = await _span(call, address, queue)
         call.line("minOffset=%s, maxOffset=%s, %s", begin, end, java.queue_text(queue))
@@ -45,6 +46,8 @@ async def print_msg(call: Call) -> None:
             if _is_over(call, queue, pulled):
                 break
         call.line(_RULE)
+
+    await call.each(await queues_of(call, call.text("t")), show)
 
 
 async def print_msg_by_queue(call: Call) -> None:

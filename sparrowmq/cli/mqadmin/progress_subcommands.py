@@ -38,10 +38,10 @@ _MEMBER: Final = "%-36s %-22s %-10s %s"
 
 
 async def consume_stats(call: Call, group: str, topic: str | None = None) -> ConsumeStats:
-    """Return the offsets of a group at all brokers. Raises: Failure, with code 17 for an unknown group."""
+    """Return the offsets of a group at its brokers. Raises: Failure, with code 17 for an unknown group."""
     found = ConsumeStats()
-    for _, address in brokers_of.asked(await call.route(retry_topic(group))):
-        stats = await group_progress(call, address, group, topic)
+    addresses = brokers_of.addresses(await call.route(retry_topic(group)))
+    for stats in await call.each(addresses, lambda address: group_progress(call, address, group, topic)):
         found.offset_table.update(stats.offset_table)
         found.consume_tps += stats.consume_tps
     if not found.offset_table:
@@ -59,8 +59,8 @@ def lag_of(stats: ConsumeStats) -> int:
 
 async def members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
     """Return the online members of a group, from the given broker or any of its brokers. Raises: Failure."""
-    where = address or _any(await call.route(retry_topic(group)))
-    found = await group_connections(call, where, group)
+    places = [address] if address else _shuffled(await call.route(retry_topic(group)))
+    found = await call.first(places, lambda place: group_connections(call, place, group))
     if not found.connection_set:
         raise client_failure("Not found the consumer group connection", ResponseCode.CONSUMER_NOT_ONLINE)
     return found
@@ -68,22 +68,21 @@ async def members(call: Call, group: str, address: str | None = None) -> Consume
 
 async def running(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
     """Return the report of one member. Raises: Failure."""
-    where = _first(await call.route(RETRY + group))
-    return await running_member(call, where, group, client_id, jstack=jstack)
+    addresses = brokers_of.addresses(await call.route(RETRY + group))
+    return await call.first(
+        addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack)
+    )
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
-    """Return the groups that consume a topic, from the first of its brokers. Raises: Failure."""
-    where = _first(await call.route(topic))
-    return java.names(await groups_of_topic(call, where, topic))
+    """Return the groups that consume a topic, from the first of its brokers that answers. Raises: Failure."""
+    addresses = brokers_of.addresses(await call.route(topic))
+    return java.names(await call.first(addresses, lambda address: groups_of_topic(call, address, topic)))
 
 
-def _first(route: TopicRoute) -> str:
-    return next(address for _, address in brokers_of.asked(route))
-
-
-def _any(route: TopicRoute) -> str:
-    return random.choice([address for _, address in brokers_of.asked(route)])
+def _shuffled(route: TopicRoute) -> list[str]:
+    addresses = brokers_of.addresses(route)
+    return random.sample(addresses, len(addresses))
 
 
 async def measured(call: Call, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
@@ -118,8 +117,8 @@ async def consumer_connection(call: Call) -> None:
 
 
 async def producer_connection(call: Call) -> None:
-    where = _any(await call.route(call.text("t")))
-    found = await producer_connections(call, where, call.text("g"))
+    places = _shuffled(await call.route(call.text("t")))
+    found = await call.first(places, lambda place: producer_connections(call, place, call.text("g")))
     for number, each in enumerate(found.connection_set, 1):
         version = version_name(each.version)
         call.line(

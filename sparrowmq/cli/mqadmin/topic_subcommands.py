@@ -179,10 +179,11 @@ async def topic_status(call: Call) -> None:
 
 
 async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
-    """Return the queues of a topic at all brokers. Raises: Failure."""
+    """Return the queues of a topic at the brokers that answer. Raises: Failure."""
     found: dict[MessageQueue, TopicOffset] = {}
-    for _, address in brokers_of.asked(await call.route(topic)):
-        found |= await operations.topic_offsets(call, address, topic)
+    addresses = brokers_of.addresses(await call.route(topic))
+    for share in await call.each(addresses, lambda address: operations.topic_offsets(call, address, topic)):
+        found |= share
     if not found:
         raise client_failure("Not found the topic stats info")
     return found

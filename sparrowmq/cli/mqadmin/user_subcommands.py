@@ -45,16 +45,18 @@ async def delete_user(call: Call) -> None:
 
 
 async def get_user(call: Call) -> None:
-    for address in await _places(call):
-        entry = await operations.user(call, address, call.text("u"))
+    places = await _places(call)
+    async for entry in call.answers(places, lambda address: operations.user(call, address, call.text("u"))):
         if entry is not None:
             _print_users(call, [entry])
             return
 
 
 async def list_user(call: Call) -> None:
-    for address in await _places(call):
-        entries = await operations.users(call, address, call.text("f"))
+    async def users(address: str) -> tuple[str, list[UserEntry]]:
+        return address, await operations.users(call, address, call.text("f"))
+
+    async for address, entries in call.answers(await _places(call), users):
         if entries:
             _print_users(call, entries)
             if call.has("c"):
@@ -99,16 +101,20 @@ async def delete_acl(call: Call) -> None:
 
 
 async def get_acl(call: Call) -> None:
-    for address in await _places(call):
-        found = await operations.policies(call, address, call.text("s"))
+    places = await _places(call)
+    async for found in call.answers(
+        places, lambda address: operations.policies(call, address, call.text("s"))
+    ):
         if found is not None:
             _print_policies(call, [found])
             return
 
 
 async def list_acl(call: Call) -> None:
-    for address in await _places(call):
-        found = await operations.all_policies(call, address, call.text("s"), call.text("r"))
+    async def policies(address: str) -> list[UserPolicies]:
+        return await operations.all_policies(call, address, call.text("s"), call.text("r"))
+
+    for found in await call.each(await _places(call), policies):
         if found:
             _print_policies(call, found)
 

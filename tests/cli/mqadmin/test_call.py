@@ -1,11 +1,15 @@
 import asyncio
 import io
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats
@@ -47,3 +51,49 @@ def test_errors_become_javas_where_they_are_asked(admin) -> None:
         "MQClientException: CODE: 17  DESC: No topic route info in name server for the topic: Absent" in route
     )
     assert f"MQBrokerException: CODE: 17  DESC: topic[Absent] not exist BROKER: {admin.broker}" in stats
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[str]:
+    """Yield the address of a server that takes connections and never answers."""
+    taken: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+        for writer in taken:
+            writer.close()
+
+
+@pytest.mark.guards(
+    "Call.ask: self._silent[address] = failure -> pass",
+    "Call.answers: silence is not None and not has_answers -> silence is not None",
+    "Call.need_all: raise failure -> pass",
+    "Call.name_silent: failure is not ending and failure not in self._printed -> True",
+)
+def test_a_silent_server_is_waited_for_once_and_named_while_the_others_answer(admin) -> None:
+    async def ask() -> None:
+        async with Network(admin.cluster.namesrv) as network, silent_server() as silent:
+            call, _, err = call_with(Servers(network, 0.2))
+            both = [silent, admin.broker]
+            for _ in range(20):  # a second wait for each would take 4 s
+                assert len(await call.each(both, lambda address: broker_figures(call, address))) == 1
+            assert "brokerVersion" in await call.first(both, lambda address: broker_figures(call, address))
+            assert err.getvalue() == "" and not call.failed
+            with pytest.raises(Failure, match=f"<{silent}> timeout") as failed:
+                call.need_all()
+            call.name_silent(failed.value)
+            assert not call.failed
+            for _ in range(2):
+                call.name_silent()
+            assert call.failed and err.getvalue().count(f"<{silent}> timeout, 200(ms)") == 1
+            with pytest.raises(Failure, match=f"<{silent}> timeout"):
+                await call.each([silent], lambda address: broker_figures(call, address))
+            await call.pause(0)
+            began = time.monotonic()
+            with pytest.raises(Failure):
+                await call.first([silent], lambda address: broker_figures(call, address))
+            assert time.monotonic() - began > 0.15, "after a pause it is asked again"
+
+    began = time.monotonic()
+    asyncio.run(ask())
+    assert time.monotonic() - began < 3
