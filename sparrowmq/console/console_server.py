@@ -6,6 +6,7 @@ NiceGUI keeps its pages in one application for the process, so a process has one
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import tempfile
@@ -44,6 +45,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
@@ -120,6 +122,7 @@ class Console:
         self._look.watch((CONNECTIONS_FULL, lambda: protocol.all.problem))
         async with AsyncExitStack() as stack:
             stack.callback(self._socket.close)
+            stack.enter_context(_few_lines(self._clock))
             tls = _encryption(self._settings, self._clock)
             if tls is not None:
                 self._look.watch((CERTIFICATE, lambda: tls.problem))
@@ -131,6 +134,8 @@ class Console:
                     backlog=share.backlog,
                     proxy_headers=False,
                     log_level="warning",
+                    log_config=None,
+                    access_log=False,
                     timeout_graceful_shutdown=2,
                     server_header=False,
                 ),
@@ -173,6 +178,17 @@ class Console:
         while True:
             await self._clock.sleep(_SWEEP_S)
             guard.sessions.sweep()
+
+
+@contextmanager
+def _few_lines(clock: Clock) -> Iterator[None]:
+    """Limit uvicorn's lines about requests that are no HTTP: visitors need no log-in to cause them."""
+    logger, limit = logging.getLogger("uvicorn.error"), LogLimit(clock)
+    logger.addFilter(limit)
+    try:
+        yield
+    finally:
+        logger.removeFilter(limit)
 
 
 def _open_pages() -> int:

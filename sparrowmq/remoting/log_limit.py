@@ -12,6 +12,7 @@ from sparrowmq.loop.clock import Clock
 
 LINES: Final = 20  # of one kind in one period
 PERIOD_S: Final = 60.0
+_MORE: Final = " (%d more such lines were left out before)"
 
 
 class LogLimit:
@@ -24,14 +25,25 @@ class LogLimit:
 
     def log(self, log: logging.Logger, level: int, text: str, *args: object) -> None:
         """Log a line, unless there were too many of its kind."""
+        left_out = self._left_out(text)
+        if left_out is not None:
+            log.log(level, text + (_MORE if left_out else ""), *args, *([left_out] if left_out else []))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line of another package is logged: `logger.addFilter(limit)`."""
+        left_out = self._left_out(str(record.msg))
+        if left_out:
+            record.msg, record.args = record.getMessage() + _MORE % left_out, ()
+        return left_out is not None
+
+    def _left_out(self, text: str) -> int | None:
+        """Count a line of a kind. Return the number left out since the last one; None if this one is left out, too."""
         now = self._clock.monotonic()
         end, lines, left_out = self._kinds.get(text, (0.0, 0, 0))
         if now >= end:
             end, lines = now + PERIOD_S, 0
         if lines >= LINES:
             self._kinds[text] = (end, lines, left_out + 1)
-            return
+            return None
         self._kinds[text] = (end, lines + 1, 0)
-        if left_out:
-            text, args = text + " (%d more such lines were left out before)", (*args, left_out)
-        log.log(level, text, *args)
+        return left_out

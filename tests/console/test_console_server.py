@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 
+from sparrowmq.remoting.log_limit import LINES
 from tests.certificates import authority, signed
 
 
@@ -28,8 +30,9 @@ def test_a_port_that_is_taken_is_told():
     )
 
 
+@pytest.mark.guards("Console.__aenter__: drop stack.enter_context(_few_lines(self._clock))")
 @pytest.mark.slow
-def test_it_serves_without_a_cluster_and_stops_in_order(tmp_path):
+def test_it_serves_without_a_cluster_limits_lines_of_strangers_and_stops_in_order(tmp_path):
     words = ["console", "-n", "127.0.0.1:1", "--port", "0", "--prefix", "/mq"]
     with subprocess.Popen(
         [sys.executable, "-m", "sparrowmq", *words],
@@ -45,9 +48,15 @@ def test_it_serves_without_a_cluster_and_stops_in_order(tmp_path):
         )
         with urllib.request.urlopen(line.split()[4] + "healthz", timeout=30) as answer:
             assert answer.read() == b"ok\n"
+        for _ in range(LINES + 5):
+            with socket.create_connection(
+                ("127.0.0.1", urlsplit(line.split()[4]).port), timeout=30
+            ) as stranger:
+                stranger.sendall(b"no HTTP\r\n\r\n")
+                assert stranger.recv(100).startswith(b"HTTP/1.1 400")
         process.terminate()
         assert process.wait(30) == 0
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == LINES * "WARNING uvicorn.error: Invalid HTTP request received.\n"
     assert list(tmp_path.iterdir()) == [], "it keeps nothing where it was started"
 
 

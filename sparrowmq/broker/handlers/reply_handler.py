@@ -31,6 +31,7 @@ from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.remoting.handler import After, Answer, handles
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -60,6 +61,7 @@ class ReplyHandler:
         self._topic = rules.cluster + REPLY_SUFFIX
         self._clock = clock
         self._askers = Askers(clock)
+        self._lines = LogLimit(clock)
         self._started = clock.monotonic()
         sends.asked = self._askers.note
 
@@ -75,7 +77,9 @@ class ReplyHandler:
             place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
         if failure is None:
             return Answer(header=place)
-        log.warning("an answer sent by %s is lost: %s", peer.address, shown(failure))
+        self._lines.log(
+            log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure)
+        )
         return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
 
     def _check_topic(self, topic: str) -> None:
@@ -92,7 +96,9 @@ class ReplyHandler:
         try:
             after: After = await settled(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
-            log.warning("an answer sent by %s is not stored: %s", peer.address, error)
+            self._lines.log(
+                log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error
+            )
             return None
         return after.reply
 

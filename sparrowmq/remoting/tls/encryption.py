@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from sparrowmq.loop.clock import Clock
-
-log = logging.getLogger(__name__)
 
 HANDSHAKE_S: Final = 10.0  # for the whole handshake
 GOODBYE_S: Final = 1.0  # for a refused client to read the reason
@@ -51,7 +48,7 @@ class Encryption(asyncio.Transport):
     """The encrypted form of one connection.
 
     Args:
-        refused: called with the error when a client's handshake failed.
+        refused: called with the error that ends the connection: of the handshake, or of a record after it.
     """
 
     def __init__(
@@ -181,7 +178,7 @@ class Encryption(asyncio.Transport):
         except ssl.SSLWantReadError:
             self._send()  # an answer to a key update, if it was one
         except ssl.SSLError as error:
-            log.warning("closing the connection of %s: %s", self._session.address, error)
+            self._refused(error)
             self._end_with(error)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

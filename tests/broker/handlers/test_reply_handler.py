@@ -17,6 +17,7 @@ from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, SendReply, SendReplyV2
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.log_limit import LINES
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from tests.broker.live import BORN_MS, Live, live_broker, send_request
@@ -106,6 +107,13 @@ async def test_the_sender_of_an_answer_is_told_that_nobody_gets_it(tmp_path):
     assert nobody.remark == "reply message properties[REPLY_TO_CLIENT] is null"
     assert busy.remark.startswith("push reply message to busy fail.") and "no time" in busy.remark
     assert len(stored) == 3, "they are kept all the same"
+
+
+async def test_answers_that_nobody_waits_for_cost_few_lines(tmp_path, caplog):
+    async with live_broker(tmp_path) as live:
+        for _ in range(LINES + 5):
+            await refused(live, SendReplyV2(*ALL))
+    assert caplog.text.count("is lost") == LINES
 
 
 async def test_answers_need_not_be_kept(tmp_path):

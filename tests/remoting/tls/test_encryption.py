@@ -124,21 +124,28 @@ async def test_who_says_goodbye_gets_one_back() -> None:
         await until(lambda: not server.sessions)
 
 
-async def test_a_changed_byte_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.guards("Encryption._decrypted: self._refused(error) -> pass")
+async def test_a_changed_byte_ends_the_connection_and_costs_one_line_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = ManualClock()
-    async with talking(clock) as (server, client):
-        await client.shake_hands()
-        await client.reader.read(1 << 16)  # its session tickets
-        client.tls.write(b"x" * 100)
-        record = bytearray(client._outgoing.read())
-        record[-1] ^= 1
-        client.writer.write(record)
-        with pytest.raises(ssl.SSLError):
-            await asyncio.wait_for(client.read(), 10)
-        client.writer.close()
+    async with talking(clock) as (server, first):
+        for client in [
+            first,
+            *[Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in "23"],
+        ]:
+            await client.shake_hands()
+            await client.reader.read(1 << 16)  # its session tickets
+            client.tls.write(b"x" * 100)
+            record = bytearray(client._outgoing.read())
+            record[-1] ^= 1
+            client.writer.write(record)
+            with pytest.raises(ssl.SSLError):
+                await asyncio.wait_for(client.read(), 10)
+            client.writer.close()
         await clock.advance(GOODBYE_S)
         await until(lambda: not server.sessions)
-    assert "closing the connection of 127.0.0.1" in caplog.text
+    assert caplog.text.count("refused the connection of 127.0.0.1") == 1
 
 
 async def test_a_refused_client_that_stays_is_cut_off() -> None:
