@@ -21,8 +21,8 @@ from sparrowmq.spark.lakehouse.kept_progress import Progress
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, of_another_run
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.progress import Record, demand_errors, placed
-from sparrowmq.spark.source.partition_ranges import Offsets, from_json, part_of, to_json
+from sparrowmq.spark.pipelines.tables.progress import Record, demand_errors, passes, placed
+from sparrowmq.spark.source.partition_ranges import from_json, to_json
 
 
 class Held(NamedTuple):
@@ -104,17 +104,8 @@ def _difference(progress: Progress, newest: Record, rows: Held, errors: Held) ->
     if newest.batch == progress.batch:
         is_same = newest.end == to_json(progress.end)
     else:
-        is_same = not _passes(from_json(newest.end), progress.start)
+        is_same = not passes(from_json(newest.end), progress.start)
     return "" if is_same else "its state is another copy than the one that was used last"
-
-
-def _passes(some: Offsets, others: Offsets) -> bool:
-    """Whether some queue is further than in `others`, where the topic was not made again since."""
-    return any(
-        offset > others.get(queue, 0)
-        for queue, offset in some.items()
-        if some.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue))
-    )
 
 
 def _behind(root: Path | Address, progress: Progress, newest: Record, rows: Held, errors: Held) -> Progress:

@@ -184,7 +184,7 @@ def test_a_state_that_is_the_one_of_its_tables_stays(decide):
 
 
 @pytest.mark.guards(
-    "recorded_progress._passes: "
+    "progress.passes: "
     "some.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue)) -> True"
 )
 def test_a_topic_that_was_made_again_is_no_other_copy(decide):

@@ -29,7 +29,7 @@ from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, errors_of
-from sparrowmq.spark.source.partition_ranges import Offsets, from_json, to_json
+from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of, to_json
 
 _NO_BATCH: Final = -1
 _FILE: Final = "reached.json"
@@ -102,14 +102,22 @@ def place_behind(rows: Record | None, errors: Record | None) -> dict[str, Any] |
     if place is None or older.end is None:
         return None
     is_restored = older.batch < newer.other or passes(from_json(older.end), from_json(place))
-    return _least(place, older.end) if is_restored else place
+    return _least(from_json(place), from_json(older.end)) if is_restored else place
 
 
-def _least(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The offsets that both have; a queue that one of them lacks is read from its begin."""
-    some, more = from_json(one), from_json(other)
-    least = {queue: min(offset, more[queue]) for queue, offset in some.items() if queue in more}
-    return to_json(Offsets(least, some.incarnations))
+def _least(place: Offsets, older: Offsets) -> dict[str, Any]:
+    """The offsets that both have; a queue that one of them lacks is read from its begin.
+
+    Of a topic that was made again in between, the older table has what it has of the earlier one.
+    """
+    again = made_again(older, place)
+    least = {
+        queue: older[queue] if part_of(queue) in again else min(offset, older[queue])
+        for queue, offset in place.items()
+        if queue in older
+    }
+    known = {part: older.incarnations.get(part, 0) for part in again}
+    return to_json(Offsets(least, place.incarnations | known))
 
 
 class Checkpoint:
@@ -202,5 +210,22 @@ def demand_errors(root: Path | Address) -> None:
 
 
 def passes(some: Offsets, others: Offsets) -> bool:
-    """Whether some queue is further than in `others`."""
-    return any(offset > others.get(queue, 0) for queue, offset in some.items())
+    """Whether some queue is further than in `others`, where the topic was not made again since."""
+    return any(
+        offset > others.get(queue, 0)
+        for queue, offset in some.items()
+        if some.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue))
+    )
+
+
+def overlap(had: Offsets, start: Offsets, end: Offsets) -> Offsets | None:
+    """Return the offsets behind which a table lacks rows of a batch, if the batch begins before them.
+
+    Args:
+        had: the offsets that the table has reached; those of a topic that was made again since say nothing.
+        start, end: of the batch; a topic that was made again in between begins at 0.
+    """
+    gone, again = made_again(had, end), made_again(start, end)
+    same = Offsets({queue: offset for queue, offset in had.items() if part_of(queue) not in gone})
+    begins = {queue: 0 if part_of(queue) in again else offset for queue, offset in start.items()}
+    return same if any(offset > begins.get(queue, 0) for queue, offset in same.items()) else None

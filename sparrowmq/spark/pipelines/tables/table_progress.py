@@ -21,8 +21,8 @@ from sparrowmq.spark.pipelines.tables.progress import (
     demand_committed,
     demand_errors,
     difference,
+    overlap,
     parsed,
-    passes,
     place_behind,
     placed,
 )
@@ -163,13 +163,15 @@ class TableProgress:
     def _overlap(self, table: str, batch: int) -> Offsets | None:
         """Return the offsets behind which a table lacks rows, if a batch begins before them."""
         had = self._had.get(table)
-        start = self._checkpoint.start(batch) if self._checkpoint is not None else None
-        if had is None or start is None:
+        if had is None or self._checkpoint is None:
             return None
-        if not passes(had, from_json(start)):
+        start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
+        if start is None or end is None:
+            return None
+        found = overlap(had, from_json(start), from_json(end))
+        if found is None:
             del self._had[table]
-            return None
-        return had
+        return found
 
     def _record(self, table: str, batch: int, *, is_half: bool) -> str:
         """The words of a commit about its batch."""

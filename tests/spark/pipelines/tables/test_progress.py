@@ -13,15 +13,18 @@ from sparrowmq.spark.pipelines.tables.progress import (
     Reached,
     Record,
     difference,
+    overlap,
     parsed,
     place_behind,
     placed,
 )
+from sparrowmq.spark.source.partition_ranges import from_json
 
 
-def place(*offsets):
+def place(*offsets, life=None):
     queues = {str(queue): offset for queue, offset in enumerate(offsets)}
-    return {"v": 1, "topics": {"t": {"b": queues}}}
+    known = {} if life is None else {"incarnations": {"t": {"b": life}}}
+    return {"v": 1, "topics": {"t": {"b": queues}}} | known
 
 
 def record(batch, start, end, *, is_half=False, other=-1):
@@ -67,6 +70,33 @@ def test_the_place_behind_which_both_tables_lack_messages(rows, errors, wanted):
 def test_a_new_queue_is_read_from_its_begin():
     rows, errors = record(3, (1,), (5, 2)), record(9, (5,), (9,), other=8)
     assert place_behind(rows, errors) == place(5)
+
+
+def test_a_table_that_is_behind_a_topic_made_again_is_read_from_where_it_was_in_the_earlier_one():
+    rows = Record(3, place(0, life=7), place(31, life=7), False, 3, {})
+    errors = Record(9, place(31, life=7), place(5, life=9), False, 8, {})
+    assert place_behind(rows, errors) == place(31, life=7)
+
+
+@pytest.mark.guards("progress.overlap: part_of(queue) not in gone -> True")
+@pytest.mark.guards("progress.overlap: 0 if part_of(queue) in again else offset -> offset")
+@pytest.mark.parametrize(
+    ("had", "start", "end", "wanted"),
+    [
+        (place(9), place(5), place(12), place(9)),
+        (place(9), place(9), place(12), None),
+        (place(9, 2), place(9, 1), place(12, 5), place(9, 2)),
+        (place(9, life=7), place(5, life=7), place(12, life=7), place(9)),
+        (place(31, life=7), place(5, life=9), place(12, life=9), None),  # rows of the topic before
+        (place(31, life=7), place(31, life=7), place(5, life=9), None),
+        (place(5, life=9), place(31, life=7), place(12, life=9), place(5)),  # the batch has both topics
+        (place(31), place(5, life=-1), place(12, life=-1), None),
+        (place(9), place(5), place(12, life=7), place(9)),  # a broker that now names its topics
+    ],
+)
+def test_the_rows_of_a_batch_that_a_table_has_are_those_of_the_same_topic(had, start, end, wanted):
+    found = overlap(*map(from_json, (had, start, end)))
+    assert found == (None if wanted is None else from_json(wanted))
 
 
 def test_a_checkpoint_has_the_begin_and_the_end_of_batches(tmp_path):
@@ -121,6 +151,8 @@ def test_a_table_that_is_before_all_kept_batches_is_compared_with_the_last(tmp_p
     (tmp_path / "c" / "offsets" / "0").unlink()
     assert difference(record(0, (1, 1), (3, 3)), None, Reached(), found) is None
     assert difference(record(0, (1, 1), (9, 3)), None, Reached(), found) == "its state is of another run"
+    earlier = Record(0, place(1, 1, life=7), place(9, 3, life=7), False, -1, {})
+    assert difference(earlier, None, Reached(), found) is None, "the topic was made again since"
 
 
 def test_what_was_reached_is_kept(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("duckdb")
 
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
@@ -38,7 +40,7 @@ def test_no_mishap_loses_or_doubles_a_row(tmp_path, kind, rounds):
 def run(topic, tmp_path):
     """Runs the pipeline once; returns what it says beside its batches."""
 
-    def run(kind, mode="json", schema=None):
+    def run(kind, mode="json", schema=None, **options):
         said: list[str] = []
         report = table(
             topic.name,
@@ -49,7 +51,7 @@ def run(topic, tmp_path):
             schema=schema,
             once=True,
             spark=topic.spark,
-            options={"maxOffsetsPerTrigger": "20"},
+            options={"maxOffsetsPerTrigger": "20", **options},
             say=said.append,
         )
         assert not report.error
@@ -160,3 +162,32 @@ def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp
     errors = rows_of(kind, tmp_path / "orders.errors", state / "errors")
     assert sorted(row["id"] for row in rows) == ["1", "2", "new"]
     assert sorted(bytes(row["body"]) for row in errors) == [b'{"id":"more"}', b'{"id":"text"}']
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_errors_of_a_topic_that_was_made_again_are_not_taken_for_those_of_the_one_before(
+    topic, run, tmp_path
+):
+    send(topic, 0, 20)
+    run("parquet")
+    make_again(topic)
+    for start, stop in (
+        (1, 5),
+        (5, 11),
+    ):  # the first have no error; the next begin before the 20 of the topic before
+        send(topic, start, stop)
+        run("parquet", failOnDataLoss="false")
+    numbers = sorted(n for n in (*range(20), *range(1, 11)) if n % 5)
+    assert found(tmp_path, "parquet") == (numbers, 4 + 2)
+
+
+def make_again(topic):
+    """Delete the topic and make it with one queue, in which offsets are counted."""
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.delete_topic(topic.name)
+        mq.admin.create_topic(topic.name, queues=1)
+    deadline = time.monotonic() + 60
+    while not topic.ends():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
