@@ -36,7 +36,7 @@ from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
 from sparrowmq.spark.refusals import demand_stored, may_pass
 from sparrowmq.spark.row_rate import Pace
-from sparrowmq.spark.source.partition_ranges import between
+from sparrowmq.spark.source.partition_ranges import Offsets, between
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker_network import connect
 
@@ -195,7 +195,7 @@ def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
         say(
             f"group {group} has no dead letters: there is no topic {given['topic']}; check the name of the group"
         )
-        return Span({}, {})
+        return Span({}, Offsets())
 
 
 class _Noted(NamedTuple):

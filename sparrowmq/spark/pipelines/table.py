@@ -25,7 +25,7 @@ from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
-from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic, span_of, starting_at
+from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic, onward_from
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
@@ -34,6 +34,7 @@ from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_co
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
+from sparrowmq.spark.source.partition_ranges import from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +93,7 @@ def table(
         given = with_defaults(source, _ROWS_PER_BATCH)
         place = writer.resume(kept / "checkpoint", runner.say)
         if place is not None:
-            given = span_of(starting_at(place, given)).onward(given)
+            given = onward_from(from_json(place), given)
         elif not is_planned(kept / "checkpoint"):
             given = _begin(settled, given)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.

@@ -7,9 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, between, from_json, to_json
+from sparrowmq.spark.source.incarnations import advanced
+from sparrowmq.spark.source.partition_ranges import (
+    VERSION,
+    Bounds,
+    Offsets,
+    between,
+    from_json,
+    made_again,
+    part_of,
+    settle,
+    to_json,
+)
 from sparrowmq.spark.source.query_offsets import Places, Plan
 from sparrowmq.spark.worker_network import connect
 
@@ -30,7 +42,7 @@ class Span:
     """The rows `[start, end)` of each queue."""
 
     start: Places
-    end: Places
+    end: Offsets
 
     @property
     def rows(self) -> int:
@@ -50,10 +62,35 @@ class Span:
         return places
 
 
-def starting_at(place: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a stream that begins at a place as checkpoints have it; new queues from their begin."""
-    kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
-    return kept | {"startingOffsets": json.dumps(place["topics"])}
+def onward_from(reached: Offsets, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a stream that begins behind these offsets; queues that they do not have, from their begin.
+
+    A topic that was made again since is read from its first message.
+
+    Raises:
+        ConfigError: a queue cannot be read now. It would be read from its begin when it is there again.
+        RowsLost: a topic was made again, or messages behind the offsets are gone, and `given` wants to know.
+        NoRoute, NetworkError: as `span_of`.
+    """
+    everywhere = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+    span = span_of({**everywhere, "startingOffsets": "earliest"})
+    held = {
+        queue: Bounds(start, span.end[queue], span.end.incarnations.get(part_of(queue)))
+        for queue, start in span.start.items()
+    }
+    fail = parse(SourceOptions, given).fail_on_data_loss
+    again = made_again(reached, advanced(reached, held, lambda bounds: bounds.end, fail=fail))
+    known = {queue: offset for queue, offset in reached.items() if part_of(queue) not in again}
+    for queue in sorted(known.keys() - held.keys()):
+        raise ConfigError(
+            f"{queue} cannot be read, and was read to offset {known[queue]}: its broker is away, or the topic has "
+            "fewer queues now. Start again when the broker is back, or give the topic its queues again by updateTopic"
+        )
+    start = {
+        queue: settle(queue, known.get(queue, bounds.start), bounds, fail=fail)
+        for queue, bounds in held.items()
+    }
+    return Span(start, span.end).onward(given)
 
 
 def is_moving(given: Mapping[str, str]) -> bool:

@@ -1,13 +1,23 @@
 """sparrowmq.spark.pipelines.running.span: rows that stay the same however a topic grows."""
 
 import json
+import time
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.span import ends_before, offsets_by_topic, since_until, span_of
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.running.span import (
+    ends_before,
+    offsets_by_topic,
+    onward_from,
+    since_until,
+    span_of,
+)
+from sparrowmq.spark.source.partition_ranges import Offsets, RowsLost
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -37,3 +47,47 @@ def test_the_ends_before_a_time_are_those_of_the_messages_stored_before_it(topic
     given = {**topic.options, "startingOffsets": "latest", "endingOffsets": "earliest"}
     assert ends_before(given, 4102444800000) == ends
     assert ends_before(given, 1) == dict.fromkeys(ends, 0)
+
+
+@pytest.mark.guards(
+    "span.onward_from: "
+    "made_again(reached, advanced(reached, held, lambda bounds: bounds.end, fail=fail)) -> frozenset()"
+)
+def test_a_stream_goes_on_behind_offsets_and_reads_new_queues_and_a_topic_made_again_from_their_begin(topic):
+    topic.send(0, 20)
+    given = {**topic.options, "startingOffsets": "latest"}
+    ends = span_of(topic.options).end
+    assert starts_of(onward_from(ends, given)) == dict(ends)
+    (first, *_), life = sorted(ends), ends.incarnations
+    without = Offsets({queue: end for queue, end in ends.items() if queue != first}, life)
+    assert starts_of(onward_from(without, given)) == {**ends, first: 0}
+    earlier = Offsets(dict.fromkeys(ends, 1), {part: known - 1 for part, known in life.items()})
+    with pytest.raises(RowsLost, match="was deleted and made again"):
+        onward_from(earlier, given)
+    assert starts_of(onward_from(earlier, {**given, "failOnDataLoss": "false"})) == dict.fromkeys(ends, 0)
+
+
+def test_a_stream_does_not_go_on_without_a_queue_that_it_has_read(topic):
+    topic.send(0, 20)
+    ends = span_of(topic.options).end
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.change_topic(topic.name, queues=len(ends) - 1, hide_unread=True)
+    deadline = time.monotonic() + 60
+    while len(topic.ends()) == len(ends):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(ConfigError, match=r"fewer queues now\..* by updateTopic"):
+        onward_from(ends, topic.options)
+    again = Offsets(ends, {part: known - 1 for part, known in ends.incarnations.items()})
+    given = {**topic.options, "failOnDataLoss": "false"}
+    assert starts_of(onward_from(again, given)).keys() == ends.keys() - {max(ends)}
+
+
+def starts_of(given):
+    topics = json.loads(given["startingOffsets"])
+    return {
+        MessageQueue(topic, broker, int(queue)): offset
+        for topic, brokers in topics.items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    }

@@ -18,6 +18,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
+from sparrowmq.spark.source.partition_ranges import RowsLost
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, rows_of
 from tests.spark.pipelines.tables.mishaps import Mishaps
 
@@ -166,9 +167,7 @@ def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_errors_of_a_topic_that_was_made_again_are_not_taken_for_those_of_the_one_before(
-    topic, run, tmp_path
-):
+def test_rows_of_a_topic_that_was_made_again_are_not_taken_for_those_of_the_one_before(topic, run, tmp_path):
     send(topic, 0, 20)
     run("parquet")
     make_again(topic)
@@ -178,8 +177,15 @@ def test_errors_of_a_topic_that_was_made_again_are_not_taken_for_those_of_the_on
     ):  # the first have no error; the next begin before the 20 of the topic before
         send(topic, start, stop)
         run("parquet", failOnDataLoss="false")
-    numbers = sorted(n for n in (*range(20), *range(1, 11)) if n % 5)
-    assert found(tmp_path, "parquet") == (numbers, 4 + 2)
+    numbers = [n for n in (*range(20), *range(1, 11)) if n % 5]
+    assert found(tmp_path, "parquet") == (sorted(numbers), 4 + 2)
+    make_again(topic)  # and the state is lost
+    shutil.rmtree(tmp_path / "orders.state")
+    send(topic, 1, 13)
+    with pytest.raises(RowsLost, match="was deleted and made again"):
+        run("parquet")
+    run("parquet", failOnDataLoss="false")
+    assert found(tmp_path, "parquet") == (sorted([*numbers, *(n for n in range(1, 13) if n % 5)]), 4 + 2 + 2)
 
 
 def make_again(topic):
