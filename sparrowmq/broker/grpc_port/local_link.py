@@ -54,7 +54,6 @@ class End(asyncio.Transport):
     abort = close
 
     def _ended(self) -> None:
-        self._session.deliver()
         self._session.connection_lost(None)
         self._session.other = self.other = None
 

@@ -124,7 +124,7 @@ async def test_who_says_goodbye_gets_one_back() -> None:
         await until(lambda: not server.sessions)
 
 
-@pytest.mark.guards("Encryption._decrypted: self._refused(error) -> pass")
+@pytest.mark.guards("Encryption._decrypted: drop self._refused(error)")
 async def test_a_changed_byte_ends_the_connection_and_costs_one_line_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
