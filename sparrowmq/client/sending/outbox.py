@@ -16,7 +16,6 @@ bytes.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -32,6 +31,7 @@ from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, Shares, SlowBrokers
 from sparrowmq.client.sending.together import Together
 from sparrowmq.client.sending.window import Window
+from sparrowmq.client.sending.window_waiters import WindowWaiters
 from sparrowmq.errors import (
     AccessDenied,
     BrokerUnreachable,
@@ -93,15 +93,13 @@ class Outbox:
         self._shares = Shares()
         self._waiting: deque[Outgoing] = deque()
         self.window = Window(settings.window, settings.window_bytes, settings.waiting_bytes)
+        self._waiters = WindowWaiters(self.window)
         self.gathering: Gathering | None = None
         self._parked: dict[str, list[Outgoing]] = {}
         # While an ordered message to a queue is in flight: the messages behind it.
         self._lanes: dict[MessageQueue, deque[Outgoing]] = {}
         self._freed_lanes: deque[Outgoing] = deque()  # the messages that have just left their lane
         self._is_refilling = False
-        self._is_offering = False
-        self._room_wanted: deque[asyncio.Future[None]] = deque()
-        self._end_wanted: list[asyncio.Future[None]] = []
         self._closed = False
 
     def put(self, item: Outgoing, *, is_awaited: bool = False) -> None:
@@ -132,7 +130,7 @@ class Outbox:
             self.put(item, is_awaited=True)
         except SparrowError as error:
             item.fail(error, self._closed)
-            self._wake_flushing()
+            self._waiters.look()
 
     @property
     def has_room(self) -> bool:
@@ -146,17 +144,11 @@ class Outbox:
 
     async def drain(self) -> None:
         """Wait until the next message would be sent at once. Callers return in their order. May be cancelled."""
-        if self._room_wanted or not self.has_room:
-            wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room_wanted.append(wanted)
-            await wanted
+        await self._waiters.room()
 
     async def flush(self) -> None:
         """Wait until every message, also those put meanwhile, is answered or has failed. Time limits bound the wait."""
-        if self.unanswered:
-            wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._end_wanted.append(wanted)
-            await wanted
+        await self._waiters.end()
 
     async def ask(self, broker_name: str, topic: str, request: Request[Any]) -> None:
         """Send a broker a request that it stores like a message, as one that no other broker has at worst.
@@ -189,7 +181,7 @@ class Outbox:
             item.fail(error, self._closed)
         for item in held:
             self._fail(item, error)
-        _wake(self._room_wanted, len(self._room_wanted))
+        self._waiters.wake_all()
 
     # The way of a message -------------------------------------------------------------------------------------------
 
@@ -522,14 +514,7 @@ class Outbox:
             self._refill()
         finally:
             self._is_refilling = False
-        if self._room_wanted and not self._is_offering:
-            self._offer_room()
-        self._wake_flushing()
-
-    def _wake_flushing(self) -> None:
-        if self._end_wanted and not self.unanswered:
-            ended, self._end_wanted = deque(self._end_wanted), []
-            _wake(ended, len(ended))
+        self._waiters.look()
 
     def _refill(self) -> None:
         while True:
@@ -562,18 +547,6 @@ class Outbox:
             return
         del self._lanes[before.queue]
 
-    def _offer_room(self) -> None:
-        """Wake as many waiting senders as there is room for.
-
-        A sender that is woken may put no message. So the room that is left is offered to the next ones afterwards.
-        """
-        self._is_offering = False
-        if self._room_wanted and self.has_room:
-            _wake(self._room_wanted, self.window.size - self.window.in_flight)
-            if self._room_wanted:
-                self._is_offering = True
-                asyncio.get_running_loop().call_soon(self._offer_room)
-
 
 def _share(remaining_s: float) -> float:
     """The time limit of an attempt that another one may follow."""
@@ -589,11 +562,3 @@ def _knows_levels_only(broker_name: str) -> InvalidMessage:
         f"broker {broker_name} delivers after its delay levels only, as brokers before 5.0 do, and would deliver this "
         "message at once; it was not sent. Take one of 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h"
     )
-
-
-def _wake(sleepers: deque[asyncio.Future[None]], count: int) -> None:
-    while sleepers and count > 0:
-        sleeper = sleepers.popleft()
-        if not sleeper.done():
-            sleeper.set_result(None)
-            count -= 1

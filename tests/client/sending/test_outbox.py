@@ -404,7 +404,7 @@ async def test_a_client_that_was_not_entered_keeps_no_place_taken(peer):
         assert (await mq.send("t", b"x")).offset == 7
 
 
-@pytest.mark.guards("Outbox._offer_room: drop asyncio")
+@pytest.mark.guards("WindowWaiters._offer_room: drop asyncio")
 async def test_room_that_the_first_sleeper_does_not_use_is_the_next_ones(peer):
     """Woken one by one, the second would sleep for ever: the first one sends nothing whose answer could wake it."""
     peer.has("t")

@@ -1,0 +1,73 @@
+"""Senders that wait for the window of a producer."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.client.sending.window import Window
+from sparrowmq.client.sending.window_waiters import WindowWaiters
+
+SIZE = 4
+
+
+@pytest.fixture
+def window() -> Window:
+    full = Window(SIZE, 1 << 20, 1 << 20)
+    full.enter(SIZE, 0)
+    return full
+
+
+async def sleepers(count, wait):
+    found = [asyncio.ensure_future(wait()) for _ in range(count)]
+    await asyncio.sleep(0)
+    return found
+
+
+async def settled(tasks):
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return [task.done() for task in tasks]
+
+
+async def test_as_many_wake_as_there_is_room_for_and_in_their_order(window):
+    waiters = WindowWaiters(window)
+
+    async def send():
+        await waiters.room()
+        window.enter(1, 0)
+
+    tasks = await sleepers(3, send)
+    window.enter(-2, 0)
+    waiters.look()
+    assert await settled(tasks) == [True, True, False]
+
+
+@pytest.mark.guards("window_waiters._wake: not sleeper.done() -> True")
+async def test_a_cancelled_sleeper_takes_no_room(window):
+    waiters = WindowWaiters(window)
+    tasks = await sleepers(2, waiters.room)
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    window.enter(-1, 0)
+    waiters.look()
+    assert await settled(tasks) == [True, True] and tasks[0].cancelled()
+
+
+@pytest.mark.guards("WindowWaiters.look: not self._window.unanswered -> True")
+async def test_the_end_comes_with_the_last_answer(window):
+    waiters = WindowWaiters(window)
+    await WindowWaiters(Window(SIZE, 1, 1)).end()  # an empty window is no wait
+    tasks = await sleepers(2, waiters.end)
+    window.enter(-3, 0)
+    waiters.look()
+    assert await settled(tasks) == [False, False]
+    window.enter(-1, 0)
+    waiters.look()
+    assert await settled(tasks) == [True, True]
+
+
+async def test_a_closed_client_wakes_those_that_wait_for_room(window):
+    waiters = WindowWaiters(window)
+    tasks = await sleepers(3, waiters.room)
+    waiters.wake_all()
+    assert await settled(tasks) == [True, True, True]
