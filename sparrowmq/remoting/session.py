@@ -24,7 +24,7 @@ from sparrowmq.protocol.wire.command import REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.protocol.wire.reply import Buffer, add_reply
+from sparrowmq.protocol.wire.reply import Buffer, add_reply, take_first
 from sparrowmq.remoting.budget import NOTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.remoting.tls_errors import why_closed
@@ -480,7 +480,11 @@ class Session:
             self._out.clear()
             self._out_bytes = 0
         else:
-            self._send(self._next_piece(most))
+            piece = take_first(self._out, most)
+            # Heads count in the piece, but not in `_out_bytes`. So the count may reach zero early, when only few bytes
+            # remain.
+            self._out_bytes = max(0, self._out_bytes - len(piece))
+            self._send(piece)
             self._loop.call_soon(self._flush_soon)  # in another turn, so that other connections have theirs
         if self._undone or self._wire.has_more:
             self._share.wait(self)
@@ -495,25 +499,6 @@ class Session:
     def _note_unread(self) -> None:
         if self._budget is not None and self.unread_bytes > NOTED_BYTES:
             self._budget.unread(self)
-
-    def _next_piece(self, rest: int) -> bytes:
-        """Take the first `rest` bytes of the output, which is longer."""
-        size, whole = 0, 0
-        pieces: list[Buffer] = []
-        for piece in self._out:
-            if len(piece) > rest:
-                pieces.append(memoryview(piece)[:rest])
-                self._out[whole] = memoryview(piece)[rest:]
-                size += rest
-                break
-            pieces.append(piece)
-            rest -= len(piece)
-            size += len(piece)
-            whole += 1
-        del self._out[:whole]
-        # Heads count in `size`, but not in `_out_bytes`. So the count may reach zero early, when only few bytes remain.
-        self._out_bytes = max(0, self._out_bytes - size)
-        return b"".join(pieces)
 
     def _ask(
         self,

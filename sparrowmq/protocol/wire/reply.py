@@ -51,3 +51,19 @@ def reply_command(
     found: Any = _NO_FIELDS if header is None else header.header() if isinstance(header, Written) else header
     whole = b"".join(body) if isinstance(body, list) else bytes(body)
     return Command(code, request.opaque, REPLY_FLAG, PROTOCOL_VERSION, LANGUAGE, remark or None, found, whole)
+
+
+def take_first(pieces: list[Buffer], size: int) -> bytes:
+    """Remove the first `size` bytes of pieces, which have more, and return them."""
+    whole = 0
+    taken: list[Buffer] = []
+    for piece in pieces:
+        if len(piece) > size:
+            taken.append(memoryview(piece)[:size])
+            pieces[whole] = memoryview(piece)[size:]
+            break
+        taken.append(piece)
+        size -= len(piece)
+        whole += 1
+    del pieces[:whole]
+    return b"".join(taken)
