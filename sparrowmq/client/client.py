@@ -60,7 +60,7 @@ from sparrowmq.client.sending.transaction import Ends, OnEnd
 from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.client.unsent import tell_if_forgotten, tell_unsent
+from sparrowmq.client.unsent import FLUSH_S, answers, last_answers, shut, tell_if_forgotten, tell_unsent
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
@@ -72,7 +72,6 @@ from sparrowmq.protocol.names import (
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
-FLUSH_S: Final = 10.0
 REQUEST_S: Final = 3.0
 
 _BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
@@ -198,8 +197,7 @@ class Client:
 
     async def flush(self) -> None:
         """Wait until every message that a producer of this client has sent is answered or has failed."""
-        for outbox in self._outboxes:
-            await outbox.flush()
+        await answers(self._outboxes)
 
     @property
     def unanswered(self) -> int:
@@ -517,11 +515,12 @@ class Client:
 
     async def _finish(self) -> None:
         """Wait for the answers to all sends, and let consumers commit that are not left yet."""
-        await self.flush()
+        await last_answers(self._outboxes, self._network.clock)
         await self._network.membership.client_leaves()
 
     async def _leave(self) -> None:
         """Unregister our producers, so that brokers ask other clients about transactions."""
+        shut(self._outboxes)
         for group in sorted(self._network.membership.producers.values()):
             await self._network.brokers.tell_all(
                 UnregisterClient(client_id=self.client_id, producer_group=group)

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
-from sparrowmq.client.client import connect
+from sparrowmq.client.client import Client, connect
+from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.testing.cluster import Cluster
+from tests.client.conftest import until
 
 IN_THREADS = """
 import sparrowmq.sync, sys
@@ -73,3 +75,28 @@ async def test_a_closed_client_has_sent_them_and_says_nothing(cluster: Cluster, 
     assert await run(program, cluster.namesrv, "closed") == ""
     async with connect(cluster.namesrv) as mq:
         assert (await mq.admin.topic("orders")).count == 5001
+
+
+async def test_sends_while_a_client_is_left_are_stored_or_refused(
+    cluster: Cluster, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.unsent.FLUSH_S", 1.0)
+    ends: list[BaseException] = []
+    stored = 0
+
+    async def send(mq: Client) -> None:
+        nonlocal stored
+        try:
+            while True:
+                await mq.send("orders", b"x")
+                stored += 1
+        except SparrowError as error:
+            ends.append(error)
+
+    async with connect(cluster.namesrv) as mq:
+        senders = [asyncio.create_task(send(mq)) for _ in range(8)]
+        await until(lambda: stored > 100)
+    await asyncio.wait(senders)
+    assert [type(each) for each in ends] == [ClientClosed] * 8 and "not answered" not in caplog.text
+    async with connect(cluster.namesrv) as mq:
+        assert (await mq.admin.topic("orders")).count == stored

@@ -136,7 +136,8 @@ class Retries:
                 timeout_s=ANSWER_S,
                 future=future,
                 is_timed=Property.TIMER_DELAY_MS in added,
-            )
+            ),
+            may_be_last=True,
         )
         await future
 

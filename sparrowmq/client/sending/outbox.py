@@ -102,16 +102,17 @@ class Outbox:
         self._is_refilling = False
         self._closed = False
 
-    def put(self, item: Outgoing, *, is_awaited: bool = False) -> None:
+    def put(self, item: Outgoing, *, is_awaited: bool = False, may_be_last: bool = False) -> None:
         """Send a message as soon as the window allows, after all messages that were put before.
 
         Args:
             is_awaited: the sender waits for the result. This is back-pressure enough, so the message is never refused.
+            may_be_last: send it also when the window is shut.
         Raises:
             SendFailed: too many messages wait; this one was not sent.
             ClientClosed: the client is closed, or was not entered.
         """
-        if self._closed:
+        if self.window.is_shut and (self._closed or not may_be_last):
             raise ClientClosed("the client is closed; send inside its `with` block")
         if not self._waiting and self.window.is_open:
             self._admit(item)
@@ -127,7 +128,7 @@ class Outbox:
     def put_together(self, item: Together) -> None:
         """Send gathered messages. They were taken before, so their senders get every error."""
         try:
-            self.put(item, is_awaited=True)
+            self.put(item, is_awaited=True, may_be_last=True)
         except SparrowError as error:
             item.fail(error, self._closed)
             self._waiters.look()

@@ -15,7 +15,7 @@ class Window:
     Attributes:
         in_flight, in_flight_bytes: messages in flight, and the bytes of their bodies.
         waiting, waiting_bytes: messages that wait for the window, and the memory that they take.
-        is_shut: the client is closed; nothing more is gathered.
+        is_shut: the client is being left; nothing more is taken.
         gathered, gathered_bytes: the same of the messages that wait for the end of this turn.
     """
 
