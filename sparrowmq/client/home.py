@@ -24,7 +24,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
@@ -50,6 +50,12 @@ class Home:
         self.thread = _NO_THREAD
         self._process = os.getpid()
         self._is_left = False
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            "a client, and what belongs to it, cannot be pickled or copied: its connections belong to this process; "
+            "connect in the other process, as in the initializer of a process pool"
+        )
 
     def enter(self) -> None:
         """Live in the running loop."""

@@ -128,3 +128,13 @@ def test_errors_come_back_from_a_process_pool(error):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error)
     assert str(vars(again)) == str(vars(error))
+
+
+@pytest.mark.parametrize("spread", [pickle.dumps, copy.deepcopy])
+async def test_a_client_and_its_parts_are_not_pickled_and_say_what_to_do(mq: Client, spread):
+    blocking = sparrowmq.sync.connect("127.0.0.1:1")
+    for client in (mq, blocking):
+        parts = (client.producer("p"), client.subscribe("t", group="g"), client.pull_consumer(group="g"))
+        for each in (client, *parts, client.simple_consumer(group="g"), client.admin):
+            with pytest.raises(ConfigError, match="connect in the other process"):
+                spread(each)
