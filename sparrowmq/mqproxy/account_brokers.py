@@ -24,6 +24,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
+from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
@@ -43,8 +44,8 @@ class UserConnections:
         used: the time of the last request.
     """
 
-    def __init__(self, network: Network, cluster: ClusterBrokers, password: str) -> None:
-        self.connections = Connections(network, cluster.addresses)
+    def __init__(self, network: Network, cluster: ClusterBrokers, password: str, room: Room) -> None:
+        self.connections = Connections(network, cluster.addresses, room)
         self.password = password
         self.used = 0.0
         self.end = asyncio.Event()
@@ -74,6 +75,7 @@ class AccountCluster:
     Args:
         own: the brokers as mqproxy's own account sees them.
         connect: makes the network of a user.
+        room: of the connections of all users: each has one to each broker that it uses.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class AccountCluster:
         tasks: Background,
         clock: Clock,
         freshness: Freshness,
+        room: Room,
     ) -> None:
         self.own = own
         self.users = users
@@ -92,6 +95,7 @@ class AccountCluster:
         self._tasks = tasks
         self._clock = clock
         self._freshness = freshness
+        self._room = room
         self._open: dict[str, UserConnections] = {}
 
     def __len__(self) -> int:
@@ -139,7 +143,7 @@ class AccountCluster:
             if found is not None:
                 found.end.set()
             network = self._connect(Credentials(account, password))
-            found = self._open[account] = UserConnections(network, self.own, password)
+            found = self._open[account] = UserConnections(network, self.own, password, self._room)
             found.connections.on_check = lambda *question: self.on_check(*question)
             self._tasks.spawn(found.keep(), f"connections of {account}")
         found.used = self._clock.monotonic()

@@ -26,6 +26,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.fair_turns import FairTurns
 from sparrowmq.mqproxy.kept_answers import Kept
+from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
@@ -43,7 +44,7 @@ from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRou
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.remoting.session import MUTE_S
+from sparrowmq.remoting.session import MUTE_S, Session
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -132,13 +133,17 @@ class Addresses:
 class Connections:
     """The connections of one account to the brokers, or those without one.
 
+    Args:
+        room: of the connections of all accounts together; None for those of mqproxy itself.
     Attributes:
         on_check: is called with what a broker asks about the transactions of this account.
         left_out: which topics are too many for brokers to ask about; "" if none are.
     """
 
-    def __init__(self, network: Network, addresses: Addresses) -> None:
+    def __init__(self, network: Network, addresses: Addresses, room: Room | None = None) -> None:
         self._network = network
+        self._room = room
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by address
         self._addresses = addresses
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
@@ -159,12 +164,39 @@ class Connections:
         address = await self._addresses.of(broker_name)
         self._leave_former(broker_name, address)
         try:
-            session = await self._network.brokers.session(address)
+            session = await self._session(address)
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except (NetworkError, RemoteError) as error:
             if isinstance(error, NetworkError) or error.is_slaves:
                 self._addresses.doubt(broker_name)
             raise
+
+    async def _session(self, address: str) -> Session:
+        """The connection to a broker. Raises: NetworkError; RemoteError, there is no room for one more."""
+        brokers, room = self._network.brokers, self._room
+        if room is None:
+            return await brokers.session(address)
+        if session := brokers.live(address):
+            return session
+        async with self._opening[address]:  # so that each connection counts once
+            if session := brokers.live(address):
+                return session
+            room.demand_link()
+            room.links += 1
+            try:
+                session = await brokers.session(address)
+            except BaseException:
+                room.links -= 1
+                raise
+            if session.closed:
+                room.links -= 1
+            else:
+                session.on_end(self._ended)
+            return session
+
+    def _ended(self, _: Session) -> None:
+        assert self._room is not None, "only connections with a room are counted"
+        self._room.links -= 1
 
     def _leave_former(self, broker_name: str, address: str) -> None:
         """End the connection to a master that hangs, once there is another one: long polls would stay there."""

@@ -24,6 +24,7 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.remoting_port import open_remoting_port
+from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
@@ -110,15 +111,18 @@ class Proxy:
             users = BrokerUsers(own, clock) if settings.credentials is not None else None
             cluster: ClusterBrokers | AccountCluster = own
             probes: list[Probe] = []
+            ports = 1 if settings.remoting_port is None else 2
+            # With accounts each user has connections to brokers, which take as many descriptors as a port.
+            shares = ports if users is None else ports + 1
+            share = descriptors.share(descriptors.limit(), with_store=False, ports=shares)
+            room = Room(share.connections, "users at the gRPC port")
             if users is not None:
-                cluster, probes = await self._with_accounts(own, users, tasks), users.probes()
+                cluster, probes = await self._with_accounts(own, users, tasks, room), users.probes()
             probes += cluster.probes()
             server_tls = ServerTls(
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )
             tasks.spawn(server_tls.watch(), "TLS files")
-            ports = 1 if settings.remoting_port is None else 2
-            share = descriptors.share(descriptors.limit(), with_store=False, ports=ports)
             place = Place(settings.host, settings.port, settings.told or settings.host, share)
             named = place._replace(is_behind_proxy=settings.is_behind_proxy)
             opened = [await open_port(stack, tasks, cluster, clock, server_tls, named)]
@@ -128,9 +132,8 @@ class Proxy:
                 port = await open_remoting_port(stack, tasks, own, users, clock, server_tls, self._tls, place)
                 self.remoting_address = port.address
                 opened.append(port)
-            probes.append(
-                (CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each.problem() for each in opened))))
-            )
+            problems = [lambda: room.problem, *(port.problem for port in opened)]
+            probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each() for each in problems)))))
             probes += [(CERTIFICATE, lambda: server_tls.problem), ending(clock, self._tls)]
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
@@ -142,11 +145,11 @@ class Proxy:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
     async def _with_accounts(
-        self, own: ClusterBrokers, users: BrokerUsers, tasks: Background
+        self, own: ClusterBrokers, users: BrokerUsers, tasks: Background, room: Room
     ) -> AccountCluster:
         await users.start()
         freshness = Freshness(self._settings.signature_age_s)
-        cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness)
+        cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness, room)
         tasks.spawn(users.run(), "users")
         tasks.spawn(cluster.run(), "idle connections")
         return cluster

@@ -1,11 +1,13 @@
 """mqproxy in front of brokers with users."""
 
+import asyncio
+
 import pytest
 
 from sparrowmq import connect
 from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import AccessDenied, BrokerUnreachable
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.background import Background
@@ -13,7 +15,10 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.account_brokers import IDLE_S, AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl
@@ -79,7 +84,7 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         def connect_as(user):
             return Network(running.namesrv, credentials=user)
 
-        cluster = AccountCluster(own, users, connect_as, tasks, clock, Freshness(0))
+        cluster = AccountCluster(own, users, connect_as, tasks, clock, Freshness(0), Room(10))
         with pytest.raises(BrokerUnreachable):
             cluster.brokers_for(call("operator", "abcdefgh"), "one")
         await users.start()
@@ -127,7 +132,7 @@ async def test_address_of_the_client_counts_although_the_broker_sees_another(tmp
         def connect_as(user):
             return Network(running.namesrv, credentials=user)
 
-        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness())
+        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness(), Room(10))
         for host, is_denied in (("10.1.2.3", True), ("127.0.0.1", False)):
             made = Call("M", signed("writer-2", "12345678"), Caller(host, 5000))
             brokers = cluster.brokers_for(made, "one")
@@ -137,3 +142,43 @@ async def test_address_of_the_client_counts_although_the_broker_sees_another(tmp
                     await brokers.ask("broker-0", ask)
             else:
                 assert (await brokers.ask("broker-0", ask)).header.offset == 0
+
+
+@pytest.mark.guards(
+    "Connections._session: drop room.demand_link()",
+    "Connections._ended: drop self._room.links -= 1",
+)
+async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path):
+    ask = GetMaxOffset(topic="orders", queue_id=0)
+    async with (
+        Cluster(tmp_path, brokers=2, **USERS) as running,
+        Network(running.namesrv, credentials=OPERATOR) as network,
+        Background() as tasks,
+    ):
+        for broker in running.brokers:
+            await add_users(running.namesrv, broker.address)
+        own = ClusterBrokers(network, SystemClock())
+        users, room = BrokerUsers(own, SystemClock()), Room(3, "users")
+        await users.start()
+
+        def connect_as(user):
+            return Network(running.namesrv, credentials=user)
+
+        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness(0), room)
+        first = cluster.brokers_for(call("operator", "abcdefgh"), "one")
+        other = cluster.brokers_for(call("writer-2", "12345678"), "two")
+        await asyncio.gather(*(first.ask(name, ask) for name in ("broker-0", "broker-1") for _ in range(3)))
+        assert room.links == 2, "each connection counts once"
+        await other.ask("broker-0", ask)
+        assert room.problem == "users have 3 connections to brokers, and no more may be"
+        with pytest.raises(RemoteError, match="mqproxy is busy: users have 3 connections") as refused:
+            await other.ask("broker-1", ask)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        await first.ask("broker-1", ask)
+        cluster._open.pop("operator").end.set()
+        await until(lambda: room.links == 1)
+        await other.ask("broker-1", ask)
+        own.addresses.learn(TopicRoute([BrokerRoute("c", "broker-1", {0: "127.0.0.1:9"})]))
+        with pytest.raises(BrokerUnreachable):
+            await first.ask("broker-1", ask)
+        assert room.links == 2, "a connection that failed does not count"

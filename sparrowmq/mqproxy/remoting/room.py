@@ -1,4 +1,4 @@
-"""The memory and the connections that all clients of the remoting port occupy together.
+"""The memory and the connections to brokers that all clients of a port occupy together.
 
 Each client has limits of its own, which thousands of clients multiply. So above these limits a client gets the answer
 SYSTEM_BUSY. A client with few bytes still gets room: those that fill the memory must not lock others out.
@@ -20,6 +20,7 @@ class Room:
 
     Args:
         most_links: connections to brokers.
+        who: those who have them, in words.
     Attributes:
         links: the open ones.
         held_bytes: of requests without an answer.
@@ -27,19 +28,20 @@ class Room:
         is_stopping: mqproxy takes no more requests.
     """
 
-    def __init__(self, most_links: int) -> None:
+    def __init__(self, most_links: int, who: str = "remoting clients") -> None:
         self.links = 0
         self.held_bytes = 0
         self.requests = 0
         self.is_stopping = False
         self._most_links = most_links
+        self._who = who
 
     @property
     def problem(self) -> str:
         """Why clients are refused now; "" if there is room."""
         if self.links < self._most_links:
             return ""
-        return f"remoting clients have {self.links} connections to brokers, and no more may be"
+        return f"{self._who} have {self.links} connections to brokers, and no more may be"
 
     def demand_link(self) -> None:
         """Do nothing if one more connection to a broker may be opened. Raises: RemoteError."""
