@@ -54,6 +54,7 @@ R = TypeVar("R", bound=Header)
 _NO_MASTER: Final = "no name server knows a master of this name"
 
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
+STARTED_S: Final = 0.2  # as TABLE_S, where a name server may have been restarted since: that takes longer
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 # A broker of 4.x does not know the request.
@@ -95,10 +96,10 @@ class Addresses:
         self._learn_names(table.values())
         return sorted(found)
 
-    async def table(self) -> ClusterTable:
+    async def table(self, most_age_s: float = TABLE_S) -> ClusterTable:
         """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
         async with self._turn:
-            if self._table is None or self._clock.monotonic() - self._asked_s >= TABLE_S:
+            if self._table is None or self._clock.monotonic() - self._asked_s >= most_age_s:
                 try:
                     self._table = ClusterTable.decode(
                         (await self._name_servers.call(GetBrokerCluster())).body
@@ -109,6 +110,11 @@ class Addresses:
             if isinstance(self._table, ClusterTable):
                 return self._table
             raise self._table.with_traceback(None)
+
+    async def demand_brokers(self) -> None:
+        """Check whether a name server has just started, and knows no topic. Raises: BrokerUnreachable, NetworkError."""
+        if not (await self.table(STARTED_S)).broker_addr_table:
+            raise none_registered(self._name_servers)
 
     def learn(self, route: TopicRoute) -> None:
         """Note the brokers of a route."""
@@ -319,6 +325,7 @@ class ClusterBrokers:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
         answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
         if answer.code:
+            await self.addresses.demand_brokers()
             raise NoRoute(topic, str(self._name_servers))
         route = TopicRoute.decode(answer.body)
         self.addresses.learn(route)
@@ -336,7 +343,7 @@ class ClusterBrokers:
     async def _ask_group(self, name: str) -> GroupConfig | None:
         names = self._answering_first(await self.addresses.masters())
         if not names:
-            raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
+            raise none_registered(self._name_servers)
         try:
             answer = await self._ask_one_of(names, GetGroupConfig(group=name))
         except RemoteError as error:
@@ -375,6 +382,10 @@ class ClusterBrokers:
             raise BrokerUnreachable(name, f"no answer within {timeout_s:g} s") from None
         self._silent.pop(name, None)
         return answer
+
+
+def none_registered(name_servers: NameServers) -> BrokerUnreachable:
+    return BrokerUnreachable("any broker", f"none is registered at {name_servers} now")
 
 
 def _lacks_a_master(route: TopicRoute) -> bool:

@@ -27,9 +27,11 @@ from sparrowmq.mqproxy.cluster_brokers import (
     Lookups,
 )
 from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
-from sparrowmq.mqproxy.kept_answers import REFRESH_S
+from sparrowmq.mqproxy.kept_answers import FRESH_S, REFRESH_S
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.wire.frame import FrameReader
 from sparrowmq.testing import Cluster, ManualClock
 from tests.grpc.scripted import caller, ignored, named, outgoing
@@ -115,6 +117,40 @@ class ScriptedNameServers:
             raise NetworkError("away")
         rows = {name: BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()}
         return SimpleNamespace(body=ClusterTable(broker_addr_table=rows).encode())
+
+
+class RestartedNameServers(ScriptedNameServers):
+    """Name servers that know the topics of their brokers."""
+
+    async def call(self, request, accept=()):
+        if not isinstance(request, GetRoute):
+            return await super().call(request)
+        if not self.table:
+            return SimpleNamespace(code=ResponseCode.TOPIC_NOT_EXIST)
+        rows = [BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()]
+        return SimpleNamespace(
+            code=0 if request.topic == "orders" else 17, body=TopicRoute(broker_datas=rows).encode()
+        )
+
+
+@pytest.mark.guards("ClusterBrokers._ask_route: drop self.addresses.demand_brokers()")
+async def test_topics_stay_known_while_a_name_server_that_restarted_knows_no_brokers():
+    servers: Any = RestartedNameServers()
+    clock = ManualClock()
+    network: Any = SimpleNamespace(name_servers=servers, membership=SimpleNamespace())
+    brokers = ClusterBrokers(network, clock)
+    servers.table = {"a": {0: "one:1"}}
+    known = await brokers.route("orders")
+    with pytest.raises(NoRoute):
+        await brokers.route("unknown")
+    await clock.advance(FRESH_S)
+    servers.table = {}
+    assert await brokers.route("orders") == known
+    with pytest.raises(BrokerUnreachable, match="none is registered"):
+        await brokers.route("unknown")
+    await clock.advance(FRESH_S)
+    servers.table = {"b": {0: "two:1"}}
+    assert [row.broker_name for row in (await brokers.route("orders")).broker_datas] == ["b"]
 
 
 class OneRoute:
