@@ -18,7 +18,6 @@ from pyspark.sql import functions as f
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import Copying, ends_of, paired
@@ -56,7 +55,8 @@ def publish(
         state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
         running: as `Running` has them; `options` are those of the sink.
     Raises:
-        ConfigError: it is no such table, another run sends it, or it got older rows since it was sent.
+        ConfigError: it is no such table, another run sends it, it got older rows since it was sent, or
+            its topic was made again.
         PythonException: a task failed for good; run it again to go on.
     """
     runner = Runner(**running)
@@ -92,19 +92,20 @@ def _publish(
         raise ConfigError(f"where={where!r} chooses other rows each time, so a second run could not continue")
     rows = messages_of(chosen, OWN if settled is None else settled.own, is_raw=is_raw)
     if runner.dry_run:
+        known.reached(rows)
         report.read = known.without(rows).count()
         runner.say(f"sends {report.read:,} messages to {topic}")
         return report
     state = State(folder, {"topic": topic, "to": name_server})
-    reached = _ends(known.without(rows))
-    width = max((queue.queue_id for queue in (*reached, *state.targets)), default=0) + 1
+    reached = known.reached(rows)
+    width = max((queue.queue_id for queue in (*reached.next, *state.targets)), default=0) + 1
     for made in topics.make(sink, {topic: width}, to_cluster):
         runner.say(f"made topic {made}")
     if known.is_before(ends_of(sink, state.targets.values())):
         runner.say(f"topic {topic} was made again since rows were sent, so all rows are sent again")
         known = known.forgotten()
-        reached = _ends(rows)
-    state.keep(paired(reached, topics.writable(sink, [topic]), state.targets))
+        reached = known.reached(rows)
+    state.keep(paired(reached.next, topics.writable(sink, [topic]), state.targets))
     with runner.at_work(state.folder):
         snapshot.save(folder / _STORED_FILE, stored)
         # A run that was cut short is repeated with the same number, and so with the ends that it noted.
@@ -117,12 +118,6 @@ def _publish(
     report.add_read(copied.sent + copied.there)
     report.written, report.batches = copied.sent, 1
     return report
-
-
-def _ends(rows: DataFrame) -> dict[MessageQueue, int]:
-    """The offset after the last row of each queue."""
-    found = rows.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
-    return {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in found}
 
 
 def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
@@ -141,11 +136,11 @@ def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
 def messages_of(rows: DataFrame, without: Collection[str] = OWN, *, is_raw: bool) -> DataFrame:
     """Rows as messages, with the columns that a copy needs; bodies are `without` columns of the table itself."""
     place = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
-    born = f.col(f"{COORDINATES}.bornTimestamp").alias("bornTimestamp")
+    place += [f.col(f"{COORDINATES}.{name}") for name in ("bornTimestamp", "storeTimestamp")]
     none = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
     if is_raw:
-        return rows.select(*place, born, *none, "properties", "body")
+        return rows.select(*place, *none, "properties", "body")
     own = [column(name) for name in rows.columns if name not in without]
     properties = f.create_map(f.lit("UNIQ_KEY"), f.col(f"{COORDINATES}.msgId")).alias("properties")
     body = f.to_json(f.struct(*own)).cast("binary").alias("body")
-    return rows.select(*place, born, *none, properties, body)
+    return rows.select(*place, *none, properties, body)
