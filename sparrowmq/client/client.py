@@ -46,7 +46,7 @@ from sparrowmq.client.life import Life
 from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests
-from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.sending.outboxes import FLUSH_S, Outboxes
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import (
     DEFAULT_GROUP,
@@ -60,7 +60,6 @@ from sparrowmq.client.sending.transaction import Ends, OnEnd
 from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.client.unsent import FLUSH_S, answers, last_answers, shut, tell_if_forgotten, tell_unsent
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
@@ -150,14 +149,13 @@ class Client:
             clock=clock,
         )
         self._home = self._network.home
-        self._outboxes: list[Outbox] = []
-        self._trace_outbox: list[Outbox] = []
+        self._outboxes = Outboxes(self._network)
         self._requests = Requests(self._network)
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
         self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
         self._life = Life()
-        self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
+        self._inner_outbox = self._outboxes.open(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace is not False else None
         self._checks.told = self._tracing.ended if self._tracing is not None else None
         self._producer = self.producer(group, settings)
@@ -197,12 +195,12 @@ class Client:
 
     async def flush(self) -> None:
         """Wait until every message that a producer of this client has sent is answered or has failed."""
-        await answers(self._outboxes)
+        await self._outboxes.answers()
 
     @property
     def unanswered(self) -> int:
         """The number of messages, of all its producers and retrying consumers, that wait or are in flight."""
-        return sum(outbox.unanswered for outbox in self._outboxes)
+        return self._outboxes.unanswered
 
     @property
     def client_id(self) -> str:
@@ -236,7 +234,7 @@ class Client:
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
         ends = self._ends(full, told)
-        outbox = self._open_outbox(full, own)
+        outbox = self._outboxes.open(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
@@ -488,7 +486,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         await self._network.__aenter__()
-        tell_if_forgotten(self, self._outboxes)
+        self._outboxes.warn_if_forgotten(self)
         if self._tracing is not None:
             self._network.background.spawn(self._tracing.run(), "traces")
         return self
@@ -506,35 +504,23 @@ class Client:
                     await self._tracing.drain()
             await self._leave()
         except TimeoutError:
-            pass  # `tell_unsent` says it
+            pass  # `close` says it
         finally:
-            tell_unsent(self.unanswered)
-            for outbox in (*self._outboxes, *self._trace_outbox):
-                outbox.close()
+            self._outboxes.close()
             await self._network.__aexit__(kind, error, trace)
 
     async def _finish(self) -> None:
         """Wait for the answers to all sends, and let consumers commit that are not left yet."""
-        await last_answers(self._outboxes, self._network.clock)
+        await self._outboxes.last_answers()
         await self._network.membership.client_leaves()
 
     async def _leave(self) -> None:
         """Unregister our producers, so that brokers ask other clients about transactions."""
-        shut(self._outboxes)
+        self._outboxes.shut()
         for group in sorted(self._network.membership.producers.values()):
             await self._network.brokers.tell_all(
                 UnregisterClient(client_id=self.client_id, producer_group=group)
             )
-
-    def _open_outbox(self, group: str, settings: ProducerSettings) -> Outbox:
-        outbox = self._make_outbox(group, settings)
-        self._outboxes.append(outbox)
-        return outbox
-
-    def _make_outbox(self, group: str, settings: ProducerSettings) -> Outbox:
-        network = self._network
-        spawn = network.background.spawn
-        return Outbox(group, settings, network.routes, network.brokers, network.clock, spawn)
 
     def _ends(self, group: str, told: OnEnd | None = None) -> Ends:
         network = self._network
@@ -542,11 +528,9 @@ class Client:
         return Ends(group, network.brokers, self._checks.has, self._home, unsure, told)
 
     def _start_tracing(self, trace: bool | str) -> Tracing:
-        """Traces have an outbox of their own, which is neither waited for nor counted."""
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
         settings = ProducerSettings()
-        outbox = self._make_outbox(tracing.GROUP, settings)
-        self._trace_outbox.append(outbox)
+        outbox = self._outboxes.open_for_traces(tracing.GROUP, settings)
         ends = self._ends(tracing.GROUP)
         producer = Producer(tracing.GROUP, outbox, self._network.ids, settings, ends)
         return Tracing(topic, producer, self._network.clock, self._network.ids.next, self._network.namespace)

@@ -387,7 +387,7 @@ async def test_gathered_messages_count_as_unanswered_and_fill_the_window(peer):
 async def test_gathered_messages_fail_when_the_client_is_closed(peer):
     async with client(peer) as mq:
         futures = [mq.send_soon("t", b"x") for _ in range(2)]
-        mq._outboxes[-1].close()
+        mq._outboxes._outboxes[-1].close()
         assert all(future.done() for future in futures)
         results = await asyncio.gather(*futures, return_exceptions=True)
         assert [type(each) for each in results] == [ClientClosed] * 2

@@ -54,7 +54,7 @@ async def run(program: str, *arguments: str) -> str:
     return said.decode()
 
 
-@pytest.mark.guards("unsent._forgotten: drop tell_unsent", "Client.__aexit__: drop tell_unsent")
+@pytest.mark.guards("outboxes._forgotten: drop _warn", "Outboxes.close: drop _warn")
 @pytest.mark.parametrize("program", [IN_THREADS, STARTED])
 async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(
     cluster: Cluster, program: str
@@ -80,7 +80,7 @@ async def test_a_closed_client_has_sent_them_and_says_nothing(cluster: Cluster, 
 async def test_sends_while_a_client_is_left_are_stored_or_refused(
     cluster: Cluster, caplog, monkeypatch
 ) -> None:
-    monkeypatch.setattr("sparrowmq.client.unsent.FLUSH_S", 1.0)
+    monkeypatch.setattr("sparrowmq.client.sending.outboxes.FLUSH_S", 1.0)
     ends: list[BaseException] = []
     stored = 0
 
