@@ -203,7 +203,8 @@ class Assignment:
 
     async def commit(self) -> None:
         """Commit the offsets of all owned queues."""
-        await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))
+        states = (owned.state for owned in self._owned.values())
+        await self._offsets.commit(_offsets_of(state for state in states if not state.is_cut_off))
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
         return {
@@ -288,6 +289,7 @@ class Assignment:
             self._network.clock,
             self._delivery.arrived,
             self._moved,
+            self._offsets.resume,
             count=min(self._settings.pull_batch, self._settings.flow.messages),
             commits=not self._settings.broadcast,
         )

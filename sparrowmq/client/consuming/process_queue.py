@@ -45,6 +45,8 @@ class ProcessQueue:
         is_owned: whether settled messages are committed: it is not dropped.
         next_offset: the offset to pull next.
         begun: whether the broker has answered a pull; before that there is nothing to commit.
+        is_cut_off: its broker was lost, and may come back without its last messages, so nothing is committed until a
+            pull is answered.
         pull_commits: the offset that the pull under way commits; None if it commits none.
         broker_id: the replica to pull from, as the broker suggests.
         pending: messages that are not offered: for orderly consumption those before their turn, otherwise withdrawn
@@ -76,6 +78,7 @@ class ProcessQueue:
         self.answers = answers
         self.next_offset = next_offset
         self.begun = False
+        self.is_cut_off = False
         self.broker_id = 0
         self.pull_commits: int | None = None
         self.state = State.OWNED

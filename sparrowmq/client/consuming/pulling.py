@@ -12,7 +12,7 @@ new message is delivered at once. Source: DefaultMQPushConsumerImpl.pullMessage 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
@@ -181,6 +181,7 @@ class Asker:
         log.log(level, "cannot pull %s, trying again: %s", owned.queue, error)
         self._is_failing = True
         if isinstance(error, NetworkError):
+            owned.is_cut_off = owned.is_cut_off or owned.broker_id == MASTER
             owned.broker_id = MASTER
         elif isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
             await self._brokers.announce()
@@ -219,12 +220,21 @@ async def _room(owned: ProcessQueue) -> None:
         await owned.changed()
 
 
+def log_move(queue: MessageQueue, wanted: int, reply: PullMessageReply, offset: int) -> None:
+    """Warn that a queue does not have the offset that a consumer wants, and is read from another one on."""
+    log.warning(
+        "%s has no offset %d for us (it holds %d to %d); going on at %d",
+        *(queue, wanted, reply.min_offset, reply.max_offset, offset),
+    )
+
+
 class Puller(Asker):
     """Pulls one queue, again and again.
 
     Args:
         arrived: gets the messages of each answer.
         moved: called when the broker gives another offset while messages are being handled.
+        resume: returns the offset that the group has committed; None if there is none.
         commits: whether pulls commit settled messages; not for offsets that are kept locally.
     """
 
@@ -237,6 +247,7 @@ class Puller(Asker):
         clock: Clock,
         arrived: Callable[[ProcessQueue, list[PulledMessage]], None],
         moved: Callable[[ProcessQueue, int], None],
+        resume: Callable[[MessageQueue], Awaitable[int | None]],
         *,
         count: int = 32,
         commits: bool = True,
@@ -244,6 +255,7 @@ class Puller(Asker):
         super().__init__(group, owned, subscription, brokers, clock)
         self._arrived = arrived
         self._moved = moved
+        self._resume = resume
         self._count = count
         self._commits = commits
 
@@ -258,8 +270,9 @@ class Puller(Asker):
     async def _pull(self) -> Response[PullMessageReply]:
         owned = self._owned
         session = await self._brokers.of(owned.queue.broker_name, owned.broker_id)
+        is_known = owned.begun and not owned.is_cut_off
         # Only a master keeps offsets.
-        commit = owned.commit_offset if self._commits and owned.begun and owned.broker_id == MASTER else None
+        commit = owned.commit_offset if self._commits and is_known and owned.broker_id == MASTER else None
         owned.pull_commits = commit
         owned.last_pull_ms = self._clock.now_ms()
         pull = request(
@@ -275,7 +288,7 @@ class Puller(Asker):
 
     def _take(self, answer: Response[PullMessageReply]) -> None:
         owned = self._owned
-        owned.begun = True
+        owned.begun, owned.is_cut_off = True, False
         owned.pull_commits = None
         owned.broker_id = answer.header.suggest_which_broker_id
         owned.next_offset = answer.header.next_begin_offset
@@ -288,20 +301,22 @@ class Puller(Asker):
             self._arrived(owned, found)
 
     async def _move(self, reply: PullMessageReply) -> None:
-        """Go on at another offset: the queue has none of ours (messages expired, or an operator set another)."""
+        """Go on at another offset: the queue has none of ours (messages expired, or an operator set another).
+
+        A broker that lost messages may have new ones in their place. Its end would skip these, so the group goes on at
+        its committed offset, which such a broker has lowered to the end that it began with.
+        """
         owned = self._owned
-        log.warning(
-            "%s has no offset %d for us (it holds %d to %d); going on at %d",
-            owned.queue,
-            owned.next_offset,
-            reply.min_offset,
-            reply.max_offset,
-            reply.next_begin_offset,
-        )
+        offset = reply.next_begin_offset
+        if owned.next_offset > reply.max_offset and offset > 0:
+            committed = await self._resume(owned.queue)
+            if committed is not None and 0 <= committed < offset:
+                offset = committed
+        log_move(owned.queue, owned.next_offset, reply, offset)
         if owned.unsettled:
-            self._moved(owned, reply.next_begin_offset)
-        elif owned.next_offset == reply.next_begin_offset:
+            self._moved(owned, offset)
+        elif owned.next_offset == offset:
             await self._clock.sleep(PAUSE_S)
         else:
-            owned.begun = True
-            owned.next_offset = reply.next_begin_offset
+            owned.begun, owned.is_cut_off = True, False
+            owned.next_offset = offset

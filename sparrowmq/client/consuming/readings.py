@@ -245,6 +245,10 @@ class Readings:
 
     def _take(self, reading: Reading, answer: Response[PullMessageReply]) -> None:
         reading.is_failing = False
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            pulling.log_move(
+                reading.queue, reading.next_offset, answer.header, answer.header.next_begin_offset
+            )
         reading.next_offset = answer.header.next_begin_offset
         reading.broker_id = answer.header.suggest_which_broker_id
         if answer.code == ResponseCode.SUCCESS:

@@ -1,6 +1,6 @@
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
@@ -294,6 +294,24 @@ async def test_a_cluster_that_restarts_is_found_again_and_nothing_is_lost(tmp_pa
             await until(lambda: b"2" in got, limit_s=20)
             await consumer.__aexit__(None, None, None)
     assert set(got) == {b"1", b"2"} and got.count(b"2") == 1
+
+
+async def test_messages_of_a_broker_that_comes_back_empty_are_not_passed_over(tmp_path):
+    ports, queue = free_ports(2), MessageQueue("t", "broker-0", 0)
+    got: list[bytes] = []
+    async with connect(f"127.0.0.1:{ports[0]}") as mq, AsyncExitStack() as stack:
+        async with cluster_on(tmp_path / "before", *ports):
+            for number in range(5):
+                await mq.send("t", b"%d" % number, queue=queue)
+            consumer = mq.subscribe("t", lambda each: got.append(each.body), group="g", start="earliest")
+            await stack.enter_async_context(consumer)
+            await until(lambda: len(got) == 5)
+        async with cluster_on(tmp_path / "after", *ports):
+            async with connect(f"127.0.0.1:{ports[0]}") as other:
+                for body in (b"new", b"newer"):
+                    await other.send("t", body, queue=queue)
+            await until(lambda: got[5:] == [b"new", b"newer"], limit_s=20)
+            await stack.aclose()
 
 
 async def test_another_filter_counts_for_a_topic_that_is_being_consumed(mq):

@@ -120,7 +120,7 @@ async def test_seeking_forgets_what_was_fetched_and_asked_for(peer, reader):
     assert pulls(peer)[1].queue_offset == 9
 
 
-async def test_filtered_messages_move_the_position(peer, reader):
+async def test_filtered_messages_move_the_position(peer, reader, caplog):
     reader.assign(QUEUES[:1], tag="b")
     reader.seek(QUEUES[0], 0)
     peer.script(
@@ -128,6 +128,7 @@ async def test_filtered_messages_move_the_position(peer, reader):
     )
     assert await reader.poll(timeout_s=0.1) == []
     assert await reader.position(QUEUES[0]) == 30
+    assert "has no offset 1 for us (it holds 0 to 100); going on at 30" in caplog.text
 
 
 async def test_positions_are_committed_or_any_offsets(peer, reader):

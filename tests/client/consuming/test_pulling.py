@@ -35,9 +35,9 @@ def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Answer:
     return Answer(0, reply(next_offset, broker_id), body=b"".join(records))
 
 
-def reply(next_offset: int, broker_id: int = 0) -> PullMessageReply:
+def reply(next_offset: int, broker_id: int = 0, end: int = 100) -> PullMessageReply:
     return PullMessageReply(
-        suggest_which_broker_id=broker_id, next_begin_offset=next_offset, min_offset=0, max_offset=100
+        suggest_which_broker_id=broker_id, next_begin_offset=next_offset, min_offset=0, max_offset=end
     )
 
 
@@ -49,6 +49,7 @@ class Pulled:
         self.owned = ProcessQueue(QUEUE, 0, flow or FlowLimits())
         self.arrived: list[int] = []
         self.moves: list[int] = []
+        self.committed: int | None = None
         self.puller = Puller(
             "g",
             self.owned,
@@ -57,8 +58,12 @@ class Pulled:
             self.world.clock,
             self._take,
             lambda owned, offset: self.moves.append(offset),
+            self._resume,
             commits=commits,
         )
+
+    async def _resume(self, queue: MessageQueue) -> int | None:
+        return self.committed
 
     def _take(self, owned: ProcessQueue, messages) -> None:
         for each in messages:
@@ -153,6 +158,32 @@ async def test_an_offset_outside_of_the_queue_is_corrected(peer, pulled, caplog)
     await until(lambda: len(pulls(peer)) == 2)
     assert pulls(peer)[1].queue_offset == 30 and not pulled.moves
     assert "has no offset 0 for us" in caplog.text
+
+
+@pytest.mark.parametrize(("committed", "following"), [(2, 2), (None, 4), (9, 4)])
+async def test_a_broker_that_lost_messages_is_read_from_the_committed_offset_on(
+    peer, pulled, committed, following
+):
+    pulled.committed = committed
+    peer.script(
+        PULL,
+        Answer(ResponseCode.PULL_NOT_FOUND, reply(6)),
+        Answer(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)),
+    )
+    await until(lambda: len(pulls(peer)) == 3)
+    assert [each.queue_offset for each in pulls(peer)] == [0, 6, following]
+
+
+async def test_nothing_is_committed_at_a_broker_that_came_back_before_it_has_answered(peer, pulled):
+    peer.script(PULL, found(rec(0), next_offset=1))
+    await until(lambda: len(pulls(peer)) == 2)
+    for session in list(peer.sessions):
+        session.close()
+    await until(lambda: pulled.owned.is_cut_off)
+    await pulled.world.clock.advance(pulling.PAUSE_S)
+    await until(lambda: len(pulls(peer)) == 3)
+    flags = [bool(each.sys_flag & PullFlag.COMMIT_OFFSET) for each in pulls(peer)]
+    assert flags == [False, True, False]
 
 
 async def test_a_move_with_messages_in_hand_is_the_owners_affair(peer, pulled):
