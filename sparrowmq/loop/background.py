@@ -69,12 +69,17 @@ class Background:
         if not self._open:
             coroutine.close()
             raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")
+        is_plain = asyncio.get_running_loop().get_task_factory() is None
+        begun = coroutine if is_plain else _in_a_later_turn(coroutine)
         try:
-            task = self._group.create_task(coroutine, name=name)
+            task = self._group.create_task(begun, name=name)
         except RuntimeError as error:
+            begun.close()
             coroutine.close()
             raise ClientClosed("a task has failed, which ends the others") from error
         self._tasks[task] = None
+        if not is_plain:
+            task.add_done_callback(lambda _: coroutine.close())  # It may have been cancelled before its turn.
         task.add_done_callback(self._tasks.pop)
         return task
 
@@ -102,6 +107,12 @@ class Background:
                 raise
             # The caller raises it. An AsyncExitStack that gets its own error back makes the error its own context, and
             # the stack around it then follows these contexts forever (Python 3.11).
+
+
+async def _in_a_later_turn(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Begin a task after its owner has noted it. An eager task factory runs the first part of a task in `spawn`."""
+    await asyncio.sleep(0)
+    return await coroutine
 
 
 def alone(error: BaseException) -> BaseException:

@@ -18,6 +18,7 @@ from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
+from tests.loop.test_background import eager_tasks
 
 UNREGISTER = RequestCode.UNREGISTER_CLIENT
 
@@ -30,6 +31,18 @@ async def test_hello(mq):
                 assert (message.body, message.properties["vip"]) == (b"hello", "1")
             break
     assert message.msg_id == result.msg_id
+
+
+async def test_a_loop_with_eager_tasks_sends_and_consumes(cluster):
+    got: list[bytes] = []
+    with eager_tasks():
+        async with connect(cluster.namesrv) as mq:
+            await mq.send("orders", b"hello")
+            async with mq.subscribe(
+                "orders", lambda each: got.append(each.body), group="g", start="earliest"
+            ):
+                await until(lambda: got)
+    assert got == [b"hello"]
 
 
 def test_an_address_is_needed_at_once(monkeypatch):

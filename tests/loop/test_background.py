@@ -1,7 +1,9 @@
 """Tasks that live exactly as long as their owner's `async with`."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
 
 import pytest
 
@@ -136,3 +138,48 @@ async def test_a_second_cancellation_of_an_end_ends_it() -> None:
         task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+class Begun(Coroutine[Any, Any, Any]):
+    """A coroutine whose first part has run, as eager task factories run it. Python 3.11 has none."""
+
+    def __init__(self, inner: Coroutine[Any, Any, Any]) -> None:
+        self._inner = inner
+        self._first = [inner.send(None)]
+
+    def send(self, value: Any) -> Any:
+        return self._first.pop() if self._first else self._inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._inner.throw(*error)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __await__(self) -> Any:
+        raise NotImplementedError
+
+
+@contextmanager
+def eager_tasks() -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, coroutine, **named: asyncio.Task(Begun(coroutine), loop=loop, **named))
+    try:
+        yield
+    finally:
+        loop.set_task_factory(None)
+
+
+async def test_an_eager_task_begins_after_its_owner_has_noted_it() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        steps.append("begun")
+
+    with eager_tasks():
+        async with Background() as background:
+            task = background.spawn(work())
+            steps.append("noted")
+            await task
+            background.spawn(work()).cancel()
+    assert steps == ["noted", "begun"]
