@@ -7,7 +7,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
@@ -410,7 +410,13 @@ async def test_brokers_know_it_as_what_it_is(peer, reader):
         await another.subscribe("t", tag="a")
         await until(lambda: len(another.assigned) == 2)
         await another.poll(timeout_s=0.1)
-        beat = Heartbeat.decode(peer.requests(RequestCode.HEART_BEAT)[-1].body).consumer_data_set[0]
+
+        def beats() -> list[ConsumerBeat]:
+            beats = (Heartbeat.decode(each.body) for each in peer.requests(RequestCode.HEART_BEAT))
+            return [part for each in beats for part in each.consumer_data_set if part.group_name == "h"]
+
+        await until(lambda: beats() and beats()[-1].subscription_data_set)
+        beat = beats()[-1]
         assert (beat.message_model, beat.consume_from_where) == ("BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")
         assert [each.expression for each in beat.subscription_data_set] == ["a"]
         another._members_changed()
