@@ -54,7 +54,10 @@ R = TypeVar("R", bound=Header)
 _NO_MASTER: Final = "no name server knows a master of this name"
 
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
-STARTED_S: Final = 0.2  # as TABLE_S, where a name server may have been restarted since: that takes longer
+SOON_S: Final = (
+    0.2  # as TABLE_S, for a broker whose master is away, or if a name server may have just started
+)
+ELECTION_S: Final = 2.0  # for another master, from the first request that reached none; clients wait for 3 s
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 # A broker of 4.x does not know the request.
@@ -66,19 +69,20 @@ class Addresses:
 
     def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
-        self._clock = clock
+        self.clock = clock
         self._turn = asyncio.Lock()
         self._table: ClusterTable | NetworkError | RemoteError | None = None
         self._asked_s = 0.0
         self._known: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of the brokers at all addresses, also at those of slaves
-        self._doubted: set[str] = set()  # brokers that may have another address now
+        self._doubted: set[str] = set()  # brokers that may have another address now, or have no master
+        self._replicated: set[str] = set()  # brokers that had slaves
 
     async def of(self, broker_name: str) -> str:
         """The address of a master. Raises: BrokerUnreachable, NetworkError."""
         if broker_name not in self._known or broker_name in self._doubted:
             try:
-                await self.masters()
+                await self.masters(SOON_S if broker_name in self._doubted else TABLE_S)
             except NetworkError:
                 if broker_name not in self._known:
                     raise
@@ -87,33 +91,33 @@ class Addresses:
             raise BrokerUnreachable(broker_name, _NO_MASTER)
         return address
 
-    async def masters(self) -> list[str]:
+    async def masters(self, most_age_s: float = TABLE_S) -> list[str]:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
-        table = (await self.table()).broker_addr_table
+        table = (await self.table(most_age_s)).broker_addr_table
         found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
         self._known = {name: at for name, at in self._known.items() if name not in self._doubted} | found
-        self._doubted.clear()
+        self._doubted -= found.keys()
         self._learn_names(table.values())
         return sorted(found)
 
     async def table(self, most_age_s: float = TABLE_S) -> ClusterTable:
         """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
         async with self._turn:
-            if self._table is None or self._clock.monotonic() - self._asked_s >= most_age_s:
+            if self._table is None or self.clock.monotonic() - self._asked_s >= most_age_s:
                 try:
                     self._table = ClusterTable.decode(
                         (await self._name_servers.call(GetBrokerCluster())).body
                     )
                 except (NetworkError, RemoteError) as error:
                     self._table = error
-                self._asked_s = self._clock.monotonic()
+                self._asked_s = self.clock.monotonic()
             if isinstance(self._table, ClusterTable):
                 return self._table
             raise self._table.with_traceback(None)
 
     async def demand_brokers(self) -> None:
         """Check whether a name server has just started, and knows no topic. Raises: BrokerUnreachable, NetworkError."""
-        if not (await self.table(STARTED_S)).broker_addr_table:
+        if not (await self.table(SOON_S)).broker_addr_table:
             raise none_registered(self._name_servers)
 
     def learn(self, route: TopicRoute) -> None:
@@ -128,12 +132,17 @@ class Addresses:
         """Ask for this address again: another broker may be the master soon."""
         self._doubted.add(broker_name)
 
+    def is_replicated(self, broker_name: str) -> bool:
+        """Return whether another broker of this name may become the master."""
+        return broker_name in self._replicated
+
     def name_at(self, address: str) -> str | None:
         """The name of a master, or of a slave: it may have become the master since a route was asked for."""
         return self._names.get(address)
 
-    def _learn_names(self, rows: Iterable[BrokerRoute]) -> None:
+    def _learn_names(self, rows: Collection[BrokerRoute]) -> None:
         self._names.update((at, row.broker_name) for row in rows for at in row.broker_addrs.values())
+        self._replicated.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
 
 
 class Connections:
@@ -153,6 +162,9 @@ class Connections:
         self._addresses = addresses
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
+        self._away: dict[
+            str, float
+        ] = {}  # brokers without a master, since the first request that reached none
         self.left_out = ""
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
@@ -167,6 +179,34 @@ class Connections:
         accept: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
+        while True:
+            try:
+                answer = await self._ask_once(broker_name, request, body, timeout_s, accept)
+            except (BrokerUnreachable, RemoteError) as error:
+                if not self._may_lead_soon(broker_name, error):
+                    raise
+                await self._addresses.clock.sleep(SOON_S)
+            else:
+                self._away.pop(broker_name, None)
+                return answer
+
+    def _may_lead_soon(self, broker_name: str, error: BrokerUnreachable | RemoteError) -> bool:
+        """Return whether another member may become the master in a moment. No broker has carried out the request."""
+        if isinstance(error, RemoteError) and not error.is_slaves:
+            self._away.pop(broker_name, None)
+            return False
+        now = self._addresses.clock.monotonic()
+        since = self._away.setdefault(broker_name, now)
+        return self._addresses.is_replicated(broker_name) and now - since < ELECTION_S
+
+    async def _ask_once(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes,
+        timeout_s: float,
+        accept: Collection[int],
+    ) -> Response[R]:
         address = await self._addresses.of(broker_name)
         self._leave_former(broker_name, address)
         try:

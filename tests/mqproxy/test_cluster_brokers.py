@@ -19,7 +19,9 @@ from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy import cluster_brokers
 from sparrowmq.mqproxy.cluster_brokers import (
+    ELECTION_S,
     ONE_OF_SEVERAL_S,
+    SOON_S,
     TABLE_S,
     Addresses,
     ClusterBrokers,
@@ -74,7 +76,7 @@ async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so(
     assert [addresses.name_at(at) for at in asks] == ["a", "a", "b", "b", None]
 
 
-@pytest.mark.guards("Connections.ask: false is_slaves")
+@pytest.mark.guards("Connections._ask_once: false is_slaves")
 @pytest.mark.parametrize(("code", "remark", "calls"), [(14, OF_A_SLAVE, 2), (14, "busy", 1)])
 async def test_refusal_of_a_slave_makes_the_next_request_look_for_the_master(code, remark, calls):
     servers: Any = ScriptedNameServers()
@@ -177,6 +179,54 @@ class RefusingNetwork:
 
     async def call(self, *_, **__):
         raise self._error
+
+
+@pytest.mark.guards(
+    "Connections._may_lead_soon: now - since < ELECTION_S -> True",
+    "Connections._may_lead_soon: self._addresses.is_replicated(broker_name) and now - since < ELECTION_S -> False",
+    "Addresses.of: SOON_S if broker_name in self._doubted else TABLE_S -> TABLE_S",
+)
+@pytest.mark.parametrize(("elected_s", "is_replicated"), [(0.6, True), (9.0, True), (0.6, False)])
+async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replicated):
+    servers: Any = ScriptedNameServers()
+    clock = ManualClock()
+    addresses = Addresses(servers, clock)
+    servers.table = {"a": {0: "one:1"} | ({1: "two:1"} if is_replicated else {})}
+    network: Any = FollowingNetwork(clock)
+    connections: Any = Connections(network, addresses)
+    assert await connections.ask("a", GetMaxOffset(topic="orders", queue_id=0)) == "one:1"
+    network.refused.add("one:1")
+    asked = [
+        asyncio.create_task(connections.ask("a", GetMaxOffset(topic="orders", queue_id=0))) for _ in "12"
+    ]
+    await clock.advance(0.1)
+    servers.table = {"a": {1: "two:1"}}
+    await clock.advance(elected_s - 0.1)
+    servers.table = {"a": {0: "two:1"}}
+    await clock.advance(0.3)  # sooner than TABLE_S after the last look
+    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+    if elected_s < ELECTION_S and is_replicated:
+        assert found == ["two:1"] * 2
+    else:
+        assert all(isinstance(each, BrokerUnreachable) for each in found)
+    assert servers.calls <= 2 + (elected_s + 0.3) / SOON_S
+
+
+class FollowingNetwork:
+    """A network whose brokers answer with their address, except those that refuse connections."""
+
+    def __init__(self, clock):
+        self.brokers = self.membership = self
+        self.clock = clock
+        self.refused: set[str] = set()
+
+    async def session(self, address):
+        if address in self.refused:
+            raise BrokerUnreachable(address, "refused")
+        return SimpleNamespace(call=lambda *_, **__: asyncio.sleep(0, address))
+
+    def live(self, address):
+        return None
 
 
 async def test_all_connections_together_have_few_questions_at_the_name_servers():
