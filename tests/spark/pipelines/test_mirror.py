@@ -18,6 +18,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import mirror
 from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
 from tests.spark.test_with_spark import Topic
@@ -111,6 +112,20 @@ def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, cop
     assert (copy(options=lenient).written, copy().written) == (300, 0)
     bodies = sorted(int(row.body) for row in topic.read(nameServer=far).collect())
     assert bodies == sorted([*range(100), *range(300)])
+
+
+@pytest.mark.slow
+@pytest.mark.guards("CopyingStream.run: drop self._ends")
+def test_a_target_that_was_made_again_ends_the_mirror_and_copies_go_on_where_asked(topic, copy, far):
+    topic.send(0, 100)
+    assert copy().written == 100
+    with sync.connect(far) as mq:
+        mq.admin.delete_topic(topic.name)
+    with pytest.raises(RowsLost, match=r"the target, was deleted and made again.* name another state folder"):
+        copy()
+    topic.send(100, 20)
+    lenient = {"failOnDataLoss": "false"}
+    assert (copy(options=lenient).written, copy().written) == (20, 0)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
 from sparrowmq.spark.pipelines.running.span import first_span, is_moving, offsets_by_topic, span_of
+from sparrowmq.spark.source.partition_ranges import Offsets, lose
 from sparrowmq.spark.source.spark41_stream import planned
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ COLUMNS_READ: Final = (*COLUMNS, "msgId", "storeTimestamp", "keys", "tags")
 
 _ROWS_PER_BATCH: Final = 200_000
 _TOPIC: Final = "{topic}"
+_NEW_TARGET_ADVICE: Final = (
+    "To copy all again name another state folder; to copy only the next ones set failOnDataLoss=false"
+)
 # What the name of a topic, or a list of names, does not have.
 _OF_PATTERNS: Final = re.compile(r"[^\w%|,\s-]")
 
@@ -127,6 +130,7 @@ class CopyingStream:
         state, runner = self._state, self._runner
         with runner.at_work(state.folder, f"{name} {self._route.topic}"):
             state.keep(self._route.targets(state.targets))
+            self._ends(state.targets.values())
             may_plan_again = (state if self._repeats is None else self._repeats).may_plan_again
             repair(Path(state.checkpoint), may_plan_again, runner.say)
             given = self._from_begin(with_defaults(self._route.given, _ROWS_PER_BATCH))
@@ -167,12 +171,23 @@ class CopyingStream:
 
     def _copied(self, rows: DataFrame, batch: int, dropped: Dropped | None = None) -> Copied:
         self._look_for_queues()
-        floors = self._state.floors(batch, partial(ends_of, self._route.sink))
+        floors = self._state.floors(batch, self._ends)
         again = self._state.made_again(planned(self._state.checkpoint, batch).incarnations)
         plan = replace(self._copying, targets=self._state.targets, floors=floors, again=again)
         copied = copy_rows(rows, replace(plan, dropped=dropped or {}))
         self._runner.report.written += copied.sent
         return copied
+
+    def _ends(self, queues: Collection[MessageQueue]) -> Offsets:
+        """Return the ends of target queues. Raises: RowsLost, a target was made again, and the options want to know."""
+        ends = ends_of(self._route.sink, queues)
+        for topic, broker in self._state.targets_made_again(ends):
+            lose(
+                f"topic {topic} on {broker}, the target, was deleted and made again: its earlier copies are gone",
+                fail=self._route.source.fail_on_data_loss,
+                advice=_NEW_TARGET_ADVICE,
+            )
+        return ends
 
     def _look_for_queues(self) -> None:
         """Find a place for new queues; while no name server answers, the known queues are copied."""

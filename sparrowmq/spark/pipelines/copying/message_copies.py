@@ -37,7 +37,13 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.messages.property_names import POP_NOTES, TIMER_NOTES, Property
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
+from sparrowmq.protocol.requests.headers import (
+    UNKNOWN_INCARNATION,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    PullMessage,
+)
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.pipelines.copying.copy_pipeline import CopyPipeline, Original, parcels
 from sparrowmq.spark.refusals import demand_stored
@@ -242,7 +248,8 @@ def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
     with connect(options) as network:
         replies = network.ask_those_there(asked, _SOON_S)
     found = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
-    named = {part_of(queue): reply.incarnation for queue, reply in found.items() if reply.incarnation}
+    said = {part_of(queue): reply.incarnation or 0 for queue, reply in found.items()}
+    named = {part: known for part, known in said.items() if known > UNKNOWN_INCARNATION}
     return Offsets({queue: reply.offset for queue, reply in found.items()}, named)
 
 

@@ -15,20 +15,28 @@ from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import demand_same, local_path, replace_file
-from sparrowmq.spark.source.partition_ranges import Part
+from sparrowmq.spark.source.partition_ranges import Offsets, Part
 
 Pairs = dict[MessageQueue, MessageQueue]
-Offsets = dict[MessageQueue, int]
 
 _FILE: Final = "pipeline.json"
 _BEGUN_FILE: Final = "begun.json"
 
 
 class _Begun(msgspec.Struct):
-    """The batch that was begun last, and where targets ended then: topic, broker, queue and offset."""
+    """The batch that was begun last, and where targets ended then: topic, broker, queue and offset.
+
+    Attributes:
+        incarnations: of the targets: topic, broker and number.
+    """
 
     batch: int = -1
     floors: list[tuple[str, str, int, int]] = []
+    incarnations: list[tuple[str, str, int]] = []
+
+    @property
+    def named(self) -> dict[Part, int]:
+        return {(topic, broker): known for topic, broker, known in self.incarnations}
 
 
 class State:
@@ -108,12 +116,19 @@ class State:
         floors = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in begun.floors}
         new = {queue for queue in self.targets.values() if begun.batch != batch or queue not in floors}
         if new:
-            floors = dict.fromkeys(new, 0) | floors | ends(new)
+            found = ends(new)
+            floors = dict.fromkeys(new, 0) | floors | found
             rows = [
                 (each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())
             ]
-            snapshot.save(self.folder / _BEGUN_FILE, _Begun(batch, rows))
-        return floors
+            named = [(*part, known) for part, known in sorted((begun.named | found.incarnations).items())]
+            snapshot.save(self.folder / _BEGUN_FILE, _Begun(batch, rows, named))
+        return Offsets(floors)
+
+    def targets_made_again(self, ends: Offsets) -> list[Part]:
+        """Return the targets that are not those of the batch that was begun last. `ends`: as brokers say them now."""
+        known = self._begun().named
+        return sorted(part for part, now in ends.incarnations.items() if known.get(part, now) != now)
 
     def _begun(self) -> _Begun:
         return snapshot.load(self.folder / _BEGUN_FILE, _Begun) or _Begun()

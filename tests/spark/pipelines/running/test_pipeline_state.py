@@ -7,6 +7,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.pipeline_state import State
+from sparrowmq.spark.source.partition_ranges import Offsets
 
 PAIRS = {MessageQueue("a", "x", 0): MessageQueue("b", "y", 1)}
 
@@ -26,7 +27,7 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     def floors(batch, ends):
         state = State(tmp_path, {"topic": "a"})
         state.keep(PAIRS | {MessageQueue("a", "x", 1): other})
-        return state.floors(batch, lambda _: ends)
+        return state.floors(batch, lambda _: Offsets(ends))
 
     assert floors(0, {one: 10}) == {one: 10, other: 0}  # the other's broker is away
     assert floors(0, {one: 20, other: 20}) == {one: 10, other: 0}
@@ -35,11 +36,27 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     assert floors(2, {one: 50, other: 50}) == {one: 40, other: 5}
 
 
+def test_a_target_that_was_made_again_is_noticed_until_a_batch_is_begun_with_it(tmp_path):
+    target, part = next(iter(PAIRS.values())), ("b", "y")
+    state = State(tmp_path, {"topic": "a"})
+    state.keep(PAIRS)
+
+    def made_again(incarnation):
+        return State(tmp_path, {"topic": "a"}).targets_made_again(Offsets({}, {part: incarnation}))
+
+    assert made_again(7) == []
+    state.floors(0, lambda _: Offsets({target: 10}, {part: 7}))
+    state.floors(1, lambda _: Offsets({}))  # its broker is away
+    assert (made_again(7), made_again(9)) == ([], [part])
+    state.floors(2, lambda _: Offsets({target: 1}, {part: 9}))
+    assert (made_again(7), made_again(9)) == ([part], [])
+
+
 def test_a_batch_may_be_planned_again_until_the_next_one_is_begun(tmp_path):
     state = State(tmp_path, {"topic": "a"})
     state.keep(PAIRS)
     assert state.may_plan_again(0)
-    state.floors(3, lambda _: {})
+    state.floors(3, lambda _: Offsets())
     assert [state.may_plan_again(batch) for batch in (2, 3, 4)] == [False, True, True]
 
 
