@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from sparrowmq.client.arguments import check_text
 from sparrowmq.errors import ConfigError
 
 FILE: Final = "SCHEMA_REGISTRY_FILE"
@@ -72,17 +73,26 @@ def access(environment: Mapping[str, str] | None = None) -> Access:
 
 def checked_address(address: str) -> str:
     """Return the address of a registry, without a slash at its end. Raises: ConfigError."""
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    check_text("the address of a registry", address)
+    if not _is_address(address):
         raise ConfigError(
             f"{_without_account(address)!r} is no address of a registry; write http://host:8081"
         )
-    if "@" in parts.netloc:
+    if "@" in urlsplit(address).netloc:
         raise ConfigError(
             f"the address {_without_account(address)} contains an account; "
             "put it into SCHEMA_REGISTRY_USER_INFO, or into the file that SCHEMA_REGISTRY_FILE names"
         )
     return address.rstrip("/")
+
+
+def _is_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an end, or a port that is none
+        return False
+    return is_one and address.isprintable() and " " not in address
 
 
 def _without_account(address: str) -> str:

@@ -169,7 +169,13 @@ class _Builder:
     def _record(self, normal: Mapping[str, Any]) -> Record:
         record = Record(normal["name"])
         self._keep(record)
-        record.fields += [(each["name"], self.build(each["type"])) for each in normal["fields"]]
+        for each in normal["fields"]:
+            name = each["name"]
+            if not isinstance(name, str) or any(name == known for known, _ in record.fields):
+                raise InvalidSchema(
+                    f"the record {record.name} has a field with the name {name!r}, or two of it"
+                )
+            record.fields.append((name, self.build(each["type"])))
         return record
 
     def _keep(self, made: Fixed | Enumeration | Record) -> AvroType:

@@ -23,6 +23,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import HTTPSHandler, Request, build_opener
 
+from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.errors import ConfigError, InvalidSchema, NetworkError
 from sparrowmq.schemas.access import Access, access, checked_address
 
@@ -30,6 +31,7 @@ AVRO: Final = "AVRO"
 PROTOBUF: Final = "PROTOBUF"
 
 _TIMEOUT_S: Final = 10.0
+_LONGEST_TIMEOUT_S: Final = 86_400.0  # sockets refuse numbers that are much larger
 _LARGEST_ANSWER_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 200
 _JSON: Final = "application/vnd.schemaregistry.v1+json"
@@ -71,8 +73,9 @@ class RegistryClient:
 
     def __init__(self, address: str, given: Access | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self.address = checked_address(address)
+        check_seconds("timeout_s", timeout_s)
         found = access() if given is None else given
-        self._timeout_s = timeout_s
+        self._timeout_s = min(timeout_s, _LONGEST_TIMEOUT_S)
         self._credentials = found.headers()
         handlers = [HTTPSHandler(context=found.tls())] if self.address.startswith("https:") else []
         self._opener = build_opener(*handlers)
@@ -85,6 +88,9 @@ class RegistryClient:
             InvalidSchema: the registry has none of this id. NetworkError: it is away; ask later.
             InvalidSchema: its references cannot be followed. ConfigError: it refuses, or is no registry.
         """
+        check_kind(
+            "schema_id", schema_id, int, "a number"
+        )  # the search for a text among all ids takes minutes
         if (known := self._known.get(schema_id)) is not None:
             return known
         if schema_id not in _IDS:

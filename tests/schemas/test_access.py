@@ -52,9 +52,29 @@ def test_certificates_that_cannot_be_used_are_named(tmp_path):
     Access(ca=str(pair.certificate), certificate=str(pair.certificate), key=str(pair.key)).tls()
 
 
-@pytest.mark.parametrize("address", ["registry:8081", "ftp://registry", "http://", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "registry:8081",
+        "ftp://registry",
+        "http://",
+        "",
+        "http://[",
+        "http://x:99999",
+        "http://x:abc",
+        "http://x y",
+    ],
+)
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigError, match="is no address of a registry"):
+        checked_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", [None, 5, b"http://registry:8081", ["http://registry:8081"], "http://\ud800"]
+)
+def test_an_address_that_is_no_text_is_refused(address):
+    with pytest.raises(ConfigError, match="the address of a registry="):
         checked_address(address)
 
 

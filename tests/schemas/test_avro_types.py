@@ -69,6 +69,8 @@ def test_references_give_types():
      '{"type": "enum", "name": "E"}', '{"type": "array"}', '{"type": "fixed", "name": "F", "size": -1}',
      '{"type": "fixed", "name": "F", "size": "x"}', '{}', '[5]',
      '{"type": "bytes", "logicalType": "decimal", "precision": "x"}',
+     '{"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]}',
+     '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
      "[" * 100_000, '{"type":"array","items":' * 150 + '"int"' + "}" * 150],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text):

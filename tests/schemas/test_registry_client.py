@@ -76,6 +76,20 @@ def test_a_schema_with_too_many_references_is_refused(registry, client):
         client.schema(1)
 
 
+@pytest.mark.parametrize("timeout_s", [-1, 0, "x", None, True, float("nan"), float("inf")])
+def test_a_timeout_that_is_no_time_is_refused(registry, timeout_s):
+    with pytest.raises(ConfigError, match=r"timeout_s=.* give seconds above 0"):
+        RegistryClient(registry.url, Access(), timeout_s=timeout_s)
+    schema_id = registry.add("orders-value", TEXT)
+    assert RegistryClient(registry.url, Access(), timeout_s=1e30).schema(schema_id).text == TEXT
+
+
+@pytest.mark.parametrize("schema_id", [None, "1", 1.5])
+def test_what_is_no_number_is_no_id_of_a_schema(client, schema_id):
+    with pytest.raises(ConfigError, match=r"schema_id=.*: give a number"):
+        client.schema(schema_id)
+
+
 def test_an_id_that_does_not_exist_is_no_schema(registry, client):
     with pytest.raises(InvalidSchema, match="the registry has no schemas/ids/99"):
         client.schema(99)
