@@ -94,13 +94,25 @@ class Route:
             say(f"made topic {made} with {widths[made]} queues on each broker")
 
     def targets(self, known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:
-        """Return the target of each queue that exists now. Raises: NoRoute, SendFailed, NetworkError."""
+        """Return the target of each queue that exists now.
+
+        Raises:
+            ConfigError: a target queue was taken away; another one would end the order of its copies.
+            NoRoute, SendFailed, NetworkError
+        """
         found, sources = dict(known), topics.readable(self.source)
         names = {name: self.name_of(name) for name in sorted({queue.topic for queue in sources})}
         targets = topics.writable(self.sink, set(names.values()))
         for name, to in names.items():
             own = [queue for queue in sources if queue.topic == name]
-            found = paired(own, [queue for queue in targets if queue.topic == to], found)
+            there = [queue for queue in targets if queue.topic == to]
+            found = paired(own, there, found)
+            for gone in sorted({found[queue] for queue in own}.difference(there)):
+                if any(queue.broker_name == gone.broker_name for queue in there):  # else the broker is away
+                    raise ConfigError(
+                        f"{gone} has copies, and takes no more messages: topic {to} has fewer queues now. Give it "
+                        "its queues again by updateTopic, or name another state folder to copy all again"
+                    )
         return found
 
 

@@ -81,6 +81,20 @@ def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     }
 
 
+@pytest.mark.guards("Route.targets: drop raise")
+def test_a_target_queue_that_was_taken_away_is_named(namesrv):
+    with sync.connect(namesrv) as mq:
+        mq.admin.create_topic("many", queues=3)
+        route = routed("many", namesrv, Target(namesrv, "many-too"))
+        route.make(None, lambda _: None)
+        known = route.targets({})
+        mq.admin.change_topic("many-too", queues=2)
+        with pytest.raises(ConfigError, match=r"many-too@broker-0\[2\] has copies.* again by updateTopic"):
+            route.targets(known)
+        mq.admin.change_topic("many-too", queues=3)
+        assert route.targets(known) == known
+
+
 def test_topics_are_made_for_messages_of_the_same_type_and_order(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("typed", queues=2, message_type="FIFO")
