@@ -68,7 +68,7 @@ def test_the_last_message_of_a_key_is_its_row_and_no_staged_file_stays(where):
     run.table.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_kills_and_repeats_leave_the_last_row_of_each_key(where, seed):
     to, given = where
     play(to, given.pop("format"), seed, 3, **given)

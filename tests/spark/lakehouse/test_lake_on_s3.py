@@ -20,7 +20,6 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings
 from tests.spark.lakehouse.test_rounds import has_all, numbers, until
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to
-from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -63,14 +62,15 @@ class Remote:
         return sorted(self.seen().column("id").to_pylist())
 
 
-@pytest.fixture(params=["day", "bucket(4, id), hour"])
-def partition(request):
-    return request.param
+BUCKETS = "bucket(4, id), hour"
+# Each kind with one way to divide it.
+DIVIDED = [("delta", "day"), ("parquet", BUCKETS), ("iceberg", BUCKETS), ("catalog", "day")]
 
 
-@pytest.fixture(params=[*KINDS_AT_LENGTH, "catalog"])
-def remote(request, s3, tmp_path, partition):
-    return Remote(request.param, tmp_path, partition)
+@pytest.fixture(params=DIVIDED, ids=lambda param: param[0])
+def remote(request, s3, tmp_path):
+    kind, partition = request.param
+    return Remote(kind, tmp_path, partition)
 
 
 def test_topics_become_tables_on_s3_and_in_a_catalog(namesrv, remote, tmp_path):
@@ -112,7 +112,7 @@ def test_a_state_that_is_an_older_copy_doubles_and_loses_nothing(namesrv, remote
     assert remote.ids() == list(range(15))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize(("kind", "partition"), DIVIDED[:3])
 def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, monkeypatch, kind, partition):
     """Killed after the table had the batch, and before that was noted; and before the table had it."""
     remote = Remote(kind, tmp_path, partition)

@@ -22,7 +22,7 @@ from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.tables.remote_files import target_in
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to, table_at
-from tests.spark.pipelines.lake.tables import KINDS, KINDS_AT_LENGTH
+from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.pipelines.tables.mishaps import Killed, Run, Topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -145,7 +145,23 @@ class RemoteRun(Run):
         return Counter(seen.numbers())
 
 
-@pytest.fixture(params=[*KINDS_AT_LENGTH, pytest.param("catalog", marks=pytest.mark.slow)])
+DEATHS = ["planned", ROWS, ERRORS, "never"]
+# Each death with one kind of table, and each kind with one death.
+IN_CI = {
+    ("parquet", ROWS),
+    ("iceberg", ERRORS),
+    ("catalog", "planned"),
+    *(("delta", death) for death in DEATHS),
+}
+
+
+def kinds_and_deaths():
+    for kind in (*KINDS, "catalog"):
+        for death in DEATHS:
+            yield pytest.param(kind, death, marks=() if (kind, death) in IN_CI else pytest.mark.nightly)
+
+
+@pytest.fixture(params=[*KINDS, "catalog"])
 def stream(request, s3, tmp_path):
     """Starts runs of one table."""
     kind, catalog = request.param, None
@@ -170,7 +186,7 @@ def finish(run):
         assert run.has(table) == run.topic.wanted(table)
 
 
-@pytest.mark.parametrize("death", ["planned", ROWS, ERRORS, "never"])
+@pytest.mark.parametrize(("stream", "death"), list(kinds_and_deaths()), indirect=["stream"])
 def test_an_older_copy_of_the_state_doubles_no_row_and_loses_none(stream, tmp_path, death):
     finish(stream())
     shutil.copytree(tmp_path / "state", tmp_path / "copy")

@@ -19,7 +19,7 @@ from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import RowsLost
-from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, rows_of
+from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, KINDS_AT_NIGHT, rows_of
 from tests.spark.pipelines.tables.mishaps import Mishaps
 
 
@@ -105,7 +105,7 @@ def test_a_batch_whose_commit_was_removed_does_not_come_twice(tmp_path):
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.guards("row_shapes.behind: drop where")
-@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
+@pytest.mark.parametrize("kind", KINDS_AT_NIGHT)
 def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind):
     root, state, copy = tmp_path / "orders", tmp_path / "orders.state", tmp_path / "copy"
     send(topic, 0, 50)
@@ -146,7 +146,7 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.guards("TableProgress.columns: self._overlap(table, batch) is not None -> False")
-@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
+@pytest.mark.parametrize("kind", KINDS_AT_NIGHT)
 def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp_path, kind):
     """The message is in no table yet, and fits the columns of now: but the batch of its rows is there."""
     topic.send_bodies([b'{"id":1}', b'{"id":2}', b'{"id":"text"}'])
