@@ -19,14 +19,23 @@ from sparrowmq.spark.pipelines.lake import iceberg_upkeep, merging
 from sparrowmq.spark.pipelines.lake.iceberg import Iceberg
 from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
-from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from tests.spark.pipelines.lake.tables import Table
 
 _MORE = [
-    300,
+    120,
     pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]),
 ]
+
+
+@pytest.fixture(autouse=True)
+def upkeep_is_soon(monkeypatch, request):
+    """Merge 20 small files, not 100, and remove others as often: a fifth of the commits shows the same."""
+    if request.node.get_closest_marker("nightly"):
+        return
+    monkeypatch.setattr(iceberg_upkeep, "_COMMITS", 20)
+    for module in (iceberg_upkeep, merging):
+        monkeypatch.setattr(module, "TINY_FILES", 20)
 
 
 def grown(table: Table, commits: int, begin: int = 0) -> list[float]:
@@ -57,12 +66,12 @@ def metadata_bytes(table: Table) -> int:
 def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     table = Table(tmp_path, "iceberg")
     took = grown(table, commits)
-    assert sum(took[-100:]) / 100 < 4 * median(took[10:50])
+    assert sum(took[-60:]) / 60 < 4 * median(took[10:50])
     assert metadata_bytes(table) < 1 << 20
     found = loaded(table)
     assert len(found.snapshots()) == 10
     assert len(found.current_snapshot().manifests(found.io)) < 60
-    assert len(table.open().paths()) < 2 * TINY_FILES
+    assert len(table.open().paths()) < 2 * merging.TINY_FILES
     assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_upkeep._MOST_UNUSED
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
@@ -74,15 +83,15 @@ def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeyp
     table = Table(tmp_path, "iceberg")
     grown(table, 5)
     early = loaded(table)
-    grown(table, 110, 5)
+    grown(table, 30, 5)
     assert early.metadata_location != loaded(table).metadata_location
     assert early.scan().to_arrow()["number"].to_pylist() == [4, 3, 2, 1, 0]
     there = files(table)
     monkeypatch.setattr(iceberg_upkeep, "UNUSED_S", 0.0)
-    grown(table, 100, 115)
+    grown(table, 45, 35)
     assert not there & files(table)
-    assert len(files(table)) < 200
-    assert table.numbers() == list(range(215))
+    assert len(files(table)) < 100
+    assert table.numbers() == list(range(80))
 
 
 def files(table: Table) -> set[str]:
@@ -108,9 +117,9 @@ def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monke
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(iceberg_upkeep, "_MOST_UNUSED", 20)
     table = Table(tmp_path, "iceberg")
-    grown(table, 150)
-    assert len(files(table)) < 20 + 2 * 60 + 50
-    assert table.numbers() == list(range(150))
+    grown(table, 62)
+    assert len(files(table)) < 20 + 2 * 20 + 20
+    assert table.numbers() == list(range(62))
 
 
 def test_a_table_of_an_earlier_release_gets_the_settings_and_loses_its_snapshots(tmp_path):
@@ -138,7 +147,7 @@ def test_a_tag_keeps_its_snapshot(tmp_path):
     found = loaded(table)
     tagged = found.current_snapshot().snapshot_id
     found.manage_snapshots().create_tag(tagged, "kept").commit()
-    grown(table, 130, 2)
+    grown(table, 30, 2)
     found = loaded(table)
     assert len(found.snapshots()) == 11
     assert found.scan(snapshot_id=tagged).to_arrow().num_rows == 2
@@ -149,5 +158,5 @@ def test_large_files_are_not_merged(tmp_path, monkeypatch):
     for module in (iceberg_upkeep, merging):
         monkeypatch.setattr(module, "TINY_BYTES", 10)
     table = Table(tmp_path, "iceberg")
-    grown(table, 120)
-    assert len(table.open().paths()) == 120
+    grown(table, 30)
+    assert len(table.open().paths()) == 30
