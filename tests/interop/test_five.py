@@ -80,7 +80,11 @@ async def check(client: str, task: str, address: str, home: Path, **account: str
     assert json.loads(said) == EXPECTED.get(task, IS_ASKED)
 
 
-@pytest.fixture(params=CLIENTS)
+# Cargo takes minutes to build it.
+AT_NIGHT = {"five-rust": pytest.mark.nightly}
+
+
+@pytest.fixture(params=[pytest.param(client, marks=AT_NIGHT.get(client, ())) for client in CLIENTS])
 def five(request) -> str:
     """A client, by its column of matrix.toml."""
     return str(request.param)
@@ -134,7 +138,7 @@ async def test_simple_consumer_receives_what_a_producer_sends(five, endpoint, tm
 
 # Each takes ten seconds. What the other clients say to `mqproxy` they say to a broker as well.
 SETTLING = [
-    *((client, broker) for client in CLIENTS),
+    *(pytest.param(client, broker, marks=AT_NIGHT.get(client, ())) for client in CLIENTS),
     *(
         pytest.param(client, mqproxy, marks=() if client == "five-java" else pytest.mark.nightly)
         for client in CLIENTS
@@ -148,6 +152,7 @@ async def test_message_that_is_left_comes_again_and_filters_and_types_count(five
     await check(five, "settles", endpoint, tmp_path)
 
 
+@pytest.mark.nightly  # tests/grpc/test_sending.py sends several messages in a call
 @pytest.mark.cell("five-batch", columns=["five-rust"])
 async def test_batch_of_an_official_client_arrives(endpoint, tmp_path):
     await check("five-rust", "sends_batches", endpoint, tmp_path)

@@ -44,7 +44,7 @@ def test_a_change_to_a_small_file_is_told_or_does_no_harm(tmp_path: Path, rounds
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("closed", CLOSED)
 @pytest.mark.parametrize("part", ["queues", "ends", "checkpoint", "index"])
-@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [20, pytest.param(3000, marks=pytest.mark.nightly)])
 def test_a_change_to_what_is_derived_from_the_log_does_no_harm(tmp_path: Path, closed, part, rounds):
     with verifying_little():
         sent = make(tmp_path / "whole", closed)

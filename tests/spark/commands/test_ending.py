@@ -133,7 +133,7 @@ def test_a_report_of_an_earlier_command_is_not_taken_for_this_ones():
         pytest.param(signal.SIGINT, ["--once"], "python", 130, True, marks=pytest.mark.nightly),
         pytest.param(signal.SIGTERM, ["--once"], "python", 143, True, marks=pytest.mark.nightly),
         pytest.param(signal.SIGTERM, [], "python", 0, None, marks=pytest.mark.nightly),
-        pytest.param(signal.SIGINT, [], "python", 0, None, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, [], "python", 0, None, marks=pytest.mark.nightly),
         pytest.param(signal.SIGTERM, ["--once"], "all", 143, True, marks=pytest.mark.nightly),
         pytest.param(signal.SIGTERM, [], "all", 0, None, marks=pytest.mark.slow),
     ],

@@ -1,6 +1,7 @@
 """Drivers of pipelines are killed at work, and the next run leaves what a run without kills leaves.
 
-`table`, `mirror` and `dedup` have such tests of their own. SPARROWMQ_KILLS is the number of kills of each pipeline,
+`table`, `mirror` and `dedup` have such tests of their own. In CI, a forgotten commit and the folder of a killed run
+stand for a kill (test_archive.py, running/test_folders.py). SPARROWMQ_KILLS is the number of kills of each pipeline,
 but an audit, which begins again from nothing and has half as many.
 """
 
@@ -23,7 +24,7 @@ from tests.spark.pipelines.killing import environment, kill_when
 from tests.spark.pipelines.lake.tables import rows_of
 from tests.spark.pipelines.test_traces import reports
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("SPARROWMQ_KILLS", "2"))
 AFRESH = max(KILLS // 2, 1)  # kills of an audit: a second finds what the first found
@@ -76,7 +77,6 @@ def test_an_archive(topic, killed, tmp_path):
     assert numbers(rows) == Counter(range(KILLS * 4000))
 
 
-@pytest.mark.nightly
 def test_a_backfill(topic, where, folder, killed, tmp_path):
     topic.send(0, 6000)
     table(topic.name, tmp_path / "t", once=True, options={"startingOffsets": "latest"}, **where)
@@ -85,7 +85,6 @@ def test_a_backfill(topic, where, folder, killed, tmp_path):
     assert numbers(rows_of("parquet", tmp_path / "t", state)) == Counter(range(6000))
 
 
-@pytest.mark.nightly
 def test_a_published_table(topic, where, killed, tmp_path):
     again = f"{topic.name}-again"
     words = ["publish", tmp_path / "t", again, "-n", topic.options["nameServer"]]
@@ -115,7 +114,6 @@ def test_an_audit(topic, killed, tmp_path):
     assert not (tmp_path / ".found.begun").exists()
 
 
-@pytest.mark.nightly
 def test_a_trace(topic, killed, tmp_path):
     topic.send_bodies([body for number in range(1, 3001) for body in reports(number)])
     words = ["trace", "-n", topic.options["nameServer"], "--topic", topic.name, "--to", tmp_path / "t"]
