@@ -17,7 +17,6 @@ from tests.examples.live_prometheus import needs_prometheus
 
 # The others are slow together: each takes some seconds, and some of them a minute.
 IN_EVERY_RUN = {
-    "a_name_server_that_died",
     "a_slave_that_died",
     "a_forgotten_drain",
 }

@@ -77,7 +77,7 @@ def client(request, target) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="package", params=["java-4.9.8", JAVA_5])
+@pytest.fixture(scope="package", params=["java-4.9.8", pytest.param(JAVA_5, marks=pytest.mark.slow)])
 def java(request, target) -> Iterator[JavaClient]:
     with start_client(request.param, target) as client:
         assert isinstance(client, JavaClient)

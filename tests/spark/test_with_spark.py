@@ -376,6 +376,7 @@ def test_an_exactly_once_batch_that_is_repeated_is_there_once(topic, spark, name
     assert json.loads((tmp_path / FILE).read_text()) == {"broker": "broker-0"}
 
 
+@pytest.mark.slow
 def test_an_exactly_once_write_is_there_as_a_whole_although_its_tasks_fail(topic, spark, namesrv, tmp_path):
     copy = Topic(spark, namesrv)
     given = copy.options | {
@@ -513,6 +514,7 @@ def test_a_wrong_option_is_told_in_sparks_own_error(topic, given, advice):
         topic.read(**given).count()
 
 
+@pytest.mark.slow
 def test_pushed_filters_choose_what_is_read(topic, spark):
     topic.send(0, 100)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -107,6 +107,7 @@ def test_a_folder_can_be_named_and_the_history_switched_off(
     assert not state.exists() and not caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.guards("console_command._serve: replace(settings, history=folder) -> settings")
 def test_the_command_keeps_its_history_unless_it_is_off(state: Path) -> None:
     folder = state / "127.0.0.1_1"

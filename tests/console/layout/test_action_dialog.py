@@ -20,6 +20,7 @@ async def test_a_deletion_needs_the_typed_name_and_its_result_is_shown_on_the_ne
         assert "spare" not in await admin.topics()
 
 
+@pytest.mark.slow
 async def test_enter_submits_a_dialog_once(visit, stage):
     boss = await visit("boss")
     await boss.go("groups")

@@ -39,6 +39,7 @@ async def test_on_a_phone_the_places_are_behind_the_menu(visit):
     assert await vera.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.slow
 async def test_log_out_closes_every_open_page(visit, stage):
     boss = await visit(None)
     page = boss.page

@@ -68,6 +68,7 @@ async def test_a_socket_cannot_press_a_button_of_another_visitors_page(visit):
     await boss.sees("Nothing can restore them")
 
 
+@pytest.mark.slow
 async def test_a_socket_cannot_take_part_in_another_visitors_page(visit, stage):
     boss, message = await pressed_delete(visit)
     vera = await visit("vera")
@@ -84,6 +85,7 @@ async def test_a_socket_cannot_take_part_in_another_visitors_page(visit, stage):
     assert await is_untouched(boss)
 
 
+@pytest.mark.slow
 async def test_a_request_cannot_continue_another_visitors_socket(visit):
     boss, message = await pressed_delete(visit)
     vera = await visit("vera")

@@ -66,6 +66,7 @@ def log_in(url, number, name="vera"):
     return answer.status
 
 
+@pytest.mark.slow
 def test_a_changing_header_does_not_avoid_the_pause_of_a_real_console(stage):
     name = "made-up-for-the-pause"
     statuses = [log_in(stage.url, number, name) for number in range(FREE + 2)]

@@ -7,6 +7,7 @@ from tests.console.stage import HOSTILE
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.slow
 async def test_dead_letters_are_looked_at_redriven_after_a_dry_run_and_exported(visit, stage):
     olga = await visit("olga")
     page = olga.page

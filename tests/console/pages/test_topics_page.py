@@ -81,6 +81,7 @@ async def test_topics_show_what_they_have_and_are_sorted_by_it(visit):
     await page.wait_for_function("!document.querySelector('tbody').innerText.includes('ticks')")
 
 
+@pytest.mark.slow
 async def test_on_a_phone_queues_name_their_broker_and_brokers_their_role(visit):
     vera = await visit("vera", width=PHONE)
     for path, name in (

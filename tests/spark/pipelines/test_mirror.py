@@ -60,6 +60,7 @@ def rows_of(topic, **options):
     return sorted(rows, key=lambda row: (row.queueId, row.queueOffset))
 
 
+@pytest.mark.slow
 def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, far, tmp_path):
     topic.send(0, 300, TAGS="paid", KEYS="a b", region="eu")
     first = copy(options={"maxoffsetspertrigger": "100"})

@@ -87,6 +87,7 @@ def rows_of(kind, path):
 @pytest.mark.parametrize(
     "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:])]
 )
+@pytest.mark.slow
 def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(topic, run, tmp_path, kind):
     bodies = [b'{"id":%d,"name":"n%d"}' % (number, number) for number in range(400)] + BAD
     topic.send_bodies(bodies)

@@ -50,6 +50,7 @@ def test_a_table_of_an_earlier_release_needs_its_checkpoint(topic, tmp_path):
     assert writer(tmp_path / "orders").resume(checkpoint, print) is None
 
 
+@pytest.mark.slow
 @pytest.mark.guards("_Names.take_one: '.'.join(path).lower() -> '.'.join(path)")
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
@@ -123,6 +124,7 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
         ], reader  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)
