@@ -135,6 +135,7 @@ def _without_own(trace: Trace, msg_id: str) -> sparrowmq.PubTrace | sparrowmq.En
     return replace(trace, time_ms=0, msg_id="", transaction_id="")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 def test_a_client_with_binary_headers_sends_consumes_and_retries(target, topic, group, version):
     target.create_group(group, retries=16)
