@@ -24,7 +24,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
-from sparrowmq.mqproxy.remoting.room import Room
+from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request

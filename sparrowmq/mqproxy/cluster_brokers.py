@@ -26,7 +26,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.fair_turns import FairTurns
 from sparrowmq.mqproxy.kept_answers import Kept
-from sparrowmq.mqproxy.remoting.room import Room
+from sparrowmq.mqproxy.room import Room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig

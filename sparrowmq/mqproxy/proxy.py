@@ -24,7 +24,7 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.remoting_port import open_remoting_port
-from sparrowmq.mqproxy.remoting.room import Room
+from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback

@@ -15,7 +15,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.account_brokers import IDLE_S, AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.mqproxy.remoting.room import Room
+from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute

@@ -39,7 +39,7 @@ from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
 from sparrowmq.mqproxy.remoting.joining import found_already, joined, readdressed, reply_of, with_consumers
 from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
 from sparrowmq.mqproxy.remoting.repeated_questions import Repeats
-from sparrowmq.mqproxy.remoting.room import Room
+from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.named_address import BROKER_FIELD

@@ -12,7 +12,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
-from sparrowmq.mqproxy.remoting.room import Room
+from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.log_limit import LogLimit

@@ -21,9 +21,9 @@ from sparrowmq.errors import (
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy import cluster_brokers
+from sparrowmq.mqproxy import cluster_brokers, room
 from sparrowmq.mqproxy.cluster_brokers import Addresses
-from sparrowmq.mqproxy.remoting import client_relay, link, room
+from sparrowmq.mqproxy.remoting import client_relay, link
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.named_address import BROKER_FIELD, with_broker
