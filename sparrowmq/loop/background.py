@@ -74,8 +74,8 @@ class Background:
         try:
             task = self._group.create_task(begun, name=name)
         except RuntimeError as error:
-            begun.close()
-            coroutine.close()
+            for each in (begun, coroutine):
+                each.close()
             raise ClientClosed("a task has failed, which ends the others") from error
         self._tasks[task] = None
         if not is_plain:

@@ -39,7 +39,7 @@ async def test_a_failed_task_stops_its_owner_and_tells_why() -> None:
             await forever()
 
 
-@pytest.mark.guards("Background.spawn: drop coroutine.close() #2")
+@pytest.mark.guards("Background.spawn: drop each.close()")
 async def test_nothing_starts_while_a_failed_task_ends_the_others() -> None:
     async def fail() -> None:
         raise StoreFailed("EIO")
