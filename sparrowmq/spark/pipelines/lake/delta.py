@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +17,11 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
@@ -62,7 +64,8 @@ class Delta:
         _demand_no_escape(place.path)
         path, self._options = str(place.path), storage_options(str(place.path))
         is_there = DeltaTable.is_deltatable(path, self._options)
-        self._table = DeltaTable(path, storage_options=self._options) if is_there else None
+        self._table = _opened(place.path, self._options) if is_there else None
+        self._on_disk = -1 if self._table is None else self._table.version()
         if self._table is not None and (by := self._table.metadata().partition_columns) != self._by:
             demand_partition(place, ", ".join(by))
 
@@ -124,11 +127,28 @@ class Delta:
         if self.last_batch() >= batch:
             raise of_another_run(batch, self._place.path)
 
+    @contextmanager
+    def _synced(self) -> Iterator[None]:
+        """Bring to the disk the files that deltalake writes itself in a block, and the commits about them."""
+        had = set(self._files())
+        yield
+        for path in sorted(set(self._files()) - had) if isinstance(self._place.path, Path) else ():
+            sync(path)
+        self._sync_log()
+
     def _sync_log(self) -> None:
-        """Bring the last commit to the disk: no reader can open a table whose last commit a power cut has emptied."""
+        """Bring the last commits to the disk: no reader can open a table whose commits a power cut has emptied.
+
+        A new column, or a new table, is a commit of its own.
+        """
         assert self._table is not None
         if isinstance(self._place.path, Path):
-            sync(self._place.path / "_delta_log" / f"{self._table.version():020}.json")
+            log = self._place.path / "_delta_log"
+            new = (f"{each:020}.json" for each in range(self._on_disk + 1, self._table.version() + 1))
+            for path in (*(log / name for name in new), log):
+                if path.exists():
+                    sync(path)
+            self._on_disk = self._table.version()
 
     def _shorten_log(self) -> None:
         """Remove old versions of a table in a folder, as many as a checkpoint has, unless its owner wants them longer.
@@ -166,8 +186,9 @@ class Delta:
         said = CommitProperties(custom_metadata=self._said)
         values = self.layout.partitioning.values(partition)
         chosen = [(name, "=", text or "") for name, text in values.items()]  # "" is a null to deltalake
-        self._table.optimize.compact(chosen or None, TINY_BYTES, commit_properties=said)
-        self._table.vacuum(dry_run=False, full=False, commit_properties=said)
+        with self._synced():
+            self._table.optimize.compact(chosen or None, TINY_BYTES, commit_properties=said)
+            self._table.vacuum(dry_run=False, full=False, commit_properties=said)
         return 1
 
     def paths(self) -> list[Path]:
@@ -207,6 +228,7 @@ class Delta:
             self._adds(new), "overwrite", Schema.from_arrow(new.schema), self._by
         )
         self._table.update_incremental()
+        self._sync_log()
 
     def _adds(self, staged: Staged) -> list[AddAction | RemoveAction]:
         """Files that are in their places, as the log has them."""
@@ -233,16 +255,18 @@ class Delta:
         if self._table is not None:
             time, last = self.layout.partitioning.time, before - timedelta(days=1)
             chosen = [(time.name, "<=", time.last_text(last))] if time is not None else None
-            self._table.optimize.compact(chosen, self._place.file_bytes)
-            # Tasks write where a remote table is, and killed ones leave files that no log names.
-            self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
+            with self._synced():
+                self._table.optimize.compact(chosen, self._place.file_bytes)
+                # Tasks write where a remote table is, and killed ones leave files that no log names.
+                self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
 
     def expire(self, before: date) -> int:
         limit = self.layout.partitioning.limit(before)
         if self._table is None:
             return 0
         had = set(self.partitions().values())
-        self._table.delete(self.layout.partitioning.is_before(limit))
+        with self._synced():
+            self._table.delete(self.layout.partitioning.is_before(limit))
         return len(had - set(self.partitions().values()))
 
 
@@ -263,9 +287,22 @@ def _add(
     return AddAction(quote(file.name, safe="/=-_."), file.size, values, now_ms, True, statistics)
 
 
+def _opened(place: Path | Address, options: dict[str, str] | None) -> DeltaTable:
+    """Open a table. Raises: BadStore, its log in a folder is damaged."""
+    try:
+        return DeltaTable(str(place), storage_options=options)
+    except DeltaError as error:
+        if not isinstance(place, Path):
+            raise
+        raise BadStore(
+            f"the log of the table in {place / '_delta_log'} is damaged ({' '.join(str(error).split())[:200]}); "
+            "restore the table and its state from a backup"
+        ) from None
+
+
 def record_at(folder: Path) -> str | None:
     """The record of the last batch of a table in a folder."""
-    return _record_of(DeltaTable(str(folder)), "") if DeltaTable.is_deltatable(str(folder)) else None
+    return _record_of(_opened(folder, None), "") if DeltaTable.is_deltatable(str(folder)) else None
 
 
 def _record_of(table: DeltaTable, writer: str) -> str | None:

@@ -80,7 +80,11 @@ class Iceberg:
         except NoSuchTableError:
             _demand_new(place)
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
-        except (FileNotFoundError, ValidationError):  # a power cut may have emptied the newest metadata
+        except (
+            FileNotFoundError,
+            ValidationError,
+            UnicodeDecodeError,
+        ):  # a power cut may have emptied the newest metadata
             if isinstance(place.path, Address):
                 raise
         if isinstance(place.path, Path) and not place.only_looked_at:
@@ -251,6 +255,7 @@ class Iceberg:
                     change, (), {f"file://{data / file.name}": file.partition for file in new.files}
                 )
             drop_snapshots(change, 1)
+        self._sync(self._table)
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in old])
 
     def compact(self, before: date) -> None:
@@ -274,6 +279,7 @@ class Iceberg:
                     new[f"file://{merged}"] = partition
             with table.transaction() as change:
                 self._replace(change, self._of_table(old), new)
+            self._sync(table)
         self._forget()
 
     def _small(self, before: date) -> dict[str, list[list[Path]]]:
@@ -291,6 +297,7 @@ class Iceberg:
         old = {each for each in self.partitions().values() if partitioning.has_begun(each, limit)}
         if old and self._table is not None:
             self._table.delete(f"{DAY} < '{limit}'")
+            self._sync(self._table)
         return len(old)
 
     def _forget(self) -> None:
@@ -301,6 +308,7 @@ class Iceberg:
         with self._table.transaction() as change:
             change.set_properties({f"{_LAST}{writer}": str(batch) for writer, batch in last.items()})
             drop_snapshots(change, 1)
+        self._sync(self._table)
         used = {
             file["file_path"].removeprefix("file://")
             for snapshot in self._table.snapshots()
@@ -346,7 +354,7 @@ def _metadata_in(folder: Path) -> list[Path]:
 def _is_whole(metadata: Path) -> bool:
     try:
         return _is_readable(StaticTable.from_metadata(f"file://{metadata}"))
-    except (OSError, ValidationError):
+    except (OSError, ValidationError, UnicodeDecodeError):
         return False
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.widening import widened
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def merge(files: Sequence[Path], to: Path) -> None:
             with pq.ParquetFile(file) as source:
                 for batch in source.iter_batches(_ROWS):
                     writer.write_batch(_in(schema, batch))
+    sync(to)
 
 
 def _in(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

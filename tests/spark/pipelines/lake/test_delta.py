@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from datetime import date
 from statistics import median
 from typing import Any
 
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake import delta
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
@@ -30,6 +32,22 @@ def test_the_log_says_who_wrote_which_batch_and_how_many_rows_a_file_has(tmp_pat
     assert [count.as_py() for count in counts] == [3]
     (file,) = delta.file_uris()
     assert f"/_day={DAY}/{WRITER}-" in file
+
+
+@pytest.mark.guards("Delta._sync_log: self._on_disk + 1 -> self._table.version()")
+@pytest.mark.guards("Delta._synced: drop self._sync_log")
+def test_all_that_commits_and_merges_write_is_brought_to_the_disk(tmp_path, monkeypatch):
+    table, synced = Table(tmp_path, "delta"), set()
+    monkeypatch.setattr(delta, "sync", lambda path: synced.add(path.name))
+    table.add(0, 1)
+    table.add(1, 2, other="a new column")
+    assert {path.name for path in table.place.folder.glob("_delta_log/*.json")} <= synced
+    lake = table.open()
+    lake.compact(date.max)
+    (merged,) = lake.paths()
+    assert {merged.name, *(path.name for path in table.place.folder.glob("_delta_log/*.json"))} <= synced
+    lake.expire(date.max)
+    assert {path.name for path in table.place.folder.glob("_delta_log/*.json")} <= synced
 
 
 def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):

@@ -1,6 +1,7 @@
 """sparrowmq.spark.pipelines.lake.iceberg: what Iceberg's own readers see."""
 
 import shutil
+from datetime import date
 
 import pytest
 
@@ -99,7 +100,9 @@ def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, ha
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards("Iceberg._load: (FileNotFoundError, ValidationError) -> FileNotFoundError")
+@pytest.mark.guards(
+    "Iceberg._load: (FileNotFoundError, ValidationError, UnicodeDecodeError) -> FileNotFoundError"
+)
 def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_before(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
@@ -150,6 +153,26 @@ def test_the_files_of_a_commit_are_brought_to_the_disk(tmp_path, monkeypatch):
     assert files[0].name.endswith("-m0.avro") and len(files) == 2
     newest = max(table.place.folder.glob("metadata/*.metadata.json")).name
     assert (files[1].name[:5], metadata.name, folder.name) == ("snap-", newest, "metadata")
+
+
+@pytest.mark.guards("Iceberg._forget: drop self._sync(self._table)")
+@pytest.mark.guards("Iceberg.compact: drop self._sync(table)")
+def test_the_files_of_merges_and_expiry_are_brought_to_the_disk(tmp_path, monkeypatch):
+    table, synced = Table(tmp_path, "iceberg"), set()
+    monkeypatch.setattr(iceberg, "sync", lambda path: synced.add(path.name))
+    table.add(0, 1)
+    table.add(1, 2)
+    lake, before = table.open(), files_of(table)
+    lake.compact(date.max)
+    assert {path.name for path in files_of(table) - before} <= synced
+    before = files_of(table)
+    lake.expire(date.max)
+    assert {path.name for path in files_of(table) - before} <= synced
+
+
+def files_of(table):
+    """The files of metadata."""
+    return set(table.place.folder.glob("metadata/*.*"))
 
 
 def remove(catalog):
