@@ -102,8 +102,8 @@ def brokers_in(state: Path) -> set[str]:
 
 def _done(path: Path) -> tuple[int, int, int]:
     """The three numbers of the file, -1 for one that it lacks; earlier releases wrote only the first."""
-    words = path.read_text().split() if path.exists() else []
-    batch, rows, errors, *_ = [*(int(word) for word in words if word.lstrip("-").isdigit()), -1, -1, -1]
+    words = path.read_bytes().split() if path.exists() else []
+    batch, rows, errors, *_ = [*(int(word) for word in words if word.lstrip(b"-").isdigit()), -1, -1, -1]
     return batch, rows, errors
 
 

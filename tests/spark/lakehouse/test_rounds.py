@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import time
 from functools import partial
 
@@ -125,6 +127,34 @@ def test_a_batch_whose_commit_was_removed_does_not_come_twice(namesrv, name, tmp
         until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].is_permanent)
         assert "the table has no commit of it" in rounds.tables[topic].why
     assert len(rows_of(tmp_path / topic)) == 10
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_damaged_files_of_a_table_end_in_a_sentence_or_change_nothing(namesrv, name, tmp_path, kind):
+    topic, root = f"{name}a", tmp_path / "t"
+    found = settings(namesrv, root, {f"{name}.*": {"format": kind, "mode": "json"}})
+    send(namesrv, {topic: [b"no json", *numbers(5)]})
+    with running(found) as rounds:
+        until(rounds, has_all(rounds, topic))
+    log = {"parquet": ".sparrowmq/[0-9]*.json", "delta": "_delta_log/*.json", "iceberg": "metadata/*.json"}[
+        kind
+    ]
+    state, errors = root / f"{topic}.state", root / f"{topic}.errors"
+    shutil.copytree(root, tmp_path / "copy")
+    for damaged, content, why in (
+        (state / "lake.done", b"\xff", ""),
+        (max(errors.glob(log)), b"", "restore"),
+        (max((root / topic).glob(log)), b"[]", "restore"),
+        (max((root / topic).glob(log)), b"\xff", "restore"),
+    ):
+        damaged.write_bytes(content)
+        with running(found) as rounds:
+            until(rounds, lambda why=why: topic in rounds.tables and (why or has_all(rounds, topic)()))
+            until(rounds, lambda: rounds.tables[topic].is_begun or rounds.tables[topic].has_failed)
+            assert re.search(why, rounds.tables[topic].why), (damaged, rounds.tables[topic].why)
+            assert rounds.tables[topic].is_permanent is bool(why), damaged
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "copy", root)
 
 
 @pytest.mark.guards("kept_table._add: drop widen")

@@ -172,11 +172,13 @@ def _record_of(commit: Path | None) -> str | None:
 def _read(commit: Path) -> dict[str, Any]:
     """Raises: BadStore, it is damaged: it was on the disk before its batch counted, so a disk has lost it."""
     try:
-        said: dict[str, Any] = json.loads(commit.read_text())
+        said: object = json.loads(commit.read_text())
     except ValueError:
+        said = None
+    if not isinstance(said, dict):
         raise BadStore(
             f"{commit} is damaged, and it says which files its batch has; restore the table and its state from a backup"
-        ) from None
+        )
     return said
 
 

@@ -140,12 +140,13 @@ class State:
             return None
         try:
             kept: dict[str, Any] = json.loads(path.read_text())
-        except (ValueError, FileNotFoundError):
+            settled = kept["settled"]
+        except (ValueError, KeyError, TypeError, FileNotFoundError):
             raise BadStore(
                 f"{path} is damaged or gone, and it has the mark by which the pipeline knows its copies; restore it "
                 "from a backup. Without it, a pipeline in another folder copies all messages again"
             ) from None
-        demand_same(f"the pipeline of {self.folder}", kept["settled"], self._settled)
+        demand_same(f"the pipeline of {self.folder}", settled, self._settled)
         return kept
 
 

@@ -33,6 +33,9 @@ from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_aga
 
 _NO_BATCH: Final = -1
 _FILE: Final = "reached.json"
+_OF_BATCHES: Final = (
+    f"{'?' * 32}-{'[0-9]' * 9}-*.parquet"  # not those of stored logs, whose writer has a longer name
+)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -206,6 +209,11 @@ def demand_errors(root: Path | Address) -> None:
     if not errors.is_dir():
         raise ConfigError(
             f"{errors} is gone; restore it, or make an empty folder of this name to begin a new one"
+        )
+    for path in errors.rglob(_OF_BATCHES):
+        raise ConfigError(
+            f"{path} is of a batch of which the table has no commit now; restore {errors}, or make an empty folder of "
+            "this name to begin a new one"
         )
 
 
