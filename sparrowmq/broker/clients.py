@@ -25,7 +25,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer

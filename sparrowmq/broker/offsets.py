@@ -20,7 +20,8 @@ import msgspec
 
 from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.loop.slices import Steps
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets, JournalMark
+from sparrowmq.protocol.requests.bodies import JournalMark
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)

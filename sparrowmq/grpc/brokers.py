@@ -13,14 +13,12 @@ from typing import Any, Protocol, TypeVar
 
 from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.client_bodies import (
     ConsumeOutcome,
     ConsumerBeat,
     ConsumerConnections,
     ConsumerRunning,
-    GroupConfig,
-    TopicConfig,
-    TopicRoute,
 )
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.wire.header import Header, Request

@@ -21,7 +21,7 @@ from sparrowmq.grpc.wire_types import message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import LanguageCode, ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.client_bodies import (
     Connection,
     ConsumeOutcome,
     ConsumerConnections,

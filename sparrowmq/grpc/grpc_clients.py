@@ -21,7 +21,7 @@ from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.grpc.wire_types import FilterType
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.names import with_namespace
-from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 
 SILENCE_S: Final = 120.0

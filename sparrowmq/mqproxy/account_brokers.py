@@ -26,7 +26,8 @@ from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
 from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown

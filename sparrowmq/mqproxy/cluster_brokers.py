@@ -34,11 +34,11 @@ from sparrowmq.protocol.requests.bodies import (
     MASTER,
     BrokerRoute,
     ClusterTable,
-    ConsumerBeat,
     GroupConfig,
     TopicConfig,
     TopicRoute,
 )
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import CheckTransactionState, UnregisterClient
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.wire.header import Header, Request

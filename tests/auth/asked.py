@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, LockQueues, ProducerBeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat, LockQueues, ProducerBeat
 from sparrowmq.protocol.requests.headers import PullMessage, SendMessageV2
 from sparrowmq.protocol.requests.request_table import BY_CODE, Row
 from sparrowmq.protocol.signature import signer

@@ -7,7 +7,7 @@ from sparrowmq.auth.accounts import Perm, parse_account
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers
 from sparrowmq.protocol.requests import pop_headers as pop
-from sparrowmq.protocol.requests.bodies import ClientConfigCheck
+from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Role
 from sparrowmq.protocol.subscription import Subscription
 from tests.auth.asked import beat, locks, pull, received, send

@@ -9,7 +9,7 @@ from sparrowmq.broker.clients import MOST_GROUPS, SILENCE_S, Clients
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
 from tests.broker.conftest import until
 

@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, LockQueues, ProducerBeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat, LockQueues, ProducerBeat
 from sparrowmq.protocol.requests.request_table import ROWS, Role
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.subscription import Subscription

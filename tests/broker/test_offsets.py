@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.slices import at_once
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import Heartbeat, KVTable
+from sparrowmq.protocol.requests.bodies import KVTable
+from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock

@@ -9,7 +9,8 @@ from typing import Self
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch
-from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, ConsumerList, QueueRoute, TopicRoute
+from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, QueueRoute, TopicRoute
+from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import Command

@@ -11,7 +11,7 @@ from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, ProducerSe
 from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
-from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import SendMessageV2, UpdateConsumerOffset
 from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.clock import ManualClock

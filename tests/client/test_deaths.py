@@ -14,7 +14,7 @@ from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetProducerConnectionList
-from sparrowmq.protocol.requests.bodies import ProducerConnections
+from sparrowmq.protocol.requests.client_bodies import ProducerConnections
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until

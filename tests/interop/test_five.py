@@ -19,7 +19,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import SparrowError
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, GroupConfig
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser

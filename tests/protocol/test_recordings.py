@@ -14,7 +14,7 @@ from sparrowmq.protocol.messages.batch import encode as encode_batch
 from sparrowmq.protocol.messages.compression import decompress
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import parse as parse_properties
-from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.requests import bodies, client_bodies, offset_bodies
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageV2
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
@@ -29,28 +29,28 @@ from tests.golden import Frame, frames, scenarios
 EXTRA = {"AccessKey", "OnsChannel", "Signature", "ReqT", "bname", "indexType"}
 
 REQUEST_BODIES: dict[int, type[Body]] = {
-    34: bodies.Heartbeat,
-    41: bodies.LockQueues,
-    42: bodies.LockQueues,
-    46: bodies.ClientConfigCheck,
+    34: client_bodies.Heartbeat,
+    41: client_bodies.LockQueues,
+    42: client_bodies.LockQueues,
+    46: client_bodies.ClientConfigCheck,
     200: bodies.GroupConfig,
-    220: bodies.ResetOffsets,
+    220: offset_bodies.ResetOffsets,
     322: bodies.DataVersion,
 }
 REPLY_BODIES: dict[int, type[Body]] = {
     28: bodies.KVTable,
-    38: bodies.ConsumerList,
-    41: bodies.LockedQueues,
+    38: client_bodies.ConsumerList,
+    41: client_bodies.LockedQueues,
     105: bodies.TopicRoute,
     106: bodies.ClusterTable,
-    202: bodies.TopicStats,
-    203: bodies.ConsumerConnections,
-    204: bodies.ProducerConnections,
+    202: offset_bodies.TopicStats,
+    203: client_bodies.ConsumerConnections,
+    204: client_bodies.ProducerConnections,
     206: bodies.TopicList,
-    208: bodies.ConsumeStats,
-    222: bodies.ResetOffsets,
+    208: offset_bodies.ConsumeStats,
+    222: offset_bodies.ResetOffsets,
     300: bodies.GroupList,
-    307: bodies.ConsumerRunning,
+    307: client_bodies.ConsumerRunning,
     322: bodies.DataVersion,
 }
 
@@ -116,7 +116,7 @@ def test_the_fields_that_every_command_has_are_read() -> None:
 def test_every_body_is_read_without_losing_a_member(kinds: dict[int, type[Body]], requests: bool) -> None:
     seen = set()
     for where, kind, raw in with_bodies(kinds, requests):
-        if kind is bodies.Heartbeat and where.startswith("cpp"):
+        if kind is client_bodies.Heartbeat and where.startswith("cpp"):
             continue  # it has places instead of names: see below
         seen.add(kind)
         ours = kind.decode(raw).encode(bare_integers=True)
@@ -134,9 +134,9 @@ def plain(value: Any) -> Any:
 def test_heartbeats_of_the_cpp_client_are_read_as_those_of_java() -> None:
     groups = [
         group
-        for where, kind, raw in with_bodies({34: bodies.Heartbeat}, True)
+        for where, kind, raw in with_bodies({34: client_bodies.Heartbeat}, True)
         if where.startswith("cpp")
-        for group in bodies.Heartbeat.decode(raw).consumer_data_set
+        for group in client_bodies.Heartbeat.decode(raw).consumer_data_set
     ]
     assert {group.group_name for group in groups} >= {"CID-test", "CID-fail"}
     assert {group.consume_type for group in groups} <= {"CONSUME_PASSIVELY", "CONSUME_ACTIVELY"}

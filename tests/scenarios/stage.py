@@ -16,7 +16,7 @@ from sparrowmq import Admin, ReceivedMessage, SendResult
 from sparrowmq.broker.broker import Broker
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.requests import bodies, client_bodies
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup, HeartBeat, LockBatchMq, PullMessage
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute, RegisterBroker
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
@@ -208,15 +208,15 @@ class Stage:
 
     async def do_beat(self, name: str, topic: str, group: str) -> None:
         """A heartbeat of a stranger that does nothing else, over a connection that stays open."""
-        beat = bodies.ConsumerBeat(group, subscription_data_set=[Subscription.build(topic, version=1)])
-        body = bodies.Heartbeat(name, consumer_data_set=[beat]).encode()
+        beat = client_bodies.ConsumerBeat(group, subscription_data_set=[Subscription.build(topic, version=1)])
+        body = client_bodies.Heartbeat(name, consumer_data_set=[beat]).encode()
         await (await self._stranger(name)).call(HeartBeat(), body)
 
     async def do_lock(self, name: str, topic: str, queue: str, group: str) -> str:
         """A stranger's wish for the lock of a queue."""
-        wanted = bodies.LockQueues(group, name, [MessageQueue(topic, BROKER, int(queue))])
+        wanted = client_bodies.LockQueues(group, name, [MessageQueue(topic, BROKER, int(queue))])
         answer = await (await self._stranger(name)).call(LockBatchMq(), wanted.encode())
-        return "locked" if bodies.LockedQueues.decode(answer.body).locked else "refused"
+        return "locked" if client_bodies.LockedQueues.decode(answer.body).locked else "refused"
 
     async def do_pull(self, name: str, topic: str, queue: str, offset: str, wait: str = "0s") -> str:
         """One pull of a stranger, which the broker may hold for `wait`."""
@@ -244,7 +244,7 @@ class Stage:
         session = await self._stranger(by)
         answer = await session.call(GetConsumerListByGroup(group))
         names = {mq.client_id: name for name, mq in self._clients.items()}
-        members = bodies.ConsumerList.decode(answer.body).consumer_id_list
+        members = client_bodies.ConsumerList.decode(answer.body).consumer_id_list
         return " ".join(sorted(names.get(member, member) for member in members))
 
     async def do_register(self, name: str, topic: str) -> None:

@@ -29,15 +29,12 @@ from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.bodies import (
     MASTER,
     BrokerRoute,
-    ConsumerBeat,
-    ConsumerStatus,
     GroupConfig,
-    Heartbeat,
-    ProducerBeat,
     QueueRoute,
     TopicConfig,
     TopicRoute,
 )
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerStatus, Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import (
     CheckTransactionState,
     ConsumeMessageDirectly,

@@ -18,11 +18,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import (
-    ClientConfigCheck,
-    ConsumerBeat,
-    Heartbeat,
-)
+from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
     GetConsumerListByGroup,

@@ -36,20 +36,18 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateGroupList,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import GroupConfig, GroupList, TopicList
+from sparrowmq.protocol.requests.client_bodies import (
     Connection,
     ConsumerConnections,
-    GroupConfig,
-    GroupList,
     ProducerConnections,
     ProducerEntry,
     ProducerTable,
-    ResetOffsets,
-    TopicList,
 )
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
+from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown

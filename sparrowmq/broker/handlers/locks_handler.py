@@ -17,7 +17,7 @@ from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 from sparrowmq.remoting.handler import Answer, encoded, handles
 from sparrowmq.remoting.ownership import may_act_for

@@ -16,7 +16,6 @@ from sparrowmq.loop.slices import in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
@@ -27,6 +26,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import Answer, Later, encoded, handles
 from sparrowmq.remoting.peer import Peer

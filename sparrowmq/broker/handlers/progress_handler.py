@@ -20,7 +20,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     QueryConsumeTimeSpan,
     QueryCorrectionOffset,
 )
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.offset_bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     ConsumeTimeSpans,

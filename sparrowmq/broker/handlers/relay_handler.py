@@ -21,7 +21,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.admin_headers import InvokeGetConsumerStatus
-from sparrowmq.protocol.requests.bodies import ConsumerStatus
+from sparrowmq.protocol.requests.client_bodies import ConsumerStatus
 from sparrowmq.protocol.requests.headers import (
     ConsumeMessageDirectly,
     GetConsumerRunning,

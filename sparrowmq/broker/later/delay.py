@@ -40,7 +40,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import mark, whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.requests.bodies import DelayOffsets, DelayPoint
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

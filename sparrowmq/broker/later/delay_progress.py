@@ -28,7 +28,7 @@ from sparrowmq import snapshot
 from sparrowmq.broker.saved_state import saved_content
 from sparrowmq.protocol.delay_levels import delivered, level_of
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.requests.bodies import DelayOffsets, DelayPoint
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
 from sparrowmq.protocol.wire import json
 from sparrowmq.store.message_store import MessageStore
 

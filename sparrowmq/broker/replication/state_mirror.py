@@ -39,12 +39,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllTopicConfig,
 )
 from sparrowmq.protocol.requests.assignment_bodies import RequestModeTable
-from sparrowmq.protocol.requests.bodies import (
-    ConsumerOffsets,
-    DelayOffsets,
-    GroupConfigTable,
-    TopicConfigTable,
-)
+from sparrowmq.protocol.requests.bodies import GroupConfigTable, TopicConfigTable
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, DelayOffsets
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session

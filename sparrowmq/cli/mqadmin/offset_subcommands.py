@@ -19,7 +19,7 @@ from sparrowmq.client.admin.operations.message_operations import max_offset, off
 from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import QueueProgress
+from sparrowmq.protocol.requests.offset_bodies import QueueProgress
 
 _ONLINE: Final = "%-40s  %-40s  %-40s"
 _OFFLINE: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"

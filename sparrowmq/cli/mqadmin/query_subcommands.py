@@ -28,7 +28,7 @@ from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.protocol.requests.bodies import ConsumerConnections
+from sparrowmq.protocol.requests.client_bodies import ConsumerConnections
 from sparrowmq.protocol.requests.headers import QueryMessage
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")

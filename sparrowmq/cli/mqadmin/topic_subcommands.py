@@ -22,7 +22,8 @@ from sparrowmq.client.cluster.route import MASTER, Route
 from sparrowmq.protocol import names
 from sparrowmq.protocol.allocation import portion_of
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ClusterTable, TopicConfig, TopicOffset, TopicRoute
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
 _ROUTE: Final = "%-45s %-32s %-50s %-10s %-11s %-5s"
 _RULE: Final = "-" * 158

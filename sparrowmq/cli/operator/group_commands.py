@@ -27,7 +27,8 @@ from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStatus, GroupConfig
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeStatus
 from sparrowmq.protocol.requests.group_settings import text_of
 
 _COUNT = click.IntRange(0)

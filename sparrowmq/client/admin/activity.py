@@ -21,7 +21,7 @@ from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import is_system_group
-from sparrowmq.protocol.requests.bodies import BrokerConsumeStats
+from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats
 
 _AT_ONCE: Final = 32
 

@@ -37,12 +37,11 @@ from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoGroup, R
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, retry_topic
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerRunning
+from sparrowmq.protocol.requests.offset_bodies import (
     BrokerConsumeStats,
-    Connection,
-    ConsumerRunning,
     ConsumeStats,
-    GroupConfig,
     QueueProgress,
     TopicOffset,
 )

@@ -15,7 +15,7 @@ from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import TopicOffset
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
 _AT_ONCE: Final = 32  # topics
 

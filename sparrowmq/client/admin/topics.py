@@ -39,7 +39,8 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
-from sparrowmq.protocol.requests.bodies import TopicConfig, TopicOffset
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
 TopicPerm = Literal["rw", "r", "w", "none"]
 

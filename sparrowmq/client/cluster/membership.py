@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.client_bodies import (
     ConsumeOutcome,
     ConsumerBeat,
     ConsumerRunning,

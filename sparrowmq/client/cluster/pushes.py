@@ -11,7 +11,7 @@ from sparrowmq.loop.slices import to_end
 from sparrowmq.loop.stacks import stacks_now
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.requests.bodies import ConsumerStatus, ResetOffsets
+from sparrowmq.protocol.requests.client_bodies import ConsumerStatus
 from sparrowmq.protocol.requests.headers import (
     CheckTransactionState,
     ConsumeMessageDirectly,
@@ -21,6 +21,7 @@ from sparrowmq.protocol.requests.headers import (
     PushReply,
     ResetConsumerClientOffset,
 )
+from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.peer import Peer
 

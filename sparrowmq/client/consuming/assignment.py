@@ -37,7 +37,7 @@ from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ProcessQueueState
+from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.requests.bodies import ConsumeStatus
+from sparrowmq.protocol.requests.client_bodies import ConsumeStatus
 
 _MINUTE_PERIOD_S: Final = 5.0
 _HOUR_PERIOD_S: Final = 60.0

@@ -18,7 +18,7 @@ from sparrowmq.client.consuming.received import ConsumeHooks, Handling, Received
 from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.consuming.workers import finished
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 
 log = logging.getLogger(__name__)

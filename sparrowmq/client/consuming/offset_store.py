@@ -21,8 +21,8 @@ from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets, ResetOffsets
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, ResetOffsets
 from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from sparrowmq.client.home import Home
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.requests.bodies import ProcessQueueState
+from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 
 
 class State(Enum):

@@ -50,7 +50,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.messages.pulled_records import decode_all
-from sparrowmq.protocol.requests.bodies import ClientConfigCheck
+from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import TAG, Subscription
 from sparrowmq.remoting.request_in_flight import Response

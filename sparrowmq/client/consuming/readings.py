@@ -36,7 +36,7 @@ from sparrowmq.errors import (
 from sparrowmq.loop.background import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ProcessQueueState
+from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.request_in_flight import Response

@@ -25,7 +25,8 @@ from sparrowmq.errors import AccessDenied, ConfigError, NoRoute, RemoteError, Sp
 from sparrowmq.protocol.allocation import Strategy
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
+from sparrowmq.protocol.requests.bodies import TopicList
+from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup
 from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver
 from sparrowmq.remoting.session import Session

@@ -25,7 +25,7 @@ from sparrowmq.client.popping.message_runs import unspent_of
 from sparrowmq.client.popping.pop_requests import MOST_POPPED
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ProcessQueueState
+from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 
 _PER_HANDLER: Final = 2  # messages held for each handler
 AHEAD_S: Final = 0.1  # of work that is held

@@ -12,7 +12,7 @@ from sparrowmq.console.layout.described_page import Description, Page, Part, lin
 from sparrowmq.console.layout.tables import Column, Columns, link, pairs
 from sparrowmq.console.layout.view import NotThere, View
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerRunning, ProcessQueueState
+from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
 
 _SUBSCRIPTIONS: Final[Columns[Subscription]] = (

@@ -34,7 +34,8 @@ from sparrowmq.metrics.conditions import Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
-from sparrowmq.protocol.requests.bodies import ProducerEntry, TopicConfig
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.client_bodies import ProducerEntry
 
 _KEPT_S: Final = 3.0
 _FEW: Final = 8  # groups whose lags cost less one by one than those of all groups at once

@@ -25,7 +25,7 @@ from sparrowmq.protocol.named_address import BROKER_FIELD
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
-from sparrowmq.protocol.requests.bodies import LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockQueues
 from sparrowmq.protocol.requests.pop_headers import BatchAcks
 
 

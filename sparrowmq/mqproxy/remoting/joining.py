@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.mqproxy.remoting.destinations import Reach
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerConnections, ConsumerList
+from sparrowmq.protocol.requests.bodies import BrokerRoute
+from sparrowmq.protocol.requests.client_bodies import ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command

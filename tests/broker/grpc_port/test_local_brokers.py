@@ -16,7 +16,7 @@ from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.requests.user_bodies import UserEntry
 from sparrowmq.protocol.requests.user_headers import UpdateUser
 from sparrowmq.remoting.linked_session import LinkedSession

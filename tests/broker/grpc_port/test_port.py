@@ -11,7 +11,8 @@ from sparrowmq.grpc.settings_answer import set_ms
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, GroupConfig
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to

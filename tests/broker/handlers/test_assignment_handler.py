@@ -17,7 +17,7 @@ from sparrowmq.protocol.requests.assignment_bodies import (
     RequestMode,
     RequestModeTable,
 )
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
 from sparrowmq.protocol.subscription import Subscription

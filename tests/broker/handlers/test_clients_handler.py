@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.client_bodies import (
     ClientConfigCheck,
     ConsumerBeat,
     ConsumerList,

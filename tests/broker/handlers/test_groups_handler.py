@@ -23,19 +23,16 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateGroupList,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable, GroupList, TopicList
+from sparrowmq.protocol.requests.client_bodies import (
     ConsumerBeat,
     ConsumerConnections,
-    GroupConfig,
-    GroupConfigTable,
-    GroupList,
     ProducerConnections,
     ProducerTable,
-    ResetOffsets,
-    TopicList,
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
+from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from tests.broker.conftest import until
 from tests.peers import Asker
 

@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 
 QUEUES = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in range(3)]

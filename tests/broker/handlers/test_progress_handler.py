@@ -10,13 +10,13 @@ from sparrowmq.protocol.requests.admin_headers import (
     QueryConsumeTimeSpan,
     QueryCorrectionOffset,
 )
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.offset_bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     ConsumeTimeSpans,
     CorrectionOffsets,
     QueueProgress,
-    TopicConfig,
 )
 
 

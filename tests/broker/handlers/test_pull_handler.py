@@ -16,8 +16,10 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumeStats, GroupConfig, Heartbeat
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, PullMessage, QueryConsumerOffset
+from sparrowmq.protocol.requests.offset_bodies import ConsumeStats
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.store.log.log_file import LogFile
 from sparrowmq.store.queues import cold_reads

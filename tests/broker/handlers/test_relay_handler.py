@@ -6,7 +6,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import InvokeGetConsumerStatus
-from sparrowmq.protocol.requests.bodies import ConsumerStatus
+from sparrowmq.protocol.requests.client_bodies import ConsumerStatus
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 
 QUEUE = MessageQueue("Orders", "broker-a", 0)

@@ -13,7 +13,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse, render
-from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
+from sparrowmq.protocol.requests.client_bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, SendReply, SendReplyV2
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.command import Command

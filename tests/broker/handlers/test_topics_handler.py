@@ -16,14 +16,9 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
-from sparrowmq.protocol.requests.bodies import (
-    TopicConfig,
-    TopicConfigTable,
-    TopicList,
-    TopicOffset,
-    TopicStats,
-)
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicConfigTable, TopicList
 from sparrowmq.protocol.requests.list_bodies import TopicConfigList
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 
 
 @pytest.mark.covers("S-ROUTE-08", "S-ROUTE-09")

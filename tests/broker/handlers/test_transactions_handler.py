@@ -7,7 +7,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message_id import parse_offset_id
-from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
+from sparrowmq.protocol.requests.client_bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import EndTransaction, HeartBeat, ResumeCheckHalfMessage
 from tests.broker.live import live_broker, send_request
 from tests.broker.replication.slaves import slave_at

@@ -9,7 +9,7 @@ from sparrowmq.errors import StoreFailed
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.requests.bodies import DelayOffsets
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.store.store_settings import CorruptPolicy
 from tests.broker.conftest import until

@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.requests.bodies import DelayOffsets, DelayPoint
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
 from sparrowmq.protocol.wire import json
 from tests.broker.later.delaying import Delaying
 from tests.store.stores import message

@@ -22,7 +22,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, Heartbeat
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat, QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.pop_headers import Polling
 from sparrowmq.testing import Cluster

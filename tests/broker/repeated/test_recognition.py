@@ -15,7 +15,8 @@ from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import Heartbeat, KVTable, ProducerBeat
+from sparrowmq.protocol.requests.bodies import KVTable
+from sparrowmq.protocol.requests.client_bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, EndTransaction, HeartBeat
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool

@@ -28,9 +28,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.protocol.requests.assignment_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
-    ConsumerOffsets,
     DataVersion,
-    DelayOffsets,
     GroupConfig,
     GroupConfigTable,
     TopicConfig,
@@ -39,6 +37,7 @@ from sparrowmq.protocol.requests.bodies import (
 )
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, DelayOffsets
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, SetRequestMode
 from sparrowmq.store.message_store import MessageStore
 from tests.broker.conftest import until

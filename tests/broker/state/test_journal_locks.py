@@ -14,7 +14,7 @@ from sparrowmq.broker.state import journal
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore

@@ -10,7 +10,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message_id import parse_offset_id
-from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
+from sparrowmq.protocol.requests.client_bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import EndTransaction, HeartBeat
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool

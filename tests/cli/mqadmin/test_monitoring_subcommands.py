@@ -4,7 +4,8 @@ import pytest
 
 from sparrowmq.cli.mqadmin import monitoring_subcommands as running
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStats, ProcessQueueState, QueueProgress
+from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ProcessQueueState
+from sparrowmq.protocol.requests.offset_bodies import ConsumeStats, QueueProgress
 from sparrowmq.protocol.subscription import Subscription
 
 QUEUE = MessageQueue("T", "b", 0)

@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq import Admin, MessageQueue
 from sparrowmq.client.admin.lacking import _missing, _silence_s
-from sparrowmq.protocol.requests.bodies import TopicOffset
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 from tests.broker.replication.pairs import pair
 
 

@@ -3,7 +3,7 @@ import pytest
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning, Heartbeat
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning, Heartbeat
 
 
 class Silent:

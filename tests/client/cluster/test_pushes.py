@@ -5,7 +5,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, ConsumerStatus, ResetOffsets
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning, ConsumerStatus
 from sparrowmq.protocol.requests.headers import (
     ConsumeMessageDirectly,
     GetConsumerRunning,
@@ -14,6 +14,7 @@ from sparrowmq.protocol.requests.headers import (
     PushReply,
     ResetConsumerClientOffset,
 )
+from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec

@@ -14,7 +14,7 @@ from sparrowmq.errors import A_SLAVE, ConfigError, RemoteError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import (
     OffsetReply,
     PullMessage,

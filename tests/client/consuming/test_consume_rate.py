@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace, Paces
-from sparrowmq.protocol.requests.bodies import ConsumeStatus
+from sparrowmq.protocol.requests.client_bodies import ConsumeStatus
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 from tests.client.consuming.test_consumer import numbers

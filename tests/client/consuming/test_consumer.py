@@ -13,7 +13,7 @@ from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
-from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.handler import Answer

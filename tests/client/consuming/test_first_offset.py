@@ -7,13 +7,13 @@ from sparrowmq.client.consuming.first_offset import first_offset, newest, offset
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import (
     OffsetReply,
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing.clock import ManualClock

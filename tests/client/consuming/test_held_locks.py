@@ -6,7 +6,7 @@ from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.held_locks import HeldLocks
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 

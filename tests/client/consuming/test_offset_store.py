@@ -4,8 +4,8 @@ from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets
 from sparrowmq.errors import A_SLAVE, BadStore, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
+from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.remoting.handler import Answer
 from tests.client.consuming.test_held_locks import brokers as brokers
 

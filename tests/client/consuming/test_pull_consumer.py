@@ -7,7 +7,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until

@@ -12,7 +12,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
-from sparrowmq.protocol.requests.bodies import ClientConfigCheck
+from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World

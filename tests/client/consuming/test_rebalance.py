@@ -9,7 +9,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import averagely, by_config
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
+from sparrowmq.protocol.requests.bodies import TopicList
+from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until

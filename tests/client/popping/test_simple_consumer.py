@@ -9,7 +9,8 @@ from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.popping import simple_consumer
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.bodies import Heartbeat, QueueRoute
+from sparrowmq.protocol.requests.bodies import QueueRoute
+from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, HeartBeatReply
 from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing import Cluster

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.console.pages.producers_page import COLUMNS, by_name
-from sparrowmq.protocol.requests.bodies import ProducerEntry
+from sparrowmq.protocol.requests.client_bodies import ProducerEntry
 from tests.console.stage import HOSTILE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

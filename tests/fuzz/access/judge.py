@@ -13,7 +13,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests import admin_headers as admin
-from sparrowmq.protocol.requests import bodies, headers, namesrv_headers, user_headers
+from sparrowmq.protocol.requests import client_bodies, headers, namesrv_headers, user_headers
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.testing.clock import ManualClock
@@ -113,14 +113,14 @@ class Judge:
 
     async def _judge_locks(self) -> list[str]:
         """Another client of the owner gets no queue that the owner still holds."""
-        wish = bodies.LockQueues("locks", "probe@1", [MessageQueue("orders", "broker-0", 0)])
+        wish = client_bodies.LockQueues("locks", "probe@1", [MessageQueue("orders", "broker-0", 0)])
         got = await self._victim.main.ask(headers.LockBatchMq(), wish.encode())
-        if bodies.LockedQueues.decode(got.body).locked:
+        if client_bodies.LockedQueues.decode(got.body).locked:
             await self._victim.main.ask(headers.UnlockBatchMq(), wish.encode())
             return ["they are free, although their holder did not free them"]
-        mine = bodies.LockQueues("locks", "owner@1", wish.mq_set).encode()
+        mine = client_bodies.LockQueues("locks", "owner@1", wish.mq_set).encode()
         again = await self._victim.main.ask(headers.LockBatchMq(), mine)
-        return [] if bodies.LockedQueues.decode(again.body).locked else ["they are taken"]
+        return [] if client_bodies.LockedQueues.decode(again.body).locked else ["they are taken"]
 
     async def _judge_transactions(self) -> list[str]:
         for name, end in (("commit", 8), ("rollback", 12)):

@@ -19,7 +19,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests import admin_headers as admin
-from sparrowmq.protocol.requests import bodies, headers, namesrv_headers
+from sparrowmq.protocol.requests import bodies, client_bodies, headers, namesrv_headers
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.testing.clock import ManualClock
@@ -134,12 +134,12 @@ class Victim:
     # What it owns -------------------------------------------------------------------------------------------------
 
     async def beat(self) -> None:
-        consumer = bodies.ConsumerBeat(
+        consumer = client_bodies.ConsumerBeat(
             "owners", subscription_data_set=[Subscription("orders", f"{SECRET}-tag", version=1)]
         )
-        producers = [bodies.ProducerBeat("owner-producers")]
+        producers = [client_bodies.ProducerBeat("owner-producers")]
         for wire, client_id in ((self.main, f"{SECRET}@2"), (self.asker, "owner@1")):
-            beat = bodies.Heartbeat(client_id, producers, [consumer])
+            beat = client_bodies.Heartbeat(client_id, producers, [consumer])
             await wire.ask(headers.HeartBeat(), beat.encode())
 
     async def _fill(self) -> None:
@@ -202,7 +202,7 @@ class Victim:
         }
 
     async def _lock(self) -> None:
-        queues = bodies.LockQueues("locks", "owner@1", [MessageQueue("orders", "broker-0", 0)])
+        queues = client_bodies.LockQueues("locks", "owner@1", [MessageQueue("orders", "broker-0", 0)])
         await self.main.ask(headers.LockBatchMq(), queues.encode())
         self.targets["lock"] = {
             "consumer_group": "locks", "client_id": "owner@1", "topic": "orders", "broker_name": "broker-0",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sparrowmq import Credentials, connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing import Cluster

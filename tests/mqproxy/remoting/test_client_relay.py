@@ -29,13 +29,13 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.named_address import BROKER_FIELD, with_broker
 from sparrowmq.protocol.requests.admin_headers import GetConsumerConnectionList, GetTopicStats
 from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.client_bodies import (
     ConsumerBeat,
     ConsumerConnections,
     ConsumerList,
     ConsumerRunning,
     Heartbeat,
-    TopicRoute,
 )
 from sparrowmq.protocol.requests.headers import (
     GetConsumerListByGroup,

@@ -19,15 +19,14 @@ from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
+from sparrowmq.protocol.requests.client_bodies import (
     ClientConfigCheck,
-    ClusterTable,
     ConsumerBeat,
     ConsumerConnections,
     ConsumerList,
     Heartbeat,
     LockQueues,
-    TopicRoute,
 )
 from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import BY_CODE

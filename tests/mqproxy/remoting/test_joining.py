@@ -2,7 +2,8 @@
 
 from sparrowmq.mqproxy.remoting.destinations import Reach
 from sparrowmq.mqproxy.remoting.joining import joined, readdressed, with_consumers
-from sparrowmq.protocol.requests.bodies import BrokerRoute, Connection, ConsumerConnections, ConsumerList
+from sparrowmq.protocol.requests.bodies import BrokerRoute
+from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command

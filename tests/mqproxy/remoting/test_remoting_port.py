@@ -14,7 +14,7 @@ from sparrowmq.mqproxy.remoting import remoting_port
 from sparrowmq.mqproxy.remoting.destinations import REACH
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList, Heartbeat
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList, Heartbeat
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup, GetMaxOffset, HeartBeat
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.requests.request_table import BY_CODE

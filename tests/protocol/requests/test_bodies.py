@@ -4,11 +4,8 @@ import json
 
 import pytest
 
-from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests import bodies
-from sparrowmq.protocol.requests.bodies import LOCKED_QUEUES, LockQueues
+from sparrowmq.protocol.requests import bodies, client_bodies, offset_bodies
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.body import Body
 
@@ -36,7 +33,7 @@ ALL_JSON = (
     '{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":7,"tagsSet":[],'
     '"topic":"Orders"}'
 )
-CONNECTION = bodies.Connection("10.0.0.1@1", "10.0.0.1:5", "JAVA", 409)
+CONNECTION = client_bodies.Connection("10.0.0.1@1", "10.0.0.1:5", "JAVA", 409)
 CONNECTION_JSON = '{"clientAddr":"10.0.0.1:5","clientId":"10.0.0.1@1","language":"JAVA","version":409}'
 THREE_WORDS = '"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY"'
 
@@ -66,24 +63,24 @@ JAVA: list[tuple[Body, str]] = [
         bodies.GroupConfigTable(VERSION, {"cg": bodies.GroupConfig("cg")}),
         '{"dataVersion":' + VERSION_JSON + ',"subscriptionGroupTable":{"cg":' + GROUP_JSON + "}}",
     ),
-    (bodies.ConsumerList(["10.0.0.1@1"]), '{"consumerIdList":["10.0.0.1@1"]}'),
+    (client_bodies.ConsumerList(["10.0.0.1@1"]), '{"consumerIdList":["10.0.0.1@1"]}'),
     (
-        bodies.LockQueues("cg", "10.0.0.1@1", [QUEUE]),
+        client_bodies.LockQueues("cg", "10.0.0.1@1", [QUEUE]),
         '{"clientId":"10.0.0.1@1","consumerGroup":"cg","mqSet":[' + MQ + "]}",
     ),
-    (bodies.LockedQueues([QUEUE]), '{"lockOKMQSet":[' + MQ + "]}"),
+    (client_bodies.LockedQueues([QUEUE]), '{"lockOKMQSet":[' + MQ + "]}"),
     (
-        bodies.TopicStats({QUEUE: bodies.TopicOffset(0, 9, 1700000000000)}),
+        offset_bodies.TopicStats({QUEUE: offset_bodies.TopicOffset(0, 9, 1700000000000)}),
         '{"offsetTable":{' + MQ + ':{"lastUpdateTimestamp":1700000000000,"maxOffset":9,"minOffset":0}}}',
     ),
     (
-        bodies.ConsumeStats(1.5, {QUEUE: bodies.QueueProgress(2, 1, None, 1700000000000)}),
+        offset_bodies.ConsumeStats(1.5, {QUEUE: offset_bodies.QueueProgress(2, 1, None, 1700000000000)}),
         '{"consumeTps":1.5,"offsetTable":{'
         + MQ
         + ':{"brokerOffset":2,"consumerOffset":1,"lastTimestamp":1700000000000}}}',
     ),
     (
-        bodies.ConsumerConnections(
+        client_bodies.ConsumerConnections(
             [CONNECTION],
             {"Orders": Subscription("Orders", version=7)},
             "CONSUME_PASSIVELY",
@@ -93,15 +90,15 @@ JAVA: list[tuple[Body, str]] = [
         '{"connectionSet":[' + CONNECTION_JSON + "]," + THREE_WORDS + ',"messageModel":"CLUSTERING",'
         '"subscriptionTable":{"Orders":' + ALL_JSON + "}}",
     ),
-    (bodies.ProducerConnections([CONNECTION]), '{"connectionSet":[' + CONNECTION_JSON + "]}"),
-    (bodies.ResetOffsets({QUEUE: 5}), '{"offsetTable":{' + MQ + ":5}}"),
-    (bodies.ConsumeOutcome(), '{"autoCommit":true,"order":false,"spentTimeMills":0}'),
+    (client_bodies.ProducerConnections([CONNECTION]), '{"connectionSet":[' + CONNECTION_JSON + "]}"),
+    (offset_bodies.ResetOffsets({QUEUE: 5}), '{"offsetTable":{' + MQ + ":5}}"),
+    (client_bodies.ConsumeOutcome(), '{"autoCommit":true,"order":false,"spentTimeMills":0}'),
     (
-        bodies.ConsumerRunning(
+        client_bodies.ConsumerRunning(
             {"PROP_CLIENT_VERSION": "V4_9_8"},
             [Subscription("Orders", version=7)],
-            {QUEUE: bodies.ProcessQueueState(3)},
-            {"Orders": bodies.ConsumeStatus(consume_ok_tps=1.25)},
+            {QUEUE: client_bodies.ProcessQueueState(3)},
+            {"Orders": client_bodies.ConsumeStatus(consume_ok_tps=1.25)},
         ),
         '{"mqTable":{' + MQ + ':{"cachedMsgCount":0,"cachedMsgMaxOffset":0,"cachedMsgMinOffset":0,'
         '"cachedMsgSizeInMiB":0,"commitOffset":3,"droped":false,"lastConsumeTimestamp":0,"lastLockTimestamp":0,'
@@ -111,11 +108,11 @@ JAVA: list[tuple[Body, str]] = [
         '"pullRT":0.0,"pullTPS":0.0}},"subscriptionSet":[' + ALL_JSON + "]}",
     ),
     (
-        bodies.Heartbeat(
+        client_bodies.Heartbeat(
             "10.0.0.1@1",
-            [bodies.ProducerBeat("pg")],
+            [client_bodies.ProducerBeat("pg")],
             [
-                bodies.ConsumerBeat(
+                client_bodies.ConsumerBeat(
                     "cg",
                     consume_from_where="CONSUME_FROM_FIRST_OFFSET",
                     subscription_data_set=[Subscription.build("Orders", "TagA || TagB", version=7)],
@@ -127,10 +124,10 @@ JAVA: list[tuple[Body, str]] = [
         '"expressionType":"TAG","subString":"TagA || TagB","subVersion":7,"tagsSet":["TagA","TagB"],'
         '"topic":"Orders"}],"unitMode":false}],"producerDataSet":[{"groupName":"pg"}]}',
     ),
-    (bodies.ConsumerOffsets({"Orders@cg": {0: 12, 1: 7}}), '{"offsetTable":{"Orders@cg":{0:12,1:7}}}'),
-    (bodies.DelayOffsets({3: 15}), '{"offsetTable":{3:15}}'),
+    (offset_bodies.ConsumerOffsets({"Orders@cg": {0: 12, 1: 7}}), '{"offsetTable":{"Orders@cg":{0:12,1:7}}}'),
+    (offset_bodies.DelayOffsets({3: 15}), '{"offsetTable":{3:15}}'),
     (
-        bodies.DelayOffsets({3: 15}, log_offset=9, earlier=[bodies.DelayPoint(5, {3: 1})]),
+        offset_bodies.DelayOffsets({3: 15}, log_offset=9, earlier=[offset_bodies.DelayPoint(5, {3: 1})]),
         '{"earlier":[{"logOffset":5,"offsetTable":{3:1}}],"logOffset":9,"offsetTable":{3:15}}',
     ),
 ]
@@ -153,50 +150,6 @@ def test_a_route_of_5_is_read() -> None:
         b'"filterServerTable":null,"queueDatas":[],"topicQueueMappingByBroker":null}'
     )
     assert bodies.TopicRoute.decode(sent).broker_datas == [bodies.BrokerRoute("c", "b", {0: "h:1"}, False)]
-
-
-def test_a_heartbeat_of_the_cpp_client_has_places_instead_of_names() -> None:
-    sent = (
-        b'{"clientID":"1@D","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"g","messageModel":"0",'
-        b'"subscriptionDataSet":[{"codeSet":[0],"subString":"A","subVersion":"3","tagsSet":["A"],"topic":"T"}]}]}\n'
-    )
-    beat = bodies.Heartbeat.decode(sent)
-    (consumer,) = beat.consumer_data_set
-    assert (beat.client_id, beat.producer_data_set) == ("1@D", [])
-    assert (consumer.consume_from_where, consumer.consume_type, consumer.message_model) == (
-        "CONSUME_FROM_LAST_OFFSET",
-        "CONSUME_PASSIVELY",
-        "BROADCASTING",
-    )
-    assert consumer.subscription_data_set == [Subscription.build("T", "A", version=3)]
-
-
-def test_a_heartbeat_of_5_may_leave_out_its_subscriptions() -> None:
-    beat = bodies.Heartbeat.decode(
-        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":null}],'
-        b'"heartbeatFingerprint":77,"withoutSub":true}'
-    )
-    assert (beat.heartbeat_fingerprint, beat.without_sub) == (77, True)
-    assert beat.consumer_data_set[0].subscription_data_set == []
-
-
-@pytest.mark.parametrize("place", ["-1", "9", '"9"', "true"])
-def test_a_place_that_stands_for_nothing_is_refused(place: str) -> None:
-    with pytest.raises(RemoteProtocolError):
-        bodies.Heartbeat.decode(b'{"consumerDataSet":[{"consumeType":%b}]}' % place.encode())
-
-
-def test_the_reset_for_cpp_clients_has_rows_instead_of_a_map() -> None:
-    reset = bodies.ResetOffsets({QUEUE: 5})
-    rows = '{"offsetTable":[{"brokerName":"broker-a","offset":5,"queueId":0,"topic":"Orders"}]}'
-    assert b"".join(at_once(reset.encoding_for_c())).decode() == rows
-    assert bodies.ResetOffsets.decode(rows.encode()) == reset
-
-
-@pytest.mark.parametrize("sent", [b"[]", b"7", b'{"offsetTable":7}', b'{"offsetTable":[7]}'])
-def test_a_reset_that_cannot_be_read_is_refused(sent: bytes) -> None:
-    with pytest.raises(RemoteProtocolError):
-        bodies.ResetOffsets.decode(sent)
 
 
 def test_versions_of_4_and_5_can_be_the_same() -> None:
@@ -222,16 +175,3 @@ def test_what_only_5_has_is_kept() -> None:
 def test_bodies_do_not_share_their_empty_members() -> None:
     bodies.TopicList().topic_list.append("x")
     assert bodies.TopicList().topic_list == []
-
-
-def test_a_check_of_a_subscription_is_read() -> None:
-    sent = b'{"clientId":"c","group":"g","subscriptionData":{"topic":"T","subString":"a>1","expressionType":"SQL92"}}'
-    assert bodies.ClientConfigCheck.decode(sent).subscription_data == Subscription("T", "a>1", kind="SQL92")
-
-
-@pytest.mark.guards("LockQueues.of_request: false body.count(b'{') > LOCKED_QUEUES")
-def test_a_request_locks_a_limited_number_of_queues() -> None:
-    queues = [MessageQueue("T", "b", number) for number in range(LOCKED_QUEUES - 1)]
-    assert LockQueues.of_request(LockQueues("g", "c", queues).encode()).mq_set == queues
-    with pytest.raises(RemoteProtocolError, match="more than 4096 queues"):
-        LockQueues.of_request(b'{"mqSet":[' + b"{}," * LOCKED_QUEUES + b"{}]}")

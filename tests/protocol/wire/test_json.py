@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import (
+from sparrowmq.protocol.requests.bodies import DataVersion, GroupList, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.client_bodies import LockedQueues
+from sparrowmq.protocol.requests.offset_bodies import (
     BrokerConsumeStats,
     ConsumerOffsets,
     ConsumeStats,
-    DataVersion,
-    GroupList,
-    LockedQueues,
-    TopicConfig,
-    TopicConfigTable,
     TopicOffset,
     TopicStats,
 )

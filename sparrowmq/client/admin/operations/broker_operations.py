@@ -24,16 +24,10 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
-from sparrowmq.protocol.requests.bodies import (
-    BrokerConsumeStats,
-    BrokerStats,
-    KVTable,
-    ProducerConnections,
-    ProducerEntry,
-    ProducerTable,
-    QueueEntries,
-)
+from sparrowmq.protocol.requests.bodies import BrokerStats, KVTable, QueueEntries
+from sparrowmq.protocol.requests.client_bodies import ProducerConnections, ProducerEntry, ProducerTable
 from sparrowmq.protocol.requests.ha_bodies import HaStatus
+from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats
 
 _VERY_PATIENT = 10  # a broker goes through all groups and queues
 

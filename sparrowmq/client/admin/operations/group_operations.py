@@ -15,20 +15,14 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
 )
 from sparrowmq.protocol.requests.assignment_bodies import RequestMode
-from sparrowmq.protocol.requests.bodies import (
-    ConsumeOutcome,
-    ConsumerConnections,
-    ConsumerRunning,
-    ConsumeStats,
-    GroupConfig,
-    GroupConfigTable,
-    ResetOffsets,
-)
+from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerConnections, ConsumerRunning
 from sparrowmq.protocol.requests.headers import (
     ConsumeMessageDirectly,
     GetConsumerRunning,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.requests.offset_bodies import ConsumeStats, ResetOffsets
 from sparrowmq.protocol.requests.pop_headers import SetRequestMode
 
 

@@ -17,14 +17,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.requests.bodies import (
-    GroupList,
-    TopicConfig,
-    TopicConfigTable,
-    TopicList,
-    TopicOffset,
-    TopicStats,
-)
+from sparrowmq.protocol.requests.bodies import GroupList, TopicConfig, TopicConfigTable, TopicList
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 
 
 async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:

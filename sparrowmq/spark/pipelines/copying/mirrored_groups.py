@@ -37,7 +37,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import is_system_group
-from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import (
     GetConsumerListByGroup,
     GetMaxOffset,

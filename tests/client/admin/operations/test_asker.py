@@ -1,6 +1,7 @@
 from sparrowmq.client.admin.operations.group_operations import group_progress
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
-from sparrowmq.protocol.requests.bodies import ClusterTable, ConsumeStats
+from sparrowmq.protocol.requests.bodies import ClusterTable
+from sparrowmq.protocol.requests.offset_bodies import ConsumeStats
 from sparrowmq.protocol.wire.header import NoFields
 from sparrowmq.remoting.request_in_flight import Response
 
