@@ -29,6 +29,18 @@ def test_alone_it_lists_its_verbs(run):
     assert [line.split()[0] for line in listed.splitlines()[2:]] == list(run.VERBS)
 
 
+@pytest.mark.parametrize(("link", "is_found"), [("nowhere.md", False), ("index.md", True)])
+def test_a_dead_link_in_the_docs_fails_their_build(run, tmp_path, capsys, link, is_found):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"[there]({link})")
+    (tmp_path / "mkdocs.yml").write_text("site_name: Site\nstrict: true\n")
+    status = run.build_site(
+        "--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")
+    )
+    said = capsys.readouterr().out
+    assert (status == 0, said == "", "nowhere.md" in said) == (is_found, is_found, not is_found)
+
+
 def test_an_unknown_verb_lists_them_too_but_fails():
     done = subprocess.run([RUN, "tset"], capture_output=True, text=True)
     assert done.returncode == 2
