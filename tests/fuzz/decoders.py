@@ -19,14 +19,14 @@ from sparrowmq.protocol.messages import batch, compression, message_id, properti
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.recall_handle import RecallHandle
-from sparrowmq.protocol.requests import bodies, settings_text
+from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire import json as wire_json
-from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.frame import FrameReader
 from tests.fuzz import nonsense
+from tests.fuzz.body_kinds import BODY_KINDS
 from tests.fuzz.frames import EXAMPLES, Frames, made
 from tests.records import encoded
 
@@ -57,11 +57,6 @@ _TRACES: Final = tuple(
         trace.SubAfterTrace("r", "id", 1, True, "k", trace.Reaction.SUCCESS, 1, "g"),
         trace.EndTransactionTrace(1, "g", "T", "id", None, "k", "127.0.0.1:10911", None, "UNKNOW", False),
     )
-)
-_BODIES: Final = tuple(
-    kind
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
 )
 _HEADERS: Final = tuple(row.header for row in ROWS if row.header is not None)
 
@@ -95,12 +90,12 @@ def decoders(rng: random.Random) -> list[Decoder]:
 def _of_the_wire(rng: random.Random) -> list[Decoder]:
     frames = Frames(rng, Role.BROKER)
     commands = [frames.next().frame for _ in range(200)]
-    jsons = [*EXAMPLES[:3], *(made(rng, kind) for kind in _BODIES for _ in range(3))]
+    jsons = [*EXAMPLES[:3], *(made(rng, kind) for kind in BODY_KINDS for _ in range(3))]
     return [
         Decoder("frames", _frames, commands),
         Decoder("headers", lambda raw: _headers(rng, raw), commands),
         Decoder("json", wire_json.loads, jsons),
-        Decoder("bodies", lambda raw: rng.choice(_BODIES).decode(raw), jsons),
+        Decoder("bodies", lambda raw: rng.choice(BODY_KINDS).decode(raw), jsons),
         Decoder("registration", RegisterBrokerBody.decode, [RegisterBrokerBody().encode(), *jsons]),
         Decoder("settings", settings_text.parse, [EXAMPLES[4], b"a=\\u00e4\n#x\nb : c"]),
     ]

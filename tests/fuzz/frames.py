@@ -15,22 +15,17 @@ import msgspec
 
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message import PullFlag
-from sparrowmq.protocol.requests import bodies
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.requests.settings_text import render
 from sparrowmq.protocol.wire import json as wire_json
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz import nonsense
+from tests.fuzz.body_kinds import BODY_KINDS
 
 REPLY: Final = 1
 ONE_WAY: Final = 2
 PULLS: Final = (11, 361)
 _JSON: Final = msgspec.json.encode
-_KINDS: Final = tuple(
-    kind
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
-)
 _HEARTBEAT: Final = {
     "clientID": "fuzz@1",
     "producerDataSet": [{"groupName": "fuzzers"}],
@@ -131,7 +126,7 @@ class Frames:
             "language": "GO",
             "version": 1,
         }
-        body = made(rng, rng.choice(_KINDS)) if rng.random() < 0.7 else nonsense.some_bytes(rng)
+        body = made(rng, rng.choice(BODY_KINDS)) if rng.random() < 0.7 else nonsense.some_bytes(rng)
         return frame(0, _JSON(header), body)
 
     def garbage(self) -> bytes:
@@ -193,7 +188,7 @@ class Frames:
             wanted = _WANTED.get(row.code)
             whole = rng.choice(EXAMPLES) if wanted is None else EXAMPLES[wanted]
         elif chosen < 0.8:
-            whole = made(rng, rng.choice(_KINDS))
+            whole = made(rng, rng.choice(BODY_KINDS))
         else:
             return nonsense.some_bytes(rng)
         return nonsense.spoiled(rng, whole) if rng.random() < faults else whole

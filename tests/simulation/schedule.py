@@ -260,6 +260,9 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
     def get_debug(self) -> bool:
         return False
 
+    def get_task_factory(self) -> None:
+        """Return none: tasks begin in a later turn."""
+
     def is_running(self) -> bool:
         return True
 

@@ -2,7 +2,7 @@
 
 A case is an identity and a seed. From the seed come the code, the thing, and the value of each field of the code's
 struct: that of the thing, if the thing has a value for a field of this name; else a name of the field's kind (topic,
-group, client, ...). Bodies are made in the same way from the structs of `bodies.py`, or are messages, batches and
+group, client, ...). Bodies are made in the same way from the structs of `body_kinds.py`, or are messages, batches and
 forged half messages. So a new code, field or body is attacked from its first day. Unlike `tests/fuzz/frames.py`, most
 requests are well formed, or they would only show that a broker refuses nonsense.
 """
@@ -21,13 +21,13 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
-from sparrowmq.protocol.requests import bodies
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz.access.identities import IDENTITIES
 from tests.fuzz.access.victim import OWNER, REPLY_TOPIC, Target
+from tests.fuzz.body_kinds import BODY_KINDS
 from tests.records import encoded
 
 # Where a message's body begins in its record.
@@ -84,11 +84,7 @@ _PLACES: Final = frozenset({"commit_log_offset", "offset"})
 _FLAGS: Final = (bool, bool | None)  # a send is a `batch`, and a commit has one
 _NUMBERS: Final = (0, 0, 0, 0, 1, 1, 2, 4, 16, 32, -1)
 _SYS_FLAGS: Final = (0, 0, 4, 4, 4, 5, 8, 12)  # no pull may wait
-_BODIES: Final = {
-    kind.__name__: kind
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
-}
+_BODIES: Final = {kind.__name__: kind for kind in BODY_KINDS}
 _BODIES["RegisterBrokerBody"] = RegisterBrokerBody
 _BODIES["UserEntry"] = UserEntry
 _BODIES["UserPolicies"] = UserPolicies

@@ -27,9 +27,9 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from sparrowmq.protocol.requests import bodies, registration_bodies
+from sparrowmq.protocol.requests import registration_bodies
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role
-from sparrowmq.protocol.wire.body import Body
+from tests.fuzz.body_kinds import BODY_KINDS, kinds_in
 from tests.fuzz.frames import frame
 
 Node = list[Any]
@@ -42,11 +42,7 @@ CLIENT: Final = "fuzz@1"
 CODES: Final = tuple(int(row.code) for row in ROWS if row.served_by & Role.BROKER)
 NAMESRV_CODES: Final = tuple(int(row.code) for row in ROWS if row.served_by & Role.NAMESRV)
 MOST_COUNT: Final = 1 << 20
-_KINDS: Final = {
-    kind.__name__: kind
-    for kind in (*vars(bodies).values(), *vars(registration_bodies).values())
-    if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
-}
+_KINDS: Final = {kind.__name__: kind for kind in (*BODY_KINDS, *kinds_in(registration_bodies))}
 _WANTED: Final = {
     34: "Heartbeat",
     41: "LockQueues",
