@@ -67,7 +67,7 @@ from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door
-from sparrowmq.broker.replication.own_role import Member, OwnRole
+from sparrowmq.broker.replication.own_role import OwnRole, ThisBroker
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.spare_room import SpareRoom
@@ -245,7 +245,7 @@ class Broker:
             stack.callback(door.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
-        member = Member(
+        this = ThisBroker(
             settings=self.settings,
             address=self.address,
             store=self.store,
@@ -257,7 +257,7 @@ class Broker:
             client_tls=self._client_tls,
             is_full=was_full(self.store),
         )
-        self._role = OwnRole(member)
+        self._role = OwnRole(this)
         self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)

@@ -37,7 +37,7 @@ _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 
 @dataclass(frozen=True)
-class Member:
+class ThisBroker:
     """The broker whose role it is.
 
     Attributes:
@@ -68,18 +68,18 @@ class OwnRole:
         status: returns the state of the replication.
     """
 
-    def __init__(self, member: Member) -> None:
-        store = member.store
-        self.shown = ShownLog(store, member.term, is_full=member.is_full)
+    def __init__(self, this: ThisBroker) -> None:
+        store = this.store
+        self.shown = ShownLog(store, this.term, is_full=this.is_full)
         self.status: Callable[[], HaStatus] = lambda: HaStatus(True, store.end)
-        self._member = member
+        self._this = this
         self._replica: Replica | None = None
         self._master_address = ""  # of a slave's master, as far as it is known
 
     @property
     def problem(self) -> str:
         """Why there is no master, or why a slave does not follow it; "" if all is well."""
-        term, replica = self._member.term, self._replica
+        term, replica = self._this.term, self._replica
         missing = term.problem() if term is not None else ""
         return missing or (replica.problem if replica is not None else "")
 
@@ -90,14 +90,14 @@ class OwnRole:
 
     def lead(self, pool: Pool) -> list[Part]:
         """Return the part that ships the log, if slaves can connect."""
-        member = self._member
-        if member.slaves is None:
+        this = self._this
+        if this.slaves is None:
             return []
-        epoch, in_sync = (member.term.epoch, member.term.in_sync) if member.term else (None, None)
-        rules = primary_rules(member.settings, epoch)
-        names = partial(namesakes_by_number, member.settings, member.address, pool)
-        store, clock, figures = member.store, member.clock, member.figures
-        primary = Primary(store, member.slaves, clock, rules, figures, in_sync, member.tls, names)
+        epoch, in_sync = (this.term.epoch, this.term.in_sync) if this.term else (None, None)
+        rules = primary_rules(this.settings, epoch)
+        names = partial(namesakes_by_number, this.settings, this.address, pool)
+        store, clock, figures = this.store, this.clock, this.figures
+        primary = Primary(store, this.slaves, clock, rules, figures, in_sync, this.tls, names)
         self.status = primary.status
         return [primary.part()]
 
@@ -109,15 +109,15 @@ class OwnRole:
         from sparrowmq.broker.replication.same_settings import SameSettings
         from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
 
-        store, clock, term = self._member.store, self._member.clock, self._member.term
-        self._replica = replica = Replica(store, clock, self._replica_rules(), self._member.figures)
-        if self._member.is_full:
+        store, clock, term = self._this.store, self._this.clock, self._this.term
+        self._replica = replica = Replica(store, clock, self._replica_rules(), self._this.figures)
+        if self._this.is_full:
             replica.stop()  # its reports would say that what its queues show is on disk
         mirror = Mirror(store, state, delayed, pool, clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
         self.shown.follow(replica)
         self.status = replica.status
-        same = SameSettings(self._member.settings, replica, pool, clock)
+        same = SameSettings(self._this.settings, replica, pool, clock)
 
         def found(master: str, shipping: str) -> None:
             self._master_address = master
@@ -141,15 +141,15 @@ class OwnRole:
 
     async def peers(self, pool: Pool) -> Sequence[str]:
         """The addresses of brokers that should have the same log."""
-        member = self._member
-        if member.term is not None:
-            others = await member.term.peers()
+        this = self._this
+        if this.term is not None:
+            others = await this.term.peers()
         else:
-            others = await namesakes(member.settings, member.address, pool)
+            others = await namesakes(this.settings, this.address, pool)
         return (self._master_address, *others) if self._master_address else others
 
     def _replica_rules(self) -> ReplicaRules:
-        rules, term = replica_rules(self._member.settings, self._member.client_tls), self._member.term
+        rules, term = replica_rules(self._this.settings, self._this.client_tls), self._this.term
         if term is None:
             return rules
         from sparrowmq.protocol import replication

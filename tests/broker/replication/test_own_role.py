@@ -24,7 +24,7 @@ async def test_a_slave_knows_its_master_also_without_a_name_server(tmp_path: Pat
         assert (await master._role.peers(pool)) == [slave.address]
 
 
-@pytest.mark.guards("OwnRole.lead: member.slaves is None -> False", "OwnRole.problem: return 'x'")
+@pytest.mark.guards("OwnRole.lead: this.slaves is None -> False", "OwnRole.problem: return 'x'")
 async def test_a_broker_without_a_port_for_slaves_leads_alone(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         master = await both.start("master", ha_port=0)
