@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages import batch, record
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessageReply, SendMessageReply
+from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 from sparrowmq.protocol.subscription import Subscription, java_hash
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
@@ -151,7 +153,18 @@ class Peer:
         return 0, OffsetReply(self.bounds(fields)[1], incarnation), b""
 
     def stats(self, fields, _):
-        return (0 if fields["topic"] in self.queues else 17), None, b"{}"
+        topic = fields["topic"]
+        if topic not in self.queues:
+            return 17, None, b""
+        ends = {
+            MessageQueue(topic, BROKER, number): TopicOffset(
+                self.first[topic, number],
+                self.first[topic, number] + len(stored),
+                record.store_timestamp_ms(stored[-1]) if stored else 0,
+            )
+            for number, stored in self.queues[topic].items()
+        }
+        return 0, None, TopicStats(ends).encode()
 
     def search(self, fields, _):
         """Java 4.9's way: somewhere near."""

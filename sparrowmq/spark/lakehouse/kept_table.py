@@ -72,6 +72,7 @@ ROW_BYTES: Final = 1024  # of topics that were not read yet
 
 Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
 NewStart = Callable[[Bounds], int]
+Newest = Callable[[Collection[MessageQueue]], dict[str, int]]
 Declared = Callable[[str], dict[str, str]]
 
 
@@ -247,16 +248,19 @@ class KeptTable:
             else:
                 self._lakes = None
 
-    def look(self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart) -> None:
+    def look(
+        self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart, newest_ms: Newest
+    ) -> None:
         """Note how far the brokers are.
 
         Args:
             held: the queues of the brokers that are there. starts: finds where the table begins. new_start: and a queue
-                that was made later.
+                that was made later. newest_ms: finds by broker when it stored its newest message.
         Raises:
             RowsLost: the topic was made again, or a queue has lost rows; not with failOnDataLoss=false.
         """
         if not self._positions and held:
+            self.settled.newest_ms = newest_ms(held)
             self._positions = Offsets(starts(held), incarnations_in(held))
             self._keep_begin()
         fails = str(self.given.get("failOnDataLoss", "true")).lower() != "false"

@@ -180,7 +180,7 @@ class Rounds:
 
     def _look_at(self, table: KeptTable, held: Mapping[MessageQueue, Bounds]) -> None:
         plan = Plan(self.network, _options(table.given, [table.topic]))
-        table.look(held, partial(plan.starts, otherwise="earliest"), plan.new_start)
+        table.look(held, partial(plan.starts, otherwise="earliest"), plan.new_start, plan.newest_ms)
 
     def _begin(self, table: KeptTable) -> bool:
         if not table.is_begun and table.may_try() and (repaired := self._attempt(table, table.begin)):

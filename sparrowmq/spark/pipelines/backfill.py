@@ -4,7 +4,8 @@
     the table                 ---- added from the files ----|---- read from brokers -------
 
 A table begins at some offset of each queue. Only earlier messages are added from the files, so each message is in it
-once. `log_parts.py` notes which files a table has.
+once. Later ones can have smaller offsets, if the topic was deleted and made again: their times show them.
+`log_parts.py` notes which files a table has.
 """
 
 from __future__ import annotations
@@ -93,7 +94,11 @@ def _before(rows: DataFrame, settled: Settled, broker: str) -> DataFrame:
         known = ", ".join(sorted(settled.begin[settled.topic]))
         raise ConfigError(f"topic {settled.topic} has no queues at broker {broker}; there are {known}")
     limit = f.create_map(*(f.lit(value) for queue, offset in begin.items() for value in (int(queue), offset)))
-    return rows.where(f.col("queueOffset") < f.coalesce(limit[f.col("queueId")], f.lit(0)))
+    is_earlier = f.col("queueOffset") < f.coalesce(limit[f.col("queueId")], f.lit(0))
+    newest_ms = (settled.newest_ms or {}).get(broker)
+    if newest_ms is not None:
+        is_earlier &= f.col("storeTimestamp") <= f.timestamp_millis(f.lit(newest_ms))
+    return rows.where(is_earlier)
 
 
 def _only(brokers: Mapping[str, object]) -> str:

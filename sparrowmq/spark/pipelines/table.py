@@ -25,7 +25,7 @@ from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
-from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic, onward_from
+from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offsets_by_topic, onward_from
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
@@ -178,6 +178,7 @@ def _asked(
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
     span = first_span(given, settled.begin)
+    settled.newest_ms = newest_ms(given, span.start)
     settled.begin = offsets_by_topic(span.start)
     return span.onward(given)
 

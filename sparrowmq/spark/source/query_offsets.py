@@ -29,6 +29,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.requests.offset_bodies import TopicStats
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
@@ -40,6 +41,7 @@ from sparrowmq.spark.source.partition_ranges import (
     Part,
     Range,
     lose,
+    part_of,
     sampled,
     search,
     settle,
@@ -124,6 +126,21 @@ class Plan:
         asked = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}
         replies = self._network.ask_those_there(asked, _SOON_S) if asked else {}
         return {part for part, reply in replies.items() if is_no_topic(reply)}
+
+    def newest_ms(self, queues: Collection[MessageQueue]) -> dict[str, int]:
+        """Return by broker when it stored its newest message of the topics of these queues, by its own clock.
+
+        Those that have no message, or refuse to say it, are left out. Raises: NetworkError, one is away.
+        """
+        asked = {part_of(queue): (queue, GetTopicStats(queue.topic)) for queue in queues}
+        found: dict[str, int] = {}
+        replies = self._network.retrying(lambda: self._network.ask_for_bodies(asked))
+        for (_, broker), body in replies.items():
+            ends = TopicStats.decode(body).offset_table.values() if isinstance(body, bytes) else ()
+            newest = max((end.last_update_timestamp for end in ends), default=0)
+            if newest > found.get(broker, 0):
+                found[broker] = newest
+        return found
 
     @property
     def fails_on_loss(self) -> bool:

@@ -59,7 +59,8 @@ def make(tmp_path, clock):
 
 
 def look(table, end, start=0):
-    table.look({QUEUE: Bounds(start, end)}, lambda _: Offsets({QUEUE: start}), lambda held: held.start)
+    held, starts = {QUEUE: Bounds(start, end)}, Offsets({QUEUE: start})
+    table.look(held, lambda _: starts, lambda held: held.start, lambda queues: {"b": 900 + len(queues)})
 
 
 def work(parts, bodies=None):
@@ -109,6 +110,7 @@ def test_a_table_goes_on_where_it_was(make):
     table.close()
     again = make()
     assert again.offsets == {QUEUE: 5}
+    assert (again.settled.begins(), again.settled.newest_ms) == ({QUEUE: 0}, {"b": 901})
     look(again, 7)
     again.add(work(again.plan(100, 2, addresses)))
     assert sorted(int(row["body"]) for row in rows_of(table.root)) == list(range(7))

@@ -105,7 +105,7 @@ class Run:
     def batch(self, most=10**6, death="never"):
         held = {queue: Bounds(0, len(some)) for queue, some in self.orders.queues.items()}
         starts = dict.fromkeys(held, 0)
-        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start)
+        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
         if not self.table.is_due():
             return
         done = [self.written(part) for part in self.table.plan(most, 2, lambda _: {})]

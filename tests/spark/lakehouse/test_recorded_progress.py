@@ -72,7 +72,7 @@ class LakeRun:
             MessageQueue("orders", "b", queue): Bounds(0, len(some)) for queue, some in self.queues.items()
         }
         starts = dict.fromkeys(held, 0)
-        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start)
+        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
 
     def batch(self, most, death="never"):
         """Do a batch. Raises: Killed, at the step `death` of it."""

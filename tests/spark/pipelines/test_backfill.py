@@ -50,6 +50,23 @@ def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_p
     assert sorted(int(row["body"]) for row in rows) == list(range(320))
 
 
+@pytest.mark.guards("_before: newest_ms is not None -> False")
+def test_rows_of_a_topic_that_was_made_again_come_from_brokers_alone(topic, where, folder, tmp_path):
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.create_topic(topic.name, queues=1)
+    topic.send(0, 20)
+    begin = {"startingOffsets": json.dumps({topic.name: {"broker-0": dict(topic.ends())}})}
+    assert table(topic.name, tmp_path / "t", once=True, options=begin, **where).written == 0
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.delete_topic(topic.name)
+        mq.admin.create_topic(topic.name, queues=1)
+    topic.send_bodies([b"%d" % number for number in range(20, 28)])
+    lenient = {"failOnDataLoss": "false"}
+    assert table(topic.name, tmp_path / "t", once=True, options=lenient, **where).written == 8
+    assert backfill(tmp_path / "t", folder / "broker-0", spark=topic.spark).written == 20
+    assert numbers(tmp_path / "t") == list(range(28))
+
+
 @pytest.mark.slow
 def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
     topic.send(0, 10)

@@ -81,6 +81,16 @@ def test_queues_that_were_begun_may_be_without_a_route(plan, stored):
         plan(topic="absent").queues([q(0)])
 
 
+def test_a_broker_says_when_it_stored_its_newest_message(peer, plan, stored):
+    peer.store("U", 0, [b"x"], times=lambda _: 7000)
+    peer.store("empty", 0, [])
+    assert plan().newest_ms(stored) == {BROKER: 990}
+    assert plan().newest_ms([*stored, q(0, "U"), q(0, "empty"), q(0, "absent")]) == {BROKER: 7000}
+    assert plan().newest_ms([q(0, "empty")]) == {}
+    with pytest.raises(NetworkError):
+        plan().newest_ms([MessageQueue("T", "broker-b", 0)])
+
+
 def test_a_broker_that_is_away_leaves_only_its_own_queues_out(plan, stored):
     away = MessageQueue("T", "broker-b", 0)
     found = plan().bounds_of_those_there([*stored, away])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,13 @@ def span_of(given: Mapping[str, str]) -> Span:
         start, end = plan.starts(bounds, otherwise="earliest"), plan.ends(bounds)
     ends = {queue: max(offset, start[queue]) for queue, offset in end.items()}
     return Span(start, Offsets(ends, end.incarnations))
+
+
+def newest_ms(given: Mapping[str, str], queues: Collection[MessageQueue]) -> dict[str, int]:
+    """Return by broker when it stored its newest message. Raises: as `Plan.newest_ms`."""
+    options = parse(SourceOptions, given)
+    with connect(options) as network:
+        return Plan(network, options).newest_ms(queues)
 
 
 def ends_before(given: Mapping[str, str], time_ms: int) -> Places:

@@ -40,6 +40,8 @@ class Settled:
     fields: dict[str, str] = field(default_factory=dict)
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     begin: dict[str, Any] | None = None  # where it begins in each queue; None if brokers were never asked
+    # By broker, when it had stored its newest message then, by its own clock; tables of earlier releases have none.
+    newest_ms: dict[str, int] | None = None
     bodies: dict[str, Any] | None = None  # of Avro and Protobuf: the registry, or the schema itself
     depth: int = 0  # of objects and lists within columns; tables of earlier releases have text there
     first: int = 0  # the number in the table of the first batch of Spark's checkpoint
