@@ -24,6 +24,19 @@ from tools.floors import FLOOR_OF, FLOORS, imported, imported_parts, part_of
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"
 FOLDERS = ("sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples")
+BESIDE = (
+    *(
+        ".ci",
+        ".dockerignore",
+        ".gitignore",
+        "run",
+        "hatch_build.py",
+        "mkdocs.yml",
+        "pyproject.toml",
+        "requirements",
+    ),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "changes", "deploy", "docs"),
+)
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]
 
@@ -373,12 +386,17 @@ def test_no_file_names_a_machine() -> Iterator[Offence]:
 
 
 def test_the_repository_has_no_package_of_others():
-    found = subprocess.run(
-        ["git", "ls-files", "*.whl", "*.jar", "*.zip", "*.tgz", "*.tar.*", "*.so"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    assert in_repository("*.whl", "*.jar", "*.zip", "*.tgz", "*.tar.*", "*.so") == []
+
+
+def test_the_repository_has_no_files_that_a_run_left():
+    assert {name.partition("/")[0] for name in in_repository()} <= {*FOLDERS, *BESIDE}
+
+
+def in_repository(*patterns: str) -> list[str]:
+    """The files that are in the repository, or would be with the next commit."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if found.returncode:
         pytest.skip("only on a checkout by git")
-    assert found.stdout == ""
+    return found.stdout.splitlines()

@@ -25,6 +25,12 @@ NAMES = {"topic", "topics", "group", "name"}
 NEED_MORE = {"transaction", "replay"}  # a check of the group, and a message that was received
 
 
+@pytest.fixture(autouse=True)
+def in_own_folder(tmp_path, monkeypatch):
+    """A wrong text may be taken for the name of a folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def sockets() -> int:
     """The open sockets of this process."""
     count = 0
