@@ -62,7 +62,6 @@ class _Selector(selectors.DefaultSelector):
 
     def still(self) -> asyncio.Future[None]:
         self._waiting = asyncio.get_running_loop().create_future()
-        self._looks = 0  # one look is enough while nobody said anything
         return self._waiting
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
