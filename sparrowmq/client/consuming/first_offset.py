@@ -62,7 +62,11 @@ async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> in
 
     Raises: ConfigError, it is no time, or out of what can be counted.
     """
-    timestamp_ms = check_time("time", time)
+    return await offset_since(queue, check_time("time", time), brokers)
+
+
+async def offset_since(queue: MessageQueue, timestamp_ms: int, brokers: Brokers) -> int:
+    """As `offset_at`, of a time in ms; the end of the queue if all messages are older."""
     session = await brokers.having(queue)
     request = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, FIRST_AT_OR_AFTER)
     return (await session.call(request)).header.offset

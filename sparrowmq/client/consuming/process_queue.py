@@ -47,6 +47,7 @@ class ProcessQueue:
         begun: whether the broker has answered a pull; before that there is nothing to commit.
         is_cut_off: its broker was lost, and may come back without its last messages, so nothing is committed until a
             pull is answered.
+        last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
         pull_commits: the offset that the pull under way commits; None if it commits none.
         broker_id: the replica to pull from, as the broker suggests.
         pending: messages that are not offered: for orderly consumption those before their turn, otherwise withdrawn
@@ -79,6 +80,8 @@ class ProcessQueue:
         self.next_offset = next_offset
         self.begun = False
         self.is_cut_off = False
+        self.last_offset = 0
+        self.stored_ms = 0
         self.broker_id = 0
         self.pull_commits: int | None = None
         self.state = State.OWNED

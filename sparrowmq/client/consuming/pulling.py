@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.consuming.first_offset import offset_since
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.errors import (
     AccessDenied,
@@ -228,6 +229,57 @@ def log_move(queue: MessageQueue, wanted: int, reply: PullMessageReply, offset: 
     )
 
 
+class Place(Protocol):
+    """A queue, and the offset up to which it was read.
+
+    Attributes:
+        last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
+    """
+
+    queue: MessageQueue
+    next_offset: int
+    last_offset: int
+    stored_ms: int
+
+
+def note_last(place: Place, messages: list[PulledMessage]) -> None:
+    """Note the last message. No other message has its offset and time, even if the broker loses it."""
+    if messages:
+        last = messages[-1]
+        place.last_offset, place.stored_ms = last.queue_offset, last.stored.store_timestamp_ms
+
+
+async def first_new(place: Place, end: int, brokers: Brokers) -> int:
+    """The offset of the first message that was stored after the last one that came; `end` if none is known."""
+    return min(end, await offset_since(place.queue, place.stored_ms + 1, brokers)) if place.stored_ms else end
+
+
+async def offset_after_break(group: str, place: Place, subscription: Subscription, brokers: Brokers) -> int:
+    """The offset to go on at, at a broker that was away: the next one, unless other messages took the place of ours.
+
+    The last message that came shows this. If it is not where it was, the broker has lost its end. If the queue ends
+    before that place, or begins behind it, the next pull says so.
+    """
+    if not place.stored_ms:
+        return place.next_offset
+    session = await brokers.having(place.queue)
+    look = request(group, place.queue, place.last_offset, subscription, count=1, hold_s=0.0)
+    answer = await session.call(look, accept=ACCEPTED)
+    if not answer.header.min_offset <= place.last_offset < answer.header.max_offset:
+        return place.next_offset
+    found = messages_in(answer.body, place.queue, subscription) if answer.code == ResponseCode.SUCCESS else []
+    here = {(each.queue_offset, each.stored.store_timestamp_ms) for each in found}
+    if (place.last_offset, place.stored_ms) in here:
+        return place.next_offset
+    offset = await first_new(place, place.next_offset, brokers)
+    if offset < place.next_offset:
+        log.warning(
+            "%s has new messages in the place of those that its broker lost; going on at %d instead of %d",
+            *(place.queue, offset, place.next_offset),
+        )
+    return offset
+
+
 class Puller(Asker):
     """Pulls one queue, again and again.
 
@@ -235,7 +287,7 @@ class Puller(Asker):
         arrived: gets the messages of each answer.
         moved: called when the broker gives another offset while messages are being handled.
         resume: returns the offset that the group has committed; None if there is none.
-        commits: whether pulls commit settled messages; not for offsets that are kept locally.
+        commits: whether pulls commit settled messages; not for offsets that are kept locally, which no broker lowers.
     """
 
     def __init__(
@@ -260,6 +312,12 @@ class Puller(Asker):
         self._commits = commits
 
     async def _ask(self) -> None:
+        owned = self._owned
+        if owned.is_cut_off:
+            offset = await offset_after_break(self._group, owned, self._subscription, self._brokers)
+            if offset < owned.next_offset:
+                self._go_on(min(offset, owned.commit_offset))
+                return
         answer = await self._pull()
         self._is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
@@ -298,25 +356,37 @@ class Puller(Asker):
             pace.pulls += 1
             pace.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
             pace.pulled += len(found)
+            note_last(owned, found)
             self._arrived(owned, found)
 
     async def _move(self, reply: PullMessageReply) -> None:
-        """Go on at another offset: the queue has none of ours (messages expired, or an operator set another).
-
-        A broker that lost messages may have new ones in their place. Its end would skip these, so the group goes on at
-        its committed offset, which such a broker has lowered to the end that it began with.
-        """
+        """Go on at another offset: the queue has none of ours (messages expired, or an operator set another)."""
         owned = self._owned
         offset = reply.next_begin_offset
         if owned.next_offset > reply.max_offset and offset > 0:
-            committed = await self._resume(owned.queue)
-            if committed is not None and 0 <= committed < offset:
-                offset = committed
+            offset = await self._after_loss(offset)
         log_move(owned.queue, owned.next_offset, reply, offset)
+        if not owned.unsettled and owned.next_offset == offset:
+            await self._clock.sleep(PAUSE_S)
+        else:
+            self._go_on(offset)
+
+    async def _after_loss(self, end: int) -> int:
+        """The offset to go on at, of a queue that has lost messages, and has perhaps new ones in their place.
+
+        The end would skip these. A group goes on at its committed offset, which such a broker has lowered to the end
+        that it began with. Without one, new messages are those that were stored after the last one that came.
+        """
+        owned = self._owned
+        committed = await self._resume(owned.queue) if self._commits else None
+        if committed is not None and 0 <= committed < end:
+            return committed
+        return min(await first_new(owned, end, self._brokers), owned.commit_offset)
+
+    def _go_on(self, offset: int) -> None:
+        owned = self._owned
         if owned.unsettled:
             self._moved(owned, offset)
-        elif owned.next_offset == offset:
-            await self._clock.sleep(PAUSE_S)
         else:
             owned.begun, owned.is_cut_off = True, False
             owned.next_offset = offset

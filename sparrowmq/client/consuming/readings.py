@@ -53,8 +53,10 @@ class Reading:
         handled: everything before it was handed out by an earlier `poll`; None when that says nothing.
         is_shared: the topic is subscribed, so a queue that the topic loses is given up.
         next_offset: what to ask for next.
+        last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
         fetched: messages that are here and not handed out yet.
         answer: what is waited for: the answer of a pull, or None or an error from making one possible.
+        is_cut_off: its broker was lost, and may come back without its last messages.
         is_held: the program's listener is being called with it; no message of it is handed out meanwhile.
         not_before: when a queue that failed is asked again.
         refusal: the last refusal for which a name server was asked whether the topic still has the queue.
@@ -66,11 +68,14 @@ class Reading:
     position: int | None = None
     handled: int | None = None
     next_offset: int = 0
+    last_offset: int = 0
+    stored_ms: int = 0
     fetched: deque[ReceivedMessage] = field(default_factory=deque)
     answer: asyncio.Future[Any] | None = None
     is_paused: bool = False
     is_held: bool = False
     is_failing: bool = False
+    is_cut_off: bool = False
     broker_id: int = MASTER
     not_before: float = 0.0
     refusal: RemoteError | None = None
@@ -83,7 +88,13 @@ class Reading:
         self.fetched.clear()
         self.position, self.next_offset = offset, offset or 0
         self.handled = None
+        self.stored_ms = 0  # The program may go on anywhere.
         self.not_before = 0.0
+
+    def go_on(self, offset: int) -> None:
+        """Ask for this offset next. No message is here."""
+        self.position = self.next_offset = offset
+        self.handled = None
 
     def report(self) -> ProcessQueueState:
         return ProcessQueueState(
@@ -221,7 +232,7 @@ class Readings:
         network, queue = self._network, reading.queue
         address = network.routes.replica(queue.broker_name, reading.broker_id)
         session = network.brokers.live(address) if address is not None else None
-        if session is None or reading.position is None:
+        if session is None or reading.position is None or reading.is_cut_off:
             return self._spawn(self._prepare(reading), f"begin {queue}")
         request = pulling.request(
             self._settings.group,
@@ -239,6 +250,12 @@ class Readings:
         try:
             await self.begin(reading)
             await self._network.brokers.having(reading.queue, reading.broker_id)
+            if reading.is_cut_off:
+                group, subscription = self._settings.group, reading.subscription
+                offset = await pulling.offset_after_break(group, reading, subscription, self._network.brokers)
+                if offset < reading.next_offset:
+                    reading.go_on(offset)
+                reading.is_cut_off = False
         except SparrowError as error:
             return error
         return None
@@ -246,17 +263,30 @@ class Readings:
     def _take(self, reading: Reading, answer: Response[PullMessageReply]) -> None:
         reading.is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            pulling.log_move(
-                reading.queue, reading.next_offset, answer.header, answer.header.next_begin_offset
-            )
+            reading.answer = self._spawn(self._move(reading, answer.header), f"move {reading.queue}")
+            return
         reading.next_offset = answer.header.next_begin_offset
         reading.broker_id = answer.header.suggest_which_broker_id
         if answer.code == ResponseCode.SUCCESS:
             queue, namespace = reading.queue, self._network.namespace
             pulled = pulling.messages_in(answer.body, queue, reading.subscription)
             reading.fetched.extend(received(pulled, queue, None, self._owner, namespace))
+            pulling.note_last(reading, pulled)
         if not reading.fetched:
             reading.position = reading.next_offset
+
+    async def _move(self, reading: Reading, reply: PullMessageReply) -> SparrowError | None:
+        """Go on at another offset, because the queue has none of ours. Return the error if that fails."""
+        queue, offset = reading.queue, reply.next_begin_offset
+        try:
+            if reading.next_offset > reply.max_offset:
+                offset = await pulling.first_new(reading, offset, self._network.brokers)
+        except SparrowError as error:
+            return error
+        pulling.log_move(queue, reading.next_offset, reply, offset)
+        reading.go_on(offset)
+        reading.broker_id = reply.suggest_which_broker_id
+        return None
 
     def _refused(self, reading: Reading, error: RemoteError) -> None:
         """Wait out a refusal that passes, or that ends when another queue is assigned. Raises: RemoteError, others."""
@@ -287,6 +317,7 @@ class Readings:
         level = logging.DEBUG if reading.is_failing else logging.WARNING
         log.log(level, "cannot read %s, trying again: %s", reading.queue, error)
         reading.is_failing = True
+        reading.is_cut_off |= isinstance(error, NetworkError) and reading.broker_id == MASTER
         reading.broker_id = MASTER
         reading.not_before = self._network.clock.monotonic() + pulling.PAUSE_S
 

@@ -1,6 +1,6 @@
 import asyncio
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -296,22 +296,36 @@ async def test_a_cluster_that_restarts_is_found_again_and_nothing_is_lost(tmp_pa
     assert set(got) == {b"1", b"2"} and got.count(b"2") == 1
 
 
-async def test_messages_of_a_broker_that_comes_back_empty_are_not_passed_over(tmp_path):
+@pytest.mark.parametrize(("way", "count"), [("group", 8), ("broadcast", 2), ("pull", 8)])
+async def test_messages_of_a_broker_that_comes_back_empty_are_not_passed_over(tmp_path, way, count):
+    """With 8 new messages the queue is longer than before, so only the messages show that it is another one."""
     ports, queue = free_ports(2), MessageQueue("t", "broker-0", 0)
     got: list[bytes] = []
-    async with connect(f"127.0.0.1:{ports[0]}") as mq, AsyncExitStack() as stack:
+    new = [b"new %d" % number for number in range(count)]
+
+    async def poll() -> None:
+        async with mq.pull_consumer(group="g", start="earliest") as reader:
+            reader.assign([queue])
+            while len(got) < 5 + count:
+                got.extend(each.body for each in await reader.poll())
+
+    async def handle() -> None:
+        options = {"broadcast": way == "broadcast", "offset_folder": tmp_path, "start": "earliest"}
+        async with mq.subscribe("t", lambda each: got.append(each.body), group="g", **options):
+            await until(lambda: len(got) == 5 + count, limit_s=20)
+
+    async with connect(f"127.0.0.1:{ports[0]}") as mq, asyncio.TaskGroup() as tasks:
         async with cluster_on(tmp_path / "before", *ports):
             for number in range(5):
                 await mq.send("t", b"%d" % number, queue=queue)
-            consumer = mq.subscribe("t", lambda each: got.append(each.body), group="g", start="earliest")
-            await stack.enter_async_context(consumer)
+            consuming = tasks.create_task(poll() if way == "pull" else handle())
             await until(lambda: len(got) == 5)
         async with cluster_on(tmp_path / "after", *ports):
             async with connect(f"127.0.0.1:{ports[0]}") as other:
-                for body in (b"new", b"newer"):
+                for body in new:
                     await other.send("t", body, queue=queue)
-            await until(lambda: got[5:] == [b"new", b"newer"], limit_s=20)
-            await stack.aclose()
+            await consuming
+    assert sorted(got[5:]) == new
 
 
 async def test_another_filter_counts_for_a_topic_that_is_being_consumed(mq):

@@ -1,4 +1,5 @@
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
-from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage, PullMessageReply, SearchOffset
 from sparrowmq.remoting.handler import Answer
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
@@ -23,12 +24,15 @@ from tests.records import encoded
 QUEUE = MessageQueue("t", "broker-a", 1)
 ALL = subscription("t", None, None, 5)
 PULL = RequestCode.PULL_MESSAGE
+SEARCH = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 HOST = hosts.pack("127.0.0.1:10911")
 
 
-def rec(offset: int, tag: str = "a", body: bytes = b"body") -> bytes:
+def rec(offset: int, tag: str = "a", body: bytes = b"body", stored_ms: int = 2) -> bytes:
     properties = f"TAGS\x01{tag}\x02".encode()
-    return encoded("t", 1, body, properties, queue_offset=offset, physical_offset=1000, store_timestamp_ms=2)
+    return encoded(
+        "t", 1, body, properties, queue_offset=offset, physical_offset=1000, store_timestamp_ms=stored_ms
+    )
 
 
 def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Answer:
@@ -174,16 +178,69 @@ async def test_a_broker_that_lost_messages_is_read_from_the_committed_offset_on(
     assert [each.queue_offset for each in pulls(peer)] == [0, 6, following]
 
 
-async def test_nothing_is_committed_at_a_broker_that_came_back_before_it_has_answered(peer, pulled):
-    peer.script(PULL, found(rec(0), next_offset=1))
-    await until(lambda: len(pulls(peer)) == 2)
+@pytest.mark.parametrize(("searched", "following"), [(2, 2), (4, 4), (9, 4)])
+@pytest.mark.parametrize("commits", [False, True])
+async def test_without_a_committed_offset_a_shorter_queue_is_read_from_the_first_newer_message_on(
+    peer, pulled, commits, searched, following
+):
+    pulled.puller._commits, pulled.committed = (
+        commits,
+        None if commits else 0,
+    )  # a broker knows no local offsets
+    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=searched))
+    peer.script(PULL, found(rec(5), next_offset=6), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)))
+    await until(lambda: pulled.moves)
+    assert pulled.moves == [following]
+    (search,) = [command.header(SearchOffset) for command in peer.requests(SEARCH)]
+    assert search.timestamp == 3, "the message that came was stored at 2"
+
+
+async def cut_off(peer, pulled) -> None:
+    """Break the connection, and let the puller ask again."""
     for session in list(peer.sessions):
         session.close()
     await until(lambda: pulled.owned.is_cut_off)
     await pulled.world.clock.advance(pulling.PAUSE_S)
+
+
+async def test_nothing_is_committed_at_a_broker_that_came_back_before_it_has_answered(peer, pulled):
+    peer.script(PULL, found(rec(0), next_offset=1))
+    await until(lambda: len(pulls(peer)) == 2)
+    await cut_off(peer, pulled)
     await until(lambda: len(pulls(peer)) == 3)
+    peer.script(PULL, found(rec(0), next_offset=1))
+    await cut_off(peer, pulled)
+    await until(lambda: len(pulls(peer)) == 5)
     flags = [bool(each.sys_flag & PullFlag.COMMIT_OFFSET) for each in pulls(peer)]
-    assert flags == [False, True, False]
+    assert flags == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("there", "searched", "following"),
+    [
+        (found(rec(5), next_offset=6), None, 6),
+        (found(rec(5, stored_ms=9), next_offset=6), 4, 4),
+        (found(rec(7), next_offset=8), 3, 3),
+        (Answer(ResponseCode.PULL_NOT_FOUND, reply(6)), 2, 2),
+        (Answer(ResponseCode.PULL_NOT_FOUND, reply(6)), 8, 6),
+        (Answer(ResponseCode.PULL_OFFSET_MOVED, reply(3, end=3)), None, 6),
+    ],
+)
+async def test_after_a_break_the_last_message_shows_whether_others_took_the_place_of_ours(
+    peer, pulled, caplog, there, searched, following
+):
+    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=searched))
+    peer.script(PULL, found(rec(5), next_offset=6))
+    await until(lambda: len(pulls(peer)) == 2)
+    pulled.owned.settle(SimpleNamespace(offset=5))
+    peer.script(PULL, there)
+    await cut_off(peer, pulled)
+    await until(lambda: len(pulls(peer)) == 4)
+    look, after = pulls(peer)[2:]
+    assert (look.queue_offset, look.max_msg_nums, look.suspend_timeout_millis) == (5, 1, 0)
+    assert after.queue_offset == following
+    assert len(peer.requests(SEARCH)) == (searched is not None)
+    assert ("lost; going on at" in caplog.text) == (following < 6)
 
 
 async def test_a_move_with_messages_in_hand_is_the_owners_affair(peer, pulled):

@@ -19,6 +19,7 @@ from tests.client.consuming.test_pulling import found, rec, reply
 QUEUE = MessageQueue("t", "broker-a", 0)
 ALL = subscription("t", None, None, 1)
 PULL = RequestCode.PULL_MESSAGE
+SEARCH = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 
 
 @pytest.fixture
@@ -166,3 +167,41 @@ def test_an_operator_sees_where_a_queue_stands():
     reading = Reading(QUEUE, ALL, position=4, next_offset=9)
     report = reading.report()
     assert (report.commit_offset, report.cached_msg_max_offset, report.cached_msg_count) == (4, 9, 0)
+
+
+@pytest.mark.guards("Reading.move: drop stored_ms")
+@pytest.mark.parametrize(("is_sought", "following"), [(False, 2), (True, 4)])
+async def test_a_shorter_queue_is_read_from_the_first_newer_message_on(peer, readings, is_sought, following):
+    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=2))
+    peer.script(PULL, found(rec(5), next_offset=6))
+    reading = readings.add(QUEUE, ALL)
+    await rounds(readings, lambda: reading.fetched)
+    assert [each.offset for each in readings.hand_out(9)] == [5]
+    if is_sought:
+        reading.move(6)
+    reading.handled = 6
+    peer.script(PULL, Answer(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)))
+    await rounds(readings, lambda: reading.position == following)
+    assert reading.handled is None, "a lower offset is not committed before the program has seen its messages"
+    await rounds(readings, lambda: len(peer.requests(PULL)) == 3)
+    assert peer.requests(PULL)[2].header(PullMessage).queue_offset == following
+
+
+@pytest.mark.parametrize(("stored_ms", "following"), [(2, 6), (9, 4)])
+async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(
+    peer, readings, stored_ms, following
+):
+    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=4))
+    peer.script(PULL, found(rec(5), next_offset=6))
+    reading = readings.add(QUEUE, ALL)
+    await rounds(readings, lambda: reading.fetched)
+    readings.hand_out(9)
+    await rounds(readings, lambda: len(peer.requests(PULL)) == 2)
+    peer.script(PULL, found(rec(5, stored_ms=stored_ms), next_offset=6))
+    for session in list(peer.sessions):
+        session.close()
+    await rounds(readings, lambda: reading.is_cut_off)
+    reading.not_before = 0.0
+    await rounds(readings, lambda: len(peer.requests(PULL)) == 4)
+    look, after = (command.header(PullMessage) for command in peer.requests(PULL)[2:])
+    assert (look.queue_offset, after.queue_offset, reading.position) == (5, following, following)
