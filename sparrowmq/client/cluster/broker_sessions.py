@@ -57,6 +57,7 @@ class Brokers:
         self._recognising: set[Session] = set()
         self._take_reasons: set[Session] = set()
         self._denials: dict[Session, AccessDenied] = {}
+        self._refusals: dict[Session, str] = {}
         self._masters: set[str] = set()
         routes.watch(self._leave_mute)
 
@@ -164,6 +165,7 @@ class Brokers:
         self._recognising.discard(session)
         self._take_reasons.discard(session)
         self._denials.pop(session, None)
+        self._refusals.pop(session, None)
 
     def _leave_mute(self, _topic: str) -> None:
         """End connections to brokers that are no longer masters, and do not say so."""
@@ -187,8 +189,16 @@ class Brokers:
                 (self._take_reasons, reply.header.takes_reasons),
             ):
                 known.add(session) if is_said else known.discard(session)
+            self._refusals.pop(session, None)
         except RemoteError as error:
             # The broker may still take our sends. Calls that need the heartbeat have an error of their own.
-            log.warning("%s refused our heartbeat: %s", session.address, error)
+            self._log_refusal(session, error)
             if isinstance(error, AccessDenied):
                 self._denials[session] = error
+
+    def _log_refusal(self, session: Session, error: RemoteError) -> None:
+        """Log a refusal once. A consumer of a group that does not exist sends heartbeats every second."""
+        refusal = str(error)
+        level = logging.DEBUG if self._refusals.get(session) == refusal else logging.WARNING
+        self._refusals[session] = refusal
+        log.log(level, "%s refused our heartbeat: %s", session.address, refusal)

@@ -75,6 +75,16 @@ async def test_a_refused_greeting_does_not_bar_the_connection(peer, world):
     assert await world.brokers.session(peer.address) is world.brokers.live(peer.address)
 
 
+async def test_a_refusal_that_repeats_itself_is_logged_once_until_a_heartbeat_is_taken(peer, world, caplog):
+    no_group, busy = (Answer(ResponseCode.SYSTEM_ERROR, remark=remark) for remark in ("no group", "busy"))
+    peer.script(BEAT, no_group, no_group, busy, busy, Answer(), busy)
+    await world.brokers.session(peer.address)
+    for _ in range(5):
+        await world.brokers.announce()
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.rpartition(": ")[2] for line in lines] == ["no group", "busy", "busy"]
+
+
 @pytest.mark.covers("S-START-06", breaks="broker_sessions: FIRST_HEARTBEAT_S = 30.0")
 @pytest.mark.covers("S-CFG-06", breaks="broker_sessions: HEARTBEAT_S = 60.0")
 async def test_every_known_broker_gets_a_heartbeat_after_1_s_and_every_30_s(peer, world):
