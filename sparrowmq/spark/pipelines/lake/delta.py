@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
+from sparrowmq.spark.pipelines.lake.delta_log import LOG, demand_whole, mend
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition, of_another_run
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
@@ -62,6 +63,8 @@ class Delta:
         self._shortened = -_VERSIONS  # the version at which the log was looked at
         self._said: dict[str, str] = {}  # of the last commit; commits that merge files repeat it
         _demand_no_escape(place.path)
+        if isinstance(place.path, Path) and not place.only_looked_at:
+            mend(place.path)
         path, self._options = str(place.path), storage_options(str(place.path))
         is_there = DeltaTable.is_deltatable(path, self._options)
         self._table = _opened(place.path, self._options) if is_there else None
@@ -90,6 +93,9 @@ class Delta:
                 configuration=_SETTINGS | (_OF_FOLDERS if isinstance(place.path, Path) else {}),
                 storage_options=self._options,
             )
+            self._sync_log()
+        else:
+            demand_whole(place.path)  # the next checkpoint would leave out an empty version for good
         if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release
             columns = statistics_columns(
                 field
@@ -100,6 +106,7 @@ class Delta:
         if fields := added(schema, self.columns()):
             kinds = {field.name: field for field in Schema.from_arrow(schema).fields}
             self._table.alter.add_columns([kinds[field.name] for field in fields])
+        self._sync_log()
         if self._may_have_left:
             self._demand_new(batch)
         take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
@@ -139,12 +146,13 @@ class Delta:
     def _sync_log(self) -> None:
         """Bring the last commits to the disk: no reader can open a table whose commits a power cut has emptied.
 
-        A new column, or a new table, is a commit of its own.
+        A new column, or a new table, is a commit of its own, and on the disk before the next one.
         """
         assert self._table is not None
-        if isinstance(self._place.path, Path):
-            log = self._place.path / "_delta_log"
-            new = (f"{each:020}.json" for each in range(self._on_disk + 1, self._table.version() + 1))
+        if isinstance(self._place.path, Path) and self._on_disk < self._table.version():
+            log = self._place.path / LOG
+            versions = range(self._on_disk + 1, self._table.version() + 1)
+            new = [f"{each:020}.{kind}" for each in versions for kind in ("json", "checkpoint.parquet")]
             for path in (*(log / name for name in new), log):
                 if path.exists():
                     sync(path)
@@ -162,7 +170,7 @@ class Delta:
         self._shortened = version
         if self._table.metadata().configuration.get(_HISTORY, _SETTINGS[_HISTORY]) != _SETTINGS[_HISTORY]:
             return
-        log = self._place.path / "_delta_log"
+        log = self._place.path / LOG
         files = [(int(path.name[:20]), path) for path in log.iterdir() if _OF_VERSION.match(path.name)]
         old = [
             at
@@ -188,6 +196,7 @@ class Delta:
         chosen = [(name, "=", text or "") for name, text in values.items()]  # "" is a null to deltalake
         with self._synced():
             self._table.optimize.compact(chosen or None, TINY_BYTES, commit_properties=said)
+            self._sync_log()
             self._table.vacuum(dry_run=False, full=False, commit_properties=said)
         return 1
 
@@ -257,6 +266,7 @@ class Delta:
             chosen = [(time.name, "<=", time.last_text(last))] if time is not None else None
             with self._synced():
                 self._table.optimize.compact(chosen, self._place.file_bytes)
+                self._sync_log()
                 # Tasks write where a remote table is, and killed ones leave files that no log names.
                 self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
 
@@ -289,13 +299,14 @@ def _add(
 
 def _opened(place: Path | Address, options: dict[str, str] | None) -> DeltaTable:
     """Open a table. Raises: BadStore, its log in a folder is damaged."""
+    demand_whole(place)
     try:
         return DeltaTable(str(place), storage_options=options)
     except DeltaError as error:
         if not isinstance(place, Path):
             raise
         raise BadStore(
-            f"the log of the table in {place / '_delta_log'} is damaged ({' '.join(str(error).split())[:200]}); "
+            f"the log of the table in {place / LOG} is damaged ({' '.join(str(error).split())[:200]}); "
             "restore the table and its state from a backup"
         ) from None
 

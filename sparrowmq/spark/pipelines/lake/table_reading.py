@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
+from sparrowmq.spark.pipelines.lake.delta_log import LOG, demand_whole
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.remote_reading import delta_files, read_remotely
 from sparrowmq.spark.pipelines.running.folders import local_path
@@ -32,12 +33,12 @@ def read_table(
     Args:
         kinds: the types of columns that only the paths of files have: readers guess them, and take 007 for 7.
     Raises:
-        ConfigError: there is none, or it is empty.
+        ConfigError: there is none, or it is empty. BadStore: a fault of the disk hides rows from readers.
     """
     if isinstance(path, Address):
         return read_remotely(spark, path, partitioning)
     path = local_path(path)
-    if (path / "_delta_log").is_dir():
+    if (path / LOG).is_dir():
         return _of_delta(spark, path, partitioning, kinds or {})
     if (path / "metadata").is_dir():
         return _of_iceberg(spark, path)
@@ -72,6 +73,7 @@ def _of_delta(
     spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]
 ) -> DataFrame:
     """The rows of a Delta table. Its log has the values of partitions, and folders have them as far as names can."""
+    demand_whole(path)
     found = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
     files = _demand_some(path, sorted(found))
     if all(partitioning.path_in(file) == partition for file, partition in found.items()):
