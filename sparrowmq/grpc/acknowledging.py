@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.call_sizes import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.settings_answer import ms_of
@@ -66,6 +67,7 @@ class Acknowledging:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
+        check_count(request.entries)
         entries = await results_of(
             [self._acked(caller.brokers, topic, group, entry) for entry in request.entries]
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
@@ -27,6 +27,7 @@ from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.headers import SendMessageV2
 
 MOST_PROPERTIES: Final = 128
+MOST_UNPACKED: Final = 16 << 20  # bytes of the bodies of one call, as of a whole call that is not packed
 PROPERTIES_BYTES: Final = 16 * 1024
 GROUP_CHARS: Final = 63
 ID_CHARS: Final = 255
@@ -61,8 +62,13 @@ def type_of(found: Any) -> MessageType:
     return types[0] if types else MessageType.NORMAL
 
 
+def is_packed(found: Any) -> bool:
+    """Whether the body of a message must be unpacked."""
+    return bool(found.system_properties.body_encoding == Encoding.GZIP)
+
+
 def body_of(found: Any) -> bytes:
-    """The body of a message, unpacked. Raises: RemoteError."""
+    """The body of a message as it was sent, which fits its digest. Raises: RemoteError."""
     body = bytes(found.body)
     if not body:
         raise refused(Status.MESSAGE_BODY_EMPTY, "the message has no body; give it one byte at least")
@@ -73,15 +79,33 @@ def body_of(found: Any) -> bytes:
     checksum: str = digest.checksum
     if checksum and not _fits(body, digest.type, checksum.upper()):
         raise refused(Status.MESSAGE_CORRUPTED, "the body does not fit its digest; send the message again")
-    if system.body_encoding != Encoding.GZIP:
-        return body
+    return body
+
+
+def unpacked(bodies: Sequence[bytes], packed: Sequence[bool]) -> list[bytes]:
+    """The bodies of one call, those that are `packed` by gzip unpacked. This belongs into a thread: 4 KB may become
+    4 MiB, which take 20 ms. Raises: RemoteError."""
+    made: list[bytes] = []
+    left = MOST_UNPACKED
+    for body, is_packed in zip(bodies, packed, strict=True):
+        made.append(_unpacked(body) if is_packed else body)
+        left -= len(made[-1]) if is_packed else 0
+        if left < 0:
+            raise refused(
+                Status.PAYLOAD_TOO_LARGE,
+                f"the bodies of the call become more than {MOST_UNPACKED:,} bytes; make several calls",
+            )
+    return made
+
+
+def _unpacked(body: bytes) -> bytes:
     try:
-        unpacked = zlib.decompressobj(_GZIP_WINDOW).decompress(body, MAX_BODY_BYTES + 1)
+        plain = zlib.decompressobj(_GZIP_WINDOW).decompress(body, MAX_BODY_BYTES + 1)
     except zlib.error as error:
         raise refused(Status.MESSAGE_CORRUPTED, f"the gzip body is damaged ({error})") from None
-    if len(unpacked) > MAX_BODY_BYTES:
-        raise _too_large(len(unpacked))
-    return unpacked
+    if len(plain) > MAX_BODY_BYTES:
+        raise _too_large(len(plain))
+    return plain
 
 
 def _fits(body: bytes, kind: int, checksum: str) -> bool:
@@ -102,9 +126,11 @@ def properties_of(found: Any, topic: str, now_ms: int) -> str:
     """All properties of a message, as a broker gets them. Raises: RemoteError."""
     system = found.system_properties
     made: dict[str, str] = {}
-    if len(found.user_properties) > 0:  # an empty map costs as much to copy as a small one
-        made.update(found.user_properties)
-        _check_own(made)
+    count = len(found.user_properties)
+    if count > 0:  # an empty map costs as much to copy as a small one
+        if count <= MOST_PROPERTIES:
+            made.update(found.user_properties)
+        _check_own(made, count)
     _add_those_of_system(made, system, topic)
     if system.HasField("delivery_timestamp"):
         due_ms = ms_of(system.delivery_timestamp)
@@ -154,6 +180,8 @@ def _add_those_of_system(made: dict[str, str], system: Any, topic: str) -> None:
         if "|" in tag:
             raise refused(Status.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:40]!r} has a '|', which separates tags")
         made[Property.TAGS] = tag
+    if len(system.keys) > MOST_PROPERTIES:
+        raise refused(Status.ILLEGAL_MESSAGE_KEY, f"{len(system.keys)} keys; {MOST_PROPERTIES} are allowed")
     if system.keys:
         keys = [_checked(key, Status.ILLEGAL_MESSAGE_KEY, "a key", PROPERTIES_BYTES) for key in system.keys]
         made[Property.KEYS] = KEY_SEPARATOR.join(keys)
@@ -174,13 +202,13 @@ def _add_those_of_system(made: dict[str, str], system: Any, topic: str) -> None:
             made[Property.CHECK_IMMUNITY_TIME_IN_SECONDS] = str(wait_s)
 
 
-def _check_own(own: Mapping[str, str]) -> None:
-    """Check the application's properties. Raises: RemoteError."""
+def _check_own(own: Mapping[str, str], count: int) -> None:
+    """Check the application's properties, of which too many are not copied. Raises: RemoteError."""
     size = sum(len(name.encode()) + len(value.encode()) for name, value in own.items())
-    if len(own) > MOST_PROPERTIES or size > PROPERTIES_BYTES:
+    if count > MOST_PROPERTIES or size > PROPERTIES_BYTES:
         raise refused(
             Status.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"{len(own)} properties of {size} bytes; {MOST_PROPERTIES} and {PROPERTIES_BYTES} bytes are allowed",
+            f"{count} properties of {size} bytes; {MOST_PROPERTIES} and {PROPERTIES_BYTES} bytes are allowed",
         )
     for name, value in own.items():
         if (

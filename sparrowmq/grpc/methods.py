@@ -17,6 +17,7 @@ from typing import Any, Final
 from sparrowmq.errors import SparrowError
 from sparrowmq.grpc.acknowledging import Acknowledging
 from sparrowmq.grpc.brokers import Cluster
+from sparrowmq.grpc.call_sizes import check_call
 from sparrowmq.grpc.caller import Caller, caller_of, topic_of
 from sparrowmq.grpc.commands import Commands
 from sparrowmq.grpc.grpc_clients import Clients, Send
@@ -113,6 +114,7 @@ class Methods:
         kind = message("ReceiveMessageRequest")
         async for raw in requests:
             try:
+                check_call("ReceiveMessage", raw)
                 await self._receiving.receive(caller_of(call, self._cluster), read(kind, raw), send)
             except SparrowError as error:
                 code, text = status_of(error)
@@ -120,8 +122,13 @@ class Methods:
 
     async def _stream(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
         kind = message("TelemetryCommand")
+
+        def command(raw: bytes) -> Any:
+            check_call("Telemetry", raw)
+            return read(kind, raw)
+
         try:
-            commands = (read(kind, raw) async for raw in requests)
+            commands = (command(raw) async for raw in requests)
             await self._telemetry.stream(caller_of(call, self._cluster), commands, send)
         except SparrowError as error:
             code, text = status_of(error)
@@ -152,6 +159,7 @@ class Methods:
 
         def run(call: Call, raw: bytes) -> bytes | Pending | Awaitable[bytes]:
             try:
+                check_call(name, raw)
                 caller, request = caller_of(call, self._cluster), read(asked, raw)
                 pending = near(caller, request) if near is not None else None
             except SparrowError as error:

@@ -2,8 +2,9 @@
 
     call ── checks ── request to the broker in this process ── its answer ── answer of the call
 
-Nothing must be asked for before, so these are plain functions, and compiled. Calls at mqproxy, and acknowledgements
-that are refused or must wait for a renewal, are coroutines, which say the same (sending.py, acknowledging.py).
+Nothing must be asked for before, so these are plain functions, and compiled. These calls are coroutines, which say the
+same (sending.py, acknowledging.py): calls at mqproxy, sends of packed bodies, and acknowledgements that are refused or
+must wait for a renewal.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.grpc.call_sizes import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.grpc_clients import Clients
-from sparrowmq.grpc.message_in import body_of, send_request, type_of
+from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of
 from sparrowmq.grpc.queues import place_of_group
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.sending import STORED, check_types, entry_of, no_queue, topic_of_all
@@ -53,6 +55,8 @@ class NearCalls:
         if near is None:
             return None
         sent = _messages(request)
+        if True in [is_packed(each) for each in sent]:
+            return None
         topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
         config = near.topic_config(topic)
@@ -95,6 +99,7 @@ class NearCalls:
 def _messages(request: Any) -> list[Any]:
     """The messages of a call. To go through protobuf's own list costs more than to make this one."""
     found = request.messages
+    check_count(found)
     return [found[at] for at in range(len(found))]
 
 

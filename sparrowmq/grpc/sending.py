@@ -6,14 +6,17 @@ of its own. Unlike Java, whose proxy makes one batch of them, and answers one re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from sparrowmq.errors import AccessDenied, ConfigError, RemoteError, SparrowError
 from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.call_sizes import check_count
 from sparrowmq.grpc.caller import Caller, topic_of
 from sparrowmq.grpc.grpc_clients import Clients
-from sparrowmq.grpc.message_in import body_of, send_request, type_of
+from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of, unpacked
 from sparrowmq.grpc.queues import ALL_TYPES, accepted_types, queue_of_group, writable_queues
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.transaction_id import TransactionId
@@ -35,6 +38,7 @@ STORED: Final = (
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
+MOST_WAITING: Final = 64 << 20  # bytes of unpacked bodies that are not stored yet, of all clients
 _ENDS: Final = {
     Resolution.COMMIT: SysFlag.COMMIT,
     Resolution.ROLLBACK: SysFlag.ROLLBACK,
@@ -49,25 +53,49 @@ class Sending:
         self._clients = clients
         self._clock = clock
         self._turn = turn
+        self._unpacking = asyncio.Lock()  # held by the one call whose bodies are unpacked
+        self._unpacked_bytes = 0  # of bodies that are not stored yet
 
     async def send(self, caller: Caller, request: Any) -> Any:
         """SendMessage."""
         sent = request.messages
+        check_count(sent)
         topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
         check_types(topic, await caller.brokers.topic(topic), types)
-        bodies = [body_of(each) for each in sent]
         queue = await self._queue(caller.brokers, topic, sent[0].system_properties.message_group)
         now_ms = self._clock.now_ms()
         place = (queue.broker_name, queue.queue_id)
         requests = [send_request(each, topic, place, now_ms) for each in sent]
         if MessageType.TRANSACTION in types:
             self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
-        sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
-        entries = await results_of(sends)
+        async with self._unpacked(sent) as bodies:
+            sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
+            entries = await results_of(sends)
         for entry, each in zip(entries, sent, strict=True):
             entry.message_id = each.system_properties.message_id
         return message("SendMessageResponse")(entries=entries, status=status_of_all(entries))
+
+    @asynccontextmanager
+    async def _unpacked(self, sent: Any) -> AsyncIterator[list[bytes]]:
+        """The bodies of messages, until they are stored. A thread unpacks them, one call after another, because a few
+        kilobytes may become many megabytes. Raises: RemoteError."""
+        bodies, packed = [body_of(each) for each in sent], [is_packed(each) for each in sent]
+        size = 0
+        if any(packed):
+            async with self._unpacking:
+                if self._unpacked_bytes > MOST_WAITING:
+                    raise refused(
+                        Status.TOO_MANY_REQUESTS,
+                        f"unpacked bodies of {self._unpacked_bytes:,} bytes wait for the broker; send this again later",
+                    )
+                bodies = await asyncio.to_thread(unpacked, bodies, packed)
+                size = sum(map(len, bodies))
+                self._unpacked_bytes += size
+        try:
+            yield bodies
+        finally:
+            self._unpacked_bytes -= size
 
     async def end_transaction(self, caller: Caller, request: Any) -> Any:
         """EndTransaction."""

@@ -86,6 +86,14 @@ async def test_ack_without_an_entry_is_refused():
     assert caught.value.code == 40000
 
 
+async def test_ack_of_very_many_entries_is_refused():
+    acks = Acks()
+    with pytest.raises(RemoteError) as caught:
+        await acks.ack(*[acks.handle()] * 1001)
+    assert caught.value.code == 41300
+    assert not acks.brokers.asked
+
+
 async def test_change_answers_the_new_handle():
     acks = Acks()
     acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(

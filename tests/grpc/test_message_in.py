@@ -6,9 +6,9 @@ import zlib
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.message_in import MAX_DELAY_MS, body_of, properties_of, send_request, type_of
+from sparrowmq.grpc.message_in import MAX_DELAY_MS, body_of, properties_of, send_request, type_of, unpacked
 from sparrowmq.grpc.settings_answer import set_ms
-from sparrowmq.grpc.wire_types import Encoding, MessageType
+from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import parse
 from tests.grpc.scripted import outgoing
@@ -54,6 +54,7 @@ def test_message_of_two_types_is_refused():
         ({"tag": " "}, 40004),
         ({"keys": ["a", ""]}, 40005),
         ({"keys": ["a\x01"]}, 40005),
+        ({"keys": ["a"] * 129}, 40005),
         ({"message_group": "x" * 64}, 40006),
         ({"message_group": "\x02"}, 40006),
     ],
@@ -126,11 +127,15 @@ def test_clients_write_a_crc_in_different_forms(digest):
 
 
 def test_gzip_body_is_unpacked_and_a_bomb_is_refused():
-    assert body_of(outgoing(body=gzip.compress(b"hello"), body_encoding=Encoding.GZIP)) == b"hello"
-    assert (
-        code_of(body_of, outgoing(body=gzip.compress(bytes(5 << 20)), body_encoding=Encoding.GZIP)) == 41301
-    )
-    assert code_of(body_of, outgoing(body=zlib.compress(b"x"), body_encoding=Encoding.GZIP)) == 40016
+    assert unpacked([b"plain", gzip.compress(b"hello")], [False, True]) == [b"plain", b"hello"]
+    assert code_of(unpacked, [gzip.compress(bytes(5 << 20))], [True]) == 41301
+    assert code_of(unpacked, [zlib.compress(b"x")], [True]) == 40016
+
+
+def test_bombs_of_one_call_together_are_refused():
+    bomb = gzip.compress(bytes(4 << 20))
+    assert sum(map(len, unpacked([bomb] * 4, [True] * 4))) == 16 << 20
+    assert code_of(unpacked, [bomb] * 1000, [True] * 1000) == 41300
 
 
 def test_request_has_everything_that_the_broker_needs():

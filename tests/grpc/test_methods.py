@@ -108,6 +108,25 @@ async def test_refused_settings_end_the_stream_with_a_status_of_grpc():
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.guards(
+    'Methods._receive: drop check_call("ReceiveMessage", raw)',
+    'Methods._stream.command: drop check_call("Telemetry", raw)',
+    "Methods._answering.run: drop check_call(name, raw)",
+)
+async def test_calls_that_are_too_large_are_refused():
+    async with calling() as client:
+        raw = b"\x0a\x00" * 600_000
+        for name in ("SendMessage", "AckMessage", "QueryRoute"):
+            assert (await client.call(name, raw=raw)).status.code == 41300
+        [answer] = await client.receive(attempt_id="a" * 300_000)
+        assert answer.status.code == 41300
+        stream = client.telemetry()
+        await stream.write(raw)
+        with pytest.raises(grpc.RpcError) as caught:
+            await stream.read()
+        assert "1,200,000 bytes" in caught.value.details()
+
+
 async def test_message_is_sent():
     async with calling() as client:
         got = await client.call("SendMessage", messages=[outgoing()])

@@ -12,7 +12,7 @@ from sparrowmq.grpc.near_calls import NearCalls, acked_answer, sent_answer
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.statuses import status
 from sparrowmq.grpc.transaction_id import TransactionId
-from sparrowmq.grpc.wire_types import MessageType, message
+from sparrowmq.grpc.wire_types import Encoding, MessageType, message
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendMessageReply
@@ -140,13 +140,27 @@ def test_a_half_message_gets_a_transaction_id():
 
 
 @pytest.mark.parametrize(
-    ("messages", "code"), [([], 40016), ([outgoing(body=b"")], 41302), ([outgoing("Other")], 40402)]
+    ("messages", "code"),
+    [
+        ([], 40016),
+        ([outgoing(body=b"")], 41302),
+        ([outgoing("Other")], 40402),
+        ([outgoing()] * 1001, 41300),
+    ],
 )
 def test_messages_that_break_a_rule_are_refused(messages, code):
     port = Port()
     with pytest.raises((RemoteError, NoRoute)) as caught:
         port.send(*messages)
     assert code in (40402, getattr(caught.value, "code", None))
+    assert not port.near.asked
+
+
+def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
+    port = Port()
+    packed = outgoing(body_encoding=Encoding.GZIP)
+    request = message("SendMessageRequest")(messages=[outgoing(), packed])
+    assert port.calls.send(caller(port.brokers), request) is None
     assert not port.near.asked
 
 

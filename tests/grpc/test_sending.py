@@ -1,14 +1,17 @@
 """The calls of producers."""
 
+import asyncio
+import gzip
 import itertools
 
 import pytest
 
 from sparrowmq.errors import RemoteError
+from sparrowmq.grpc import sending
 from sparrowmq.grpc.grpc_clients import Clients
 from sparrowmq.grpc.sending import Sending
 from sparrowmq.grpc.transaction_id import TransactionId
-from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
+from sparrowmq.grpc.wire_types import SERVER_CHECK, Encoding, MessageType, Resolution, message
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import headers
@@ -172,3 +175,23 @@ async def test_recall_handle_that_is_broken_or_of_another_topic_is_refused(handl
         )
     assert caught.value.code == 40000
     assert port.brokers.asked == []
+
+
+async def test_packed_body_is_stored_plain():
+    port = Producers()
+    await port.send(outgoing(body=gzip.compress(b"hello"), body_encoding=Encoding.GZIP))
+    assert port.brokers.asked[0][2] == b"hello"
+
+
+async def test_packed_bodies_are_refused_while_too_many_wait_for_the_broker(monkeypatch):
+    monkeypatch.setattr(sending, "MOST_WAITING", 1000)
+    port = Producers()
+    port.brokers.lets_go = asyncio.Event()
+    packed = outgoing(body=gzip.compress(bytes(2000)), body_encoding=Encoding.GZIP)
+    waiting = asyncio.create_task(port.send(packed))
+    while not port.brokers.asked:
+        await asyncio.sleep(0.001)
+    assert await port.refused(packed) == 42900
+    port.brokers.lets_go.set()
+    await waiting
+    assert (await port.send(packed)).status.code == 20000

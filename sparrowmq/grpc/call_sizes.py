@@ -1,0 +1,100 @@
+"""The largest calls, checked before protobuf makes objects of them.
+
+An empty field takes two bytes of a call, and its object takes 150 bytes and a microsecond. So of a call only the bodies
+of messages may be large:
+
+    SendMessage     up to MOST_OTHER_BYTES besides the bodies
+    Telemetry       up to STREAM_BYTES, as a client may send the stacks of its threads
+    another call    up to CALL_BYTES
+
+Unlike Java, whose proxy reads calls of up to 130 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Final
+
+from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.grpc.statuses import Status, refused
+
+CALL_BYTES: Final = 256 * 1024
+STREAM_BYTES: Final = 1024 * 1024
+MOST_OTHER_BYTES: Final = 512 * 1024
+MOST_ENTRIES: Final = (
+    1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
+)
+_MOST_FIELDS: Final = 16_384
+_MESSAGES, _BODY = 1, 4  # the numbers of the fields
+
+
+def check_call(name: str, raw: bytes) -> None:
+    """Check the size of a call. Raises: RemoteProtocolError, RemoteError, it is too large."""
+    size, most = len(raw), CALL_BYTES
+    if size <= CALL_BYTES:
+        return
+    if name == "SendMessage":
+        size, most = other_bytes(raw), MOST_OTHER_BYTES
+    elif name == "Telemetry":
+        most = STREAM_BYTES
+    if size > most:
+        raise _too_large(
+            f"the call has {size:,} bytes besides the bodies of messages, and {most:,} are allowed"
+        )
+
+
+def check_count(entries: Sized) -> None:
+    """Check the number of messages or handles of a call. Raises: RemoteError, there are too many."""
+    if len(entries) > MOST_ENTRIES:
+        raise _too_large(
+            f"the call has {len(entries):,} entries, and {MOST_ENTRIES:,} are allowed; make several"
+        )
+
+
+def other_bytes(raw: bytes) -> int:
+    """Return the bytes of a `SendMessageRequest` besides the bodies.
+
+    Raises: RemoteProtocolError, RemoteError, it is none, or has too many fields.
+    """
+    at, inner_end, bodies = 0, 0, 0
+    end = len(raw)
+    for _ in range(_MOST_FIELDS):
+        if at >= end:
+            return end - bodies
+        key, at = _varint(raw, at)
+        kind = key & 7
+        if kind == 2:
+            size, at = _varint(raw, at)
+            if at >= inner_end and key >> 3 == _MESSAGES:
+                inner_end = at + size  # its own fields come next
+                continue
+            if at < inner_end and key >> 3 == _BODY:
+                bodies += size
+            at += size
+        elif kind == 0:
+            _, at = _varint(raw, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            break
+    else:
+        raise _too_large(f"the call has more than {_MOST_FIELDS:,} fields")
+    raise RemoteProtocolError(f"{end} bytes are no SendMessageRequest")
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """Return a number, and where it ends. Raises: RemoteProtocolError."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if at >= len(raw):
+            break
+        byte = raw[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise RemoteProtocolError(f"a number in the {len(raw)} bytes of a call has no end")
+
+
+def _too_large(text: str) -> RemoteError:
+    return refused(Status.PAYLOAD_TOO_LARGE, text)

@@ -1,0 +1,70 @@
+"""The largest calls."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.grpc.call_sizes import (
+    CALL_BYTES,
+    MOST_ENTRIES,
+    MOST_OTHER_BYTES,
+    STREAM_BYTES,
+    check_call,
+    check_count,
+    other_bytes,
+)
+from sparrowmq.grpc.wire_bytes import field
+from sparrowmq.grpc.wire_types import message
+from tests.grpc.scripted import outgoing
+
+EMPTY = b"\x0a\x00"  # a message without fields
+VARINT = b"\x78\x01"  # a field that no message has
+GROUP = b"\x7b\x7c"
+
+
+def send_of(*messages):
+    return message("SendMessageRequest")(messages=messages).SerializeToString()
+
+
+def refusal(name, raw):
+    with pytest.raises(RemoteError) as caught:
+        check_call(name, raw)
+    return caught.value.code
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300), st.text(max_size=200)), max_size=5))
+def test_bytes_besides_bodies_are_those_of_protobuf(parts):
+    sent = [outgoing(body=body, tag=tag) for body, tag in parts]
+    assert other_bytes(send_of(*sent)) == len(send_of(*sent)) - sum(len(body) for body, _ in parts)
+
+
+def test_large_bodies_may_be_sent_and_other_large_fields_not():
+    check_call("SendMessage", send_of(*[outgoing(body=bytes(4 << 20))] * 3))
+    check_call("SendMessage", send_of(*[outgoing(body=bytes(4_000))] * MOST_ENTRIES))
+    assert refusal("SendMessage", send_of(outgoing(keys=["a"] * 200_000))) == 41300
+    assert refusal("SendMessage", field(2, bytes(MOST_OTHER_BYTES))) == 41300
+
+
+@pytest.mark.parametrize("raw", [EMPTY, VARINT, field(1, VARINT * 40)])
+def test_a_call_of_very_many_small_fields_is_refused_before_it_is_read(raw):
+    assert refusal("SendMessage", raw * (4_000_000 // len(raw))) == 41300
+
+
+@pytest.mark.parametrize(("name", "most"), [("AckMessage", CALL_BYTES), ("Telemetry", STREAM_BYTES)])
+def test_other_calls_have_a_limit(name, most):
+    check_call(name, bytes(most))
+    assert refusal(name, bytes(most + 1)) == 41300
+
+
+@pytest.mark.parametrize("end", [GROUP, b"\xff" * 11, b"\x0a"])
+def test_bytes_that_are_no_call_are_refused(end):
+    with pytest.raises(RemoteProtocolError):
+        check_call("SendMessage", EMPTY * 10 + field(1, field(4, bytes(CALL_BYTES))) + end)
+
+
+def test_a_call_has_a_limited_number_of_entries():
+    check_count([None] * MOST_ENTRIES)
+    with pytest.raises(RemoteError) as caught:
+        check_count([None] * (MOST_ENTRIES + 1))
+    assert caught.value.code == 41300
