@@ -54,10 +54,10 @@ def sentence(error: BaseException) -> str:
     """Return an error as a sentence that says what to do, also one of the system: Python shows its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
-    if error.filename is not None:
-        why = why_not_written(error)
-        is_said = why != error.strerror
-        return why if is_said else f"{error.filename} cannot be used ({why}); correct the path or its owner"
     if error.errno in (EDQUOT, ENOSPC):
-        return f"the output cannot be written ({error.strerror}); free some room"
-    return str(error)
+        return f"{error.filename or 'the output'} cannot be written ({error.strerror}); free some room"
+    if error.filename is None:
+        return str(error)
+    why = why_not_written(error)
+    is_said = why != error.strerror
+    return why if is_said else f"{error.filename} cannot be used ({why}); correct the path or its owner"

@@ -174,8 +174,10 @@ def _write_synced(path: Path, content: bytes, is_secret: bool) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
         path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # of a full disk
+            error.filename = str(path)
         raise
 
 

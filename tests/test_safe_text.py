@@ -71,6 +71,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     [
         (FileNotFoundError(2, "No such", "/x"), "/x cannot be used (No such); correct the path or its owner"),
         (FileExistsError(17, "File exists", "/x"), "/x is a file, and should be a folder; move it away"),
+        (OSError(28, "No space left", "/x"), "/x cannot be written (No space left); free some room"),
         (OSError(28, "No space left"), "the output cannot be written (No space left); free some room"),
         (OSError(111, "Refused"), "[Errno 111] Refused"),
         (OSError("in words"), "in words"),

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from sparrowmq.broker.part import Chore
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
+from sparrowmq.safe_text import sentence
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,8 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
             return
         except (OSError, DiskFull) as error:  # a full disk, no descriptors: no fault of ours
             log.warning(
-                "the chore %r failed (%s); it is tried again in %g s", chore.name, error, chore.period_s
+                "the chore %r failed (%s); it is tried again in %g s",
+                *(chore.name, sentence(error), chore.period_s),
             )
         except Exception:
             log.exception("the chore %r failed; it is tried again in %g s", chore.name, chore.period_s)
