@@ -1,4 +1,4 @@
-"""Words of others, and of the system, made fit for a line of a log or of an error.
+"""Words of others, of the system, and for numbers, made fit for a line of a log, of an error or of output.
 
 Words of others become one line, without control characters, and not endless.
 A name or a remark that a peer sends may hold a line feed, with which it would write lines of its own into our log, and
@@ -30,6 +30,12 @@ def shown(words: object, most: int = LONGEST) -> str:
             each if each.isprintable() else repr(each)[1:-1] for each in start.replace("\\", "\\\\")
         )[:most]
     return start if len(text) <= most else f"{start}... ({len(text)} characters)"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 entry`, `2,000 entries`."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
 
 
 def without_folders(text: str) -> str:

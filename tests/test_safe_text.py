@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sparrowmq.safe_text import sentence, shown, why_not_written, without_folders
+from sparrowmq.safe_text import counted, sentence, shown, why_not_written, without_folders
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,17 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
 )
 def test_an_error_of_the_system_is_a_sentence(error, expected):
     assert sentence(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "words"),
+    [
+        (0, "message", "0 messages"),
+        (1, "message", "1 message"),
+        (2000, "dead letter", "2,000 dead letters"),
+        (1, "entry", "1 entry"),
+        (2, "entry", "2 entries"),
+    ],
+)
+def test_a_noun_agrees_with_its_number(number, noun, words):
+    assert counted(number, noun) == words

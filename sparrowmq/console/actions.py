@@ -28,6 +28,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountList
 from sparrowmq.protocol.requests.group_settings import LEVELS, text_of
+from sparrowmq.safe_text import counted
 
 _CLUSTER: Final = Field("cluster", "Cluster, if there are several")
 _MAX_RETRIES: Final = "Maximum retries before dead letters"
@@ -147,7 +148,8 @@ def delete_topic(topic: Topic) -> Action:
         f"Delete {topic.name}",
         submit="Delete",
         color="negative",
-        explanation=f"This deletes {topic.count:,} messages on {len(topic.shares)} brokers. Nothing can restore them.",
+        explanation=f"This deletes {counted(topic.count, 'message')} on {counted(len(topic.shares), 'broker')}. "
+        "Nothing can restore them.",
         done=f"topic {topic.name} is deleted",
         typed=lambda _: topic.name,
         to=lambda _: ("topics",),
@@ -350,7 +352,7 @@ def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMe
             found += 1
             if found % 1000 == 0:
                 asked.report(f"{found:,} so far")
-        return f"{found:,} dead letters of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
+        return f"{counted(found, 'dead letter')} of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
 
     async def run(view: View, asked: Asked) -> str:
         rate = asked.values["rate"]
@@ -364,9 +366,11 @@ def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMe
                 await asyncio.sleep(1 / rate if rate else 0.0)
         except SparrowError:
             if sent:
-                view.say(f"sent {sent:,} dead letters to {group} again; it broke off after the one of {last}")
+                view.say(
+                    f"sent {counted(sent, 'dead letter')} to {group} again; it broke off after the one of {last}"
+                )
             raise
-        return f"sent {sent:,} dead letters to {group} again"
+        return f"sent {counted(sent, 'dead letter')} to {group} again"
 
     return Action(
         "retry dead letters",

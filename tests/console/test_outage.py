@@ -110,7 +110,7 @@ async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium
             await boss.go("")
             await boss.sees("1 of 2", ": no_answer", "What to do: see whether its process hangs")
             await boss.go("dlq?group=billing")
-            await boss.sees("Left out, because no master answers: 1 queues of broker-b", "0 of 0 messages")
+            await boss.sees("Left out, because no master answers: 1 queue of broker-b", "0 of 0 messages")
             await boss.go("tail?topic=orders")
             await boss.sees("Left out, because no master answers: 4 queues of broker-b", "following orders")
             async with Client(namesrv.address) as mq:

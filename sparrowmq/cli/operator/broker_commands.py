@@ -25,6 +25,7 @@ from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Number
 
 _LOOK_S: Final = 1.0
@@ -180,7 +181,7 @@ def undrain(name: str) -> None:
             f"broker {name} is not drained any more, and still takes no messages: brokerPermission = {permission}. "
             f"`sparrowmq broker set {name} brokerPermission=6` lets it"
         )
-    done(f"producers find broker {name} again, with {count} topics", broker=name, topics=count)
+    done(f"producers find broker {name} again, with {counted(count, 'topic')}", broker=name, topics=count)
 
 
 @verb(broker)

@@ -29,6 +29,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
+from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import ABOVE_ZERO
 
 AT_ONCE: Final = 200
@@ -112,7 +113,7 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
 
     count = connected(run)
     is_dry = given["dry_run"]
-    sentence = f"{'would copy' if is_dry else 'copied'} {count:,} messages of {topic} to {target}"
+    sentence = f"{'would copy' if is_dry else 'copied'} {counted(count, 'message')} of {topic} to {target}"
     done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
 
 
@@ -139,7 +140,7 @@ def replay(topic: str, group: str, **given: Any) -> None:
 
     count = connected(run)
     said = "would be sent" if given["dry_run"] else "were sent"
-    sentence = f"{count:,} messages of {topic} {said} to group {group} again"
+    sentence = f"{counted(count, 'message')} of {topic} {said} to group {group} again"
     done(sentence, topic=topic, group=group, messages=count, dry_run=given["dry_run"])
 
 

@@ -20,6 +20,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import ABOVE_ZERO
 
 _SHOWN_AT_ONCE: Final = 64
@@ -91,16 +92,16 @@ def redrive(
         if dry_run or not total:
             return total, None
         if not yes:
-            confirm(f"let group {group} try {total:,} dead letters again?")
+            confirm(f"let group {group} try {counted(total, 'dead letter')} again?")
         is_cut = total == wanted["limit"]
         letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
         count, last = await _send_again(admin, letters, total, rate)
         return count, last if is_cut else None
 
     count, last = ask(run)
-    sentence = f"sent {count:,} dead letters to group {group} again"
+    sentence = f"sent {counted(count, 'dead letter')} to group {group} again"
     if dry_run or not count:
-        sentence = f"{count:,} dead letters of group {group} would be sent again"
+        sentence = f"{counted(count, 'dead letter')} of group {group} would be sent again"
     since, skip = (iso(last[0]), last[1]) if last else (None, None)
     rest = f"; {_go_on(*last)}" if last else ""
     done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)

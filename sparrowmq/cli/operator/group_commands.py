@@ -30,6 +30,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeStatus
 from sparrowmq.protocol.requests.group_settings import text_of
+from sparrowmq.safe_text import counted
 
 _COUNT = click.IntRange(0)
 _IN_ORDER: Final = "5.x consumers, and those that pop, get a queue's messages in order."
@@ -166,7 +167,7 @@ def lag(name: str, topic: str | None) -> None:
     )
     most = max((each for each in seconds if each is not None), default=0.0)
     ago = f", {most:.0f} s" if found.lag and most else ""
-    say(f"lag: {found.lag} messages{ago}; {found.per_second:.1f} messages per second")
+    say(f"lag: {counted(found.lag, 'message')}{ago}; {found.per_second:.1f} messages per second")
 
 
 def _lag_row(each: QueueLag, behind_s: float | None) -> tuple[object, ...]:

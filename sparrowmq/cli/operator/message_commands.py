@@ -32,6 +32,7 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, NoMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
+from sparrowmq.safe_text import counted
 
 SHOWN: Final = 60  # characters of a body that a table shows
 AT_ONCE: Final = 500
@@ -103,7 +104,7 @@ def send(
 
     rows = connected(run)
     if is_for_people() and lines:
-        say(f"sent {len(rows):,} messages to {topic}")
+        say(f"sent {counted(len(rows), 'message')} to {topic}")
     else:
         table(_SENT, rows)
 
@@ -144,7 +145,8 @@ def _tell_rest(topic: str, rows: list[_Sent], last: int) -> None:
     ]
     told = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
     say(
-        f"sent {len(rows):,} messages to {topic}: of the lines up to {last} all but {told}, and none after them"
+        f"sent {counted(len(rows), 'message')} to {topic}: "
+        f"of the lines up to {last} all but {told}, and none after them"
     )
 
 

@@ -24,6 +24,7 @@ from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
 from sparrowmq.client.admin.scaling import Waits
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Number
 from sparrowmq.version import VERSION
 
@@ -152,7 +153,10 @@ def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) 
             return finished
 
     finished = ask(run)
-    done(f"restarted {len(finished)} brokers" if finished else "nothing was restarted", restarted=finished)
+    done(
+        f"restarted {counted(len(finished), 'broker')}" if finished else "nothing was restarted",
+        restarted=finished,
+    )
 
 
 def _show(plan: Plan) -> None:
@@ -177,7 +181,7 @@ def _agree(plan: Plan, yes: bool) -> None:
             f"nothing was restarted: {'; '.join((*plan.problems, *plan.risks))}. See `sparrowmq doctor`; --yes does it "
             "all the same"
         )
-    confirm(f"restart {len(plan.steps)} brokers, one after the other?")
+    confirm(f"restart {counted(len(plan.steps), 'broker')}, one after the other?")
 
 
 def _check(now: list[BrokerNow], version: str) -> None:

@@ -24,6 +24,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.standings import Standing
 from sparrowmq.errors import NetworkError
+from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Number
 
 _BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
@@ -111,7 +112,7 @@ def _summary(found: Activity) -> str:
     parts = [
         f"{datetime.now():%H:%M:%S}",
         f"{taken:,.1f} messages/s in, {given:,.1f} out",
-        f"{len(found.topics):,} topics, {len(found.groups):,} groups",
+        f"{counted(len(found.topics), 'topic')}, {counted(len(found.groups), 'group')}",
         *([f"{len(found.missing)} brokers do not answer"] if found.missing else []),
         *([f"{conditions} conditions: see `sparrowmq doctor`"] if conditions else []),
     ]

@@ -27,6 +27,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.resending import Resending, Standing
 from sparrowmq.client.admin.resent_message import LeftOut, Resent
 from sparrowmq.errors import SparrowError
+from sparrowmq.safe_text import counted
 
 T = TypeVar("T")
 
@@ -222,7 +223,7 @@ def _time(ms: int) -> str | None:
 
 
 def _question(count: int, files: Collection[Path], delete: bool) -> str:
-    steps = [f"send {count:,} messages again"] if count else []
+    steps = [f"send {counted(count, 'message')} again"] if count else []
     if delete:
         steps.append(f"delete {_names(files)}")
     return f"{', then '.join(steps)}?"
@@ -240,9 +241,11 @@ def _tell(
 ) -> None:
     """Print what was done, and what is left to do."""
     if dry_run:
-        sentence = f"would send {len(plan.places):,} messages again; {plan.there:,} are there already"
+        sentence = (
+            f"would send {counted(len(plan.places), 'message')} again; {plan.there:,} are there already"
+        )
     else:
-        sentence = f"sent {sent:,} messages again; {plan.there:,} were there already"
+        sentence = f"sent {counted(sent, 'message')} again; {plan.there:,} were there already"
         if is_deleted:
             sentence += f"\ndeleted {_names(files)}"
         elif is_part:

@@ -14,6 +14,7 @@ from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.message_body import form_of, short, shown
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.safe_text import counted
 
 _REPORT: Final = 1000  # messages searched between two reports of it
 
@@ -103,7 +104,7 @@ class MessageResults:
             self._show([], "", "the search failed")
         elif isinstance(found, list):
             more = f" (the first {self._most}; there may be more)" if len(found) == self._most else ""
-            self._show(found, f"{len(found):,} messages{more}")
+            self._show(found, f"{counted(len(found), 'message')}{more}")
         else:
             self._reading, self._fits, self._before = found, fits, 0
             await self._view.attempt(self._read_page(found))

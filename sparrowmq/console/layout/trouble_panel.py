@@ -14,6 +14,7 @@ from sparrowmq.console.layout.described_page import Part, Update
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.troubles import Trouble
+from sparrowmq.safe_text import counted
 
 T = TypeVar("T")
 _AWAY: Final = frozenset({"no_answer", "no_master", "missing", "unregistered"})
@@ -148,7 +149,7 @@ class LeftOut:
 def left_out_text(left_out: Mapping[str, int]) -> str:
     """The messages that a page cannot show; "" if it shows all."""
     names = [
-        f"{queues} queues of {broker}" if queues else f"those of {broker}"
+        f"{counted(queues, 'queue')} of {broker}" if queues else f"those of {broker}"
         for broker, queues in left_out.items()
     ]
     return f"Left out, because no master answers: {', '.join(names)}" if names else ""

@@ -21,6 +21,7 @@ from sparrowmq.console.reading.reset_effects import topics_of
 from sparrowmq.console.reading.troubles import Trouble
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.group_settings import text_of
+from sparrowmq.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def lag_text(found: GroupNow) -> str:
         return f"No lag; {rate}"
     age = span_text(behind_s(lag, found.now_ms))
     and_age = f", up to {age}" if age else ""
-    return f"Lag: {lag.lag:,} messages{and_age}; {rate}"
+    return f"Lag: {counted(lag.lag, 'message')}{and_age}; {rate}"
 
 
 def queue_rows(found: GroupNow) -> list[QueueRow]:

@@ -17,6 +17,7 @@ from sparrowmq.console.layout.described_page import Description, Page, Update, s
 from sparrowmq.console.layout.tables import Column, Columns, link
 from sparrowmq.console.layout.trouble_panel import left_out_text, trouble_panel
 from sparrowmq.console.layout.view import View
+from sparrowmq.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ PAGE: Final = Page(
             _missing,
             text(
                 lambda found: (
-                    f"{found.topic.count:,} messages in {len(found.topic.queues)} queues; kind: {found.kind}"
+                    f"{counted(found.topic.count, 'message')} in {counted(len(found.topic.queues), 'queue')}; "
+                    f"kind: {found.kind}"
                 )
             ),
             section("Queues", _QUEUES, lambda found: found.topic.queues, "it has no queues"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.console.page_times import moment_of
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ResetEffect:
 
     def text(self, group: str, topic: str) -> str:
         return (
-            f"Group {group} would receive {self.again:,} messages of {topic} again, "
+            f"Group {group} would receive {counted(self.again, 'message')} of {topic} again, "
             f"and would skip {self.skipped:,} waiting messages."
         )
 
@@ -51,4 +52,4 @@ def topics_of(lag: GroupLag) -> list[str]:
 def skip_text(lag: GroupLag, topic: str) -> str:
     """The effect of skipping a topic's waiting messages."""
     waiting = sum(each.lag for each in lag.queues if each.queue.topic == topic)
-    return f"Group {lag.group} will never receive {waiting:,} messages of {topic}."
+    return f"Group {lag.group} will never receive {counted(waiting, 'message')} of {topic}."

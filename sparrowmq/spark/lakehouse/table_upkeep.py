@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from sparrowmq.safe_text import counted
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.lakehouse.batch_parts import error_text
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
@@ -70,4 +71,4 @@ class Upkeep:
             return
         before, after, days = merge.result()
         gone = f", {days:,} old days taken out" if days else ""
-        self.say(f"{table.topic}: {before:,} files merged to {after:,}{gone}")
+        self.say(f"{table.topic}: {counted(before, 'file')} merged to {after:,}{gone}")

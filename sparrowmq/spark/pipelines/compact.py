@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.safe_text import counted
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
@@ -84,7 +85,7 @@ def compact(
             finish_retry(root, settled)
         for path, lake in _lakes(root, settled, only_looked_at=dry_run, file_bytes=file_bytes):
             if dry_run:
-                say(f"{path}: {len(lake.paths()):,} files")
+                say(f"{path}: {counted(len(lake.paths()), 'file')}")
                 continue
             if oldest is not None:
                 say(f"{path}: {lake.expire(oldest):,} days before {oldest} are taken out")
@@ -92,7 +93,7 @@ def compact(
             if merges:
                 lake.compact(before)
             report.written += len(lake.paths())
-            say(f"{path}: {len(lake.paths()):,} files")
+            say(f"{path}: {counted(len(lake.paths()), 'file')}")
     return report
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
+from sparrowmq.safe_text import counted
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import Copying, ends_of, paired
@@ -94,7 +95,7 @@ def _publish(
     if runner.dry_run:
         known.reached(rows)
         report.read = known.without(rows).count()
-        runner.say(f"sends {report.read:,} messages to {topic}")
+        runner.say(f"sends {counted(report.read, 'message')} to {topic}")
         return report
     state = State(folder, {"topic": topic, "to": name_server})
     reached = known.reached(rows)

@@ -29,6 +29,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.subscription import ALL
+from sparrowmq.safe_text import counted
 from sparrowmq.spark.options import SourceOptions, StoredOptions, parse
 from sparrowmq.spark.pipelines import query_plan
 from sparrowmq.spark.pipelines.running.folders import new_folder
@@ -225,7 +226,7 @@ def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
         of_topic = span.of(of_topic)
         report.add_read(span.rows)
         report.offsets = {**report.offsets, **offsets_by_topic(span.end)}
-        described = f"{span.rows:,} messages of {topic}, in {len(span.end)} queues"
+        described = f"{counted(span.rows, 'message')} of {topic}, in {counted(len(span.end), 'queue')}"
         count = span.rows if _has_a_row_for_each_offset(parse(SourceOptions, of_topic)) else None
     return _View(of_topic, described, count)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.safe_text import counted
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
@@ -139,7 +140,7 @@ def _preview(asked: Settled, root: Path | Address, name_server: str, runner: Run
     return (
         f"{'goes on with' if begun else 'begins'} a {settled.format} table at {root}, mode {settled.mode}, "
         f"partition {settled.partition}; columns:\n{columns}\n"
-        f"of {messages.count():,} messages looked at, {errors:,} would become errors; nothing was written"
+        f"of {counted(messages.count(), 'message')} looked at, {errors:,} would become errors; nothing was written"
     )
 
 

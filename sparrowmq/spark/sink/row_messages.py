@@ -24,6 +24,7 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.safe_text import counted
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used, reserved
 from sparrowmq.spark.sink.rejects import Rejects
@@ -157,7 +158,7 @@ class RowMessages:
             queues = self._partitions_of(topic)
             if not 0 <= row.partition < len(queues):
                 raise InvalidMessage(
-                    f"a row names partition {row.partition}, but topic {topic} has {len(queues)} queues, "
+                    f"a row names partition {row.partition}, but topic {topic} has {counted(len(queues), 'queue')}, "
                     "from 0; drop the column partition to let the sink choose"
                 )
             return queues[row.partition]

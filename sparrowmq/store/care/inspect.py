@@ -27,12 +27,12 @@ from typing import Final
 
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.safe_text import counted
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.inspect_file import (
     Line,
     LogFile,
     StoreFile,
-    count,
     described,
     printable,
     text,
@@ -120,7 +120,7 @@ def _log(vfs: Vfs, layout: Layout) -> Iterator[str]:
     with closing(StoreFile(vfs, _path(layout.commit_log, last))) as file:
         end, stored_ms = LogFile(file).written()
     stored = f", the last message stored {time_text(stored_ms)}" if stored_ms else ""
-    yield f"log: {count(len(begins), 'file')}, offsets {begins[0]} to {end}{stored}"
+    yield f"log: {counted(len(begins), 'file')}, offsets {begins[0]} to {end}{stored}"
 
 
 def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
@@ -130,18 +130,18 @@ def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
         names = [name for name in _names(vfs, where) if name.isascii() and name.isdigit()]
         counts[topic] = [_entry_count(vfs, os.path.join(where, name)) for name in names]
     queues, entries = sum(map(len, counts.values())), sum(map(sum, counts.values()))
-    yield f"queues: {count(queues, 'queue')} of {count(len(counts), 'topic')}, {count(entries, 'entry')}"
+    yield f"queues: {counted(queues, 'queue')} of {counted(len(counts), 'topic')}, {counted(entries, 'entry')}"
     largest = sorted(counts, key=lambda topic: (-sum(counts[topic]), topic))
     for topic in largest[:_TOPICS_SHOWN]:
         queues, entries = len(counts[topic]), sum(counts[topic])
-        yield f"  {text(topic)}: {count(queues, 'queue')}, {count(entries, 'entry')}"
+        yield f"  {text(topic)}: {counted(queues, 'queue')}, {counted(entries, 'entry')}"
     if len(largest) > _TOPICS_SHOWN:
         yield f"  ... and {len(largest) - _TOPICS_SHOWN} topics with fewer"
 
 
 def _index(vfs: Vfs, layout: Layout) -> Iterator[str]:
     names = [name for name in _names(vfs, layout.index) if len(name) == index.NAME_DIGITS and name.isdigit()]
-    yield f"index: {count(len(names), 'file')}"
+    yield f"index: {counted(len(names), 'file')}"
     if names:
         yield f"  the last: {_heading(vfs, os.path.join(layout.index, names[-1]))}"
 
@@ -149,7 +149,7 @@ def _index(vfs: Vfs, layout: Layout) -> Iterator[str]:
 def _rest(vfs: Vfs, layout: Layout) -> Iterator[str]:
     lost = _names(vfs, layout.set_aside)
     if lost:
-        yield f"set-aside: {count(len(lost), 'piece')} that recovery cut off"
+        yield f"set-aside: {counted(len(lost), 'piece')} that recovery cut off"
     config = _names(vfs, os.path.join(layout.root, "config"))
     if config:
         yield f"config: {printable(', '.join(config))}"

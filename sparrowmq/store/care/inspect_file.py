@@ -36,6 +36,7 @@ from sparrowmq.protocol.messages.record_layout import (
 )
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.wire import json
+from sparrowmq.safe_text import counted
 from sparrowmq.store import checkpoint
 from sparrowmq.store.keys import index
 from sparrowmq.store.keys.slots import SLOT_SIZE
@@ -123,12 +124,6 @@ def printable(raw: str) -> str:
 def text(raw: str) -> str:
     """As `printable`, and cut if it is too long."""
     return printable(raw if len(raw) <= _LONGEST_TEXT else f"{raw[:_LONGEST_TEXT]}...")
-
-
-def count(number: int, noun: str) -> str:
-    """`1 entry`, `2 entries`."""
-    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun if number == 1 else many}"
 
 
 def described(file: StoreFile, start: int | None) -> Described:
@@ -242,7 +237,8 @@ class LogFile:
                 yield at, f"DAMAGED up to {end}: {part.problem}{said}"
         yield (
             None,
-            count(records, "sound record") + (f", damage in {count(damaged, 'place')}" if damaged else ""),
+            counted(records, "sound record")
+            + (f", damage in {counted(damaged, 'place')}" if damaged else ""),
         )
 
     def _part(self, position: int) -> Part:
@@ -356,7 +352,7 @@ def _index(file: StoreFile, start: int | None) -> Described:
     begin_ms, end_ms, begin_offset, end_offset, used_slots, following = header
     slots = _slots(file, following, end_offset)
     first = _begin(file, start, 1, max(following, 1))
-    words = f"index, {count(max(following - 1, 0), 'entry')} in {count(used_slots, 'slot')}"
+    words = f"index, {counted(max(following - 1, 0), 'entry')} in {counted(used_slots, 'slot')}"
     if following > 1:
         words += f" of {slots}" if slots else ""
         words += f", log offsets {begin_offset} to {end_offset}"
@@ -445,7 +441,7 @@ def _json(file: StoreFile) -> Iterator[Line]:
         if not isinstance(value, dict):
             yield None, f"{text(str(name))}: {text(str(value))}"
             continue
-        yield None, f"{text(str(name))}: {count(len(value), 'entry')}"
+        yield None, f"{text(str(name))}: {counted(len(value), 'entry')}"
         for key, entry in value.items():
             yield None, f"  {text(str(key))}: {_members(entry)}"
 

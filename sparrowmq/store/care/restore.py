@@ -22,13 +22,13 @@ from typing import Final
 
 from sparrowmq import snapshot
 from sparrowmq.errors import BadStore
+from sparrowmq.safe_text import counted
 from sparrowmq.store.care import manifest as manifests
 from sparrowmq.store.care.agreement import agree
 from sparrowmq.store.care.backup import paths
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.copy_check import config_problems, is_copy, plain
 from sparrowmq.store.care.copying import copy_file, remove, unfinished
-from sparrowmq.store.care.inspect_file import count
 from sparrowmq.store.care.manifest import Manifest
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.layout import Layout, parse_offset_name
@@ -74,7 +74,7 @@ def restore(
             work.copy()
             work.check()
             if work.problems and not salvage:
-                found = count(work.problems, "problem")
+                found = counted(work.problems, "problem")
                 raise BadStore(
                     f"{source} is damaged ({found}), and no store was made of it: restore another backup, or take the "
                     "store of a slave; --salvage makes a store of what is sound"

@@ -102,7 +102,7 @@ def test_lag_is_told_and_a_reset_changes_it(run, cluster):
     shown = run("lag", "billing").output.splitlines()[1].split()
     assert shown[:6] == ["orders", "broker-0", "0", "3", "2", "1"]
     assert float(shown[6]) < 60 and shown[7] == datetime.now().date().isoformat()
-    assert run("lag", "billing").output.splitlines()[-1].startswith("lag: 1 messages, ")
+    assert run("lag", "billing").output.splitlines()[-1].startswith("lag: 1 message, ")
 
 
 def test_errors_say_what_to_do_on_stderr(run):

@@ -32,7 +32,7 @@ def test_a_broker_restarts_itself_as_the_same_process(run, broker):
     said = run("restart", "--dry-run").stdout
     assert "broker-a" in said and "restart" in said and broker.process.poll() is None
     done = run("restart", *QUICK)
-    assert "restarted 1 brokers" in done.stdout
+    assert "restarted 1 broker\n" in done.stdout
     assert "to continue after an interruption: sparrowmq cluster restart --since" in done.stderr
     assert "boot success" in broker.process.stdout.readline() and broker.process.poll() is None
     assert "nothing was restarted" in run("restart", "--since", "2020-01-01").stdout

@@ -25,7 +25,7 @@ def test_a_file_gets_one_look_and_no_escape_codes(live):
     shown = CliRunner().invoke(top, ["-n", live.namesrv])
     assert shown.exit_code == 0, shown.output
     assert "\x1b" not in shown.output
-    assert "1 topics" in shown.output and "orders" in shown.output
+    assert "1 topic, " in shown.output and "orders" in shown.output
     assert "broker-0  master" in shown.output and shown.output.count("BROKER") == 1
 
 

@@ -23,9 +23,9 @@ async def test_dead_letters_are_looked_at_redriven_after_a_dry_run_and_exported(
     assert line["body"] == "two"
     await olga.press("Retry")
     await olga.press("Dry run")
-    await olga.sees("1 dead letters of an unknown topic would be sent again.")
+    await olga.sees("1 dead letter of an unknown topic would be sent again.")
     await olga.press("Retry")
-    await olga.sees("sent 1 dead letters to billing again")
+    await olga.sees("sent 1 dead letter to billing again")
     async with stage.admin() as admin:
         assert sum(each.max_offset for each in (await admin.topic("%RETRY%billing")).queues) >= 1
 

@@ -13,12 +13,12 @@ async def test_messages_are_found_by_time_key_and_id_and_the_search_is_an_addres
     await vera.sees("20 messages", HOSTILE)
     await vera.fill("Key", "order-7")
     await vera.press("Search")
-    await vera.sees("1 messages")
+    await vera.sees("1 message")
     assert "key=order-7" in page.url
     await page.reload()
-    await vera.sees("1 messages")
+    await vera.sees("1 message")
     await vera.go(f"messages?topic=orders&id={stage.msg_id}")
-    await vera.sees("1 messages")
+    await vera.sees("1 message")
     await page.get_by_role("button", name="Details of row 1").click()
     await vera.sees(stage.msg_id)
     await vera.go("messages")
@@ -58,7 +58,7 @@ async def test_a_message_unfolds_with_its_body_and_is_copied(visit, stage):
     page = vera.page
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await vera.go("messages?topic=orders&age=1d&key=order-19")
-    await vera.sees("1 messages")
+    await vera.sees("1 message")
     assert '{"number": 19' in await page.locator("tbody tr").inner_text(), "the body is in the row"
     fold = page.get_by_role("button", name="Details of row 1", exact=True)
     await fold.click()

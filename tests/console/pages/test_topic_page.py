@@ -8,7 +8,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_a_topic_shows_its_queues_route_and_groups_and_takes_a_message(visit, stage):
     olga = await visit("olga")
     await olga.go("topics/payments")
-    await olga.sees("1 messages in 4 queues", "broker-1", "1: 127.0.0.1:")
+    await olga.sees("1 message in 4 queues", "broker-1", "1: 127.0.0.1:")
     await olga.press("Send")
     await olga.fill("Body", "by hand")
     await olga.fill("Keys, separated by blanks", "hand-1")

@@ -37,7 +37,7 @@ def test_table_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     done = CliRunner().invoke(pipeline, [*args, "--once"])
     report = json.loads(done.stdout)
     assert (report["read"], report["written"], report["errors"]) == (2, 1, 1)
-    assert "batch 0: 1 rows, 1 errors" in done.stderr
+    assert "batch 0: 1 row, 1 error" in done.stderr
     refused = CliRunner().invoke(pipeline, [*args, "--once", "--format", "delta"])
     assert refused.exit_code == 1
     assert "was begun with format 'parquet', not 'delta'" in refused.output

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_type
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.safe_text import counted
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
@@ -104,7 +105,7 @@ class TableWriter:
             self._write_objects(messages, batch)
         else:
             self._write_raw(messages, batch)
-        return f"{report.written - before[0]:,} rows, {report.errors - before[1]:,} errors"
+        return f"{counted(report.written - before[0], 'row')}, {counted(report.errors - before[1], 'error')}"
 
     def _write_raw(self, messages: DataFrame, batch: int) -> None:
         """Messages are read once, and counted on their way."""

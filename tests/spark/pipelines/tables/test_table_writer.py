@@ -79,7 +79,7 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
     again = writer(
         tmp_path / "orders", "json", fields={"ORDER": "bigint", "order": "bigint", "_day": "bigint"}
     )
-    assert again.write(topic.read(), 1) == "1 rows, 1 errors"
+    assert again.write(topic.read(), 1) == "1 row, 1 error"
     assert again.settled.fields == {"order": "bigint"}
 
 
@@ -99,7 +99,7 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
         topic.send_bodies([body])
         written = writer(tmp_path / "orders", "json", kind, fields, depth=MOST_DEPTH)
         assert written.write(topic.read().where(f"body = cast('{body.decode()}' as binary)"), batch) == (
-            "1 rows, 0 errors"
+            "1 row, 0 errors"
         )
         fields = written.settled.fields
         assert wanted.items() <= fields.items()
@@ -168,7 +168,7 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
         with pytest.raises(_DeadError):
             first.write(topic.read(), 0)
     again = writer(root, "schema", fields={"id": "string"})
-    assert again.write(topic.read(), 0) == "0 rows, 1 errors"
+    assert again.write(topic.read(), 0) == "0 rows, 1 error"
     assert [row["reason"] for row in rows_of("parquet", tmp_path / "orders.errors", root)] == [
         "id is no bigint"
     ]
