@@ -46,6 +46,24 @@ async def test_messages_without_a_group_count_and_can_be_hidden(two, admin):
     assert await shares(admin) == {(1, 1)}
 
 
+async def test_a_broadcast_group_has_consumed_nothing_until_its_members_have_left(two, admin, tmp_path):
+    await admin.create_topic("orders", queues=2)
+    async with connect(two.namesrv) as mq:
+        for queue in await mq.queues("orders"):
+            await mq.send("orders", b"x", queue=queue)
+        async with mq.pull_consumer(group="billing") as reader:
+            await reader.commit(dict.fromkeys(await reader.queues("orders"), 1))
+        async with mq.subscribe(
+            "orders", group="caches", broadcast=True, start="earliest", offset_folder=tmp_path
+        ) as orders:
+            for _ in range(4):
+                (await anext(orders)).ack()
+            with pytest.raises(StillUnread, match="caches"):
+                await admin.change_topic("orders", queues=1)
+        await admin.change_topic("orders", queues=1)
+    assert await shares(admin) == {(1, 1)}
+
+
 async def test_more_queues_and_empty_ones_need_no_wait(admin):
     await admin.create_topic("orders", queues=2)
     await admin.change_topic("orders", queues=5)
