@@ -115,6 +115,15 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
+def check_asyncio() -> None:
+    """Check that a loop of asyncio runs here. Raises: ConfigError."""
+    if running_loop() is None:
+        raise ConfigError(
+            "no event loop of asyncio runs here; a client lives in one of asyncio or uvloop, so run the program by "
+            'asyncio.run, or by anyio.run with backend="asyncio": trio has other loops'
+        )
+
+
 def check_main_thread() -> None:
     """Check that this thread gets the signals. Raises: ConfigError."""
     if threading.current_thread() is not threading.main_thread():

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from sparrowmq.client.functions import is_stray
+from sparrowmq.client.home import check_asyncio
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import ENTERED
 
@@ -28,9 +29,10 @@ class Life:
         """Enter the parts, and return when they are entered. Cancelling leaves them.
 
         Raises:
-            ConfigError: it was started before.
+            ConfigError: it was started before, or asyncio does not run.
             Exception: the error of the part that could not be entered.
         """
+        check_asyncio()
         if self._task is not None:
             raise ConfigError(ENTERED)
         entered = asyncio.Event()

@@ -91,6 +91,22 @@ def test_a_client_without_async_that_was_not_entered_is_refused_and_has_no_threa
     assert threading.active_count() == threads
 
 
+@pytest.mark.parametrize(
+    "enter",
+    [
+        lambda: connect("127.0.0.1:1").__aenter__(),
+        lambda: connect("127.0.0.1:1").start(),
+        lambda: sparrowmq.Admin("127.0.0.1:1").__aenter__(),
+    ],
+    ids=["connect", "start", "Admin"],
+)
+def test_a_loop_that_is_not_of_asyncio_is_refused(enter):
+    """As of trio, which runs coroutines itself."""
+    entering = enter()
+    with pytest.raises(ConfigError, match=r"no event loop of asyncio runs here.*trio"):
+        entering.send(None)
+
+
 @pytest.mark.parametrize("call", CALLS)
 async def test_another_thread_is_refused(mq: Client, call):
     async def run() -> None:

@@ -27,7 +27,7 @@ from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.client.home import Home
+from sparrowmq.client.home import Home, check_asyncio
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.background import INSIDE, Background
@@ -186,6 +186,7 @@ class Network:
     async def __aenter__(self) -> Self:
         if self.home.is_forked:
             self._become_another()
+        check_asyncio()
         await self.background.__aenter__()
         self.home.enter()
         self.background.spawn(self.name_servers.keep_fresh(self.clock), "name servers")
