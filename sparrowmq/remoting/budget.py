@@ -214,6 +214,11 @@ class Budget:
     def hold(self, body_bytes: int) -> bool:
         """Count bodies of requests that wait; fewer, if negative. Returns whether there is room for more of them."""
         self._body_bytes += body_bytes
+        return self.has_room
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for more bodies of requests that wait."""
         return self._body_bytes <= self._limits.waiting_bytes
 
     def unread(self, holder: Holder) -> None:

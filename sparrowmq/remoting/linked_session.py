@@ -4,12 +4,15 @@
 
 Commands cross in the next turn of the loop, as many at once as were sent. Otherwise both are ordinary sessions: with
 time limits, signatures, limits of waiting requests, and an end.
+
+The inbox of a session that does not read now counts as waiting requests of its server's budget. Its peer must ask
+`has_room_for` before it sends more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -18,10 +21,13 @@ from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.protocol.wire.reply import Buffer, reply_command
-from sparrowmq.remoting.budget import SessionLimits
+from sparrowmq.remoting.budget import Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import InFlight
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.turn_share import COUNTED_BYTES
+
+COMMAND_BYTES: Final = 512  # of a command besides its body
+FEW_BYTES: Final = 64 * 1024  # of an inbox, which there is room for in any case
 
 
 class LinkedSession(Session):
@@ -35,12 +41,23 @@ class LinkedSession(Session):
         *,
         sign: Sign | None = None,
         turn: Turn | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        super().__init__(dispatch, clock, limits, sign=sign, turn=turn)
+        super().__init__(dispatch, clock, limits, sign=sign, turn=turn, budget=budget)
         self.is_linked = True
         self.other: LinkedSession | None = None
         self._inbox: list[Command] = []
+        self._inbox_bytes = 0
         self._is_due = False
+
+    def has_room_for(self, body: bytes) -> bool:
+        """Whether the other session takes a request with this body, or has room for it in its inbox."""
+        return self.other is None or self.other._takes(len(body) + COMMAND_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._inbox.clear()
+        self._count(-self._inbox_bytes)
 
     def reply(
         self,
@@ -65,6 +82,7 @@ class LinkedSession(Session):
         self._is_due = False
         if self._inbox and not self.closed and not self._is_paused:
             received, self._inbox = self._inbox, []
+            self._count(-self._inbox_bytes)
             self.last_read = self._clock.monotonic()
             if self._undone:
                 received, self._undone = self._undone + received, []
@@ -77,9 +95,21 @@ class LinkedSession(Session):
 
     def _pass(self, command: Command) -> None:
         other = self.other
-        if other is not None:
+        if other is not None and not other.closed:
             other._inbox.append(command)
+            other._count(len(command.body) + COMMAND_BYTES)
             other._deliver_soon()
+
+    def _takes(self, size: int) -> bool:
+        budget = self._budget
+        has_room = budget is None or budget.has_room or self._inbox_bytes + size <= FEW_BYTES
+        return has_room or not self._is_paused
+
+    def _count(self, change: int) -> None:
+        """Count the memory of the inbox."""
+        if self._budget is not None:
+            self._inbox_bytes += change
+            self._budget.hold(change)
 
     def _deliver_soon(self) -> None:
         if self._inbox and not self._is_due and not self._is_paused:

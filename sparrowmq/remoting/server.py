@@ -69,6 +69,7 @@ class Server:
         sessions: the live connections.
         dispatch: handles requests; may be replaced between `bind` and `start`, when handlers need the port.
         quotas: limit the connections of addresses.
+        budget: the memory of all connections; those inside the process (linked_session.py) share it.
         refused: the number of connections that were closed, by the reason: `limit` or `quota`.
     Args:
         tls: decides by the first byte which connections are encrypted; without it none is.
@@ -93,7 +94,7 @@ class Server:
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
         self._tls = tls
-        self._budget = Budget(clock, self._limits.together)
+        self.budget = Budget(clock, self._limits.together)
         self._door = Door(host, port)
         self._others: list[tuple[Door, Dispatch]] = []
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
@@ -189,7 +190,7 @@ class Server:
         limits, clock = self._limits, self._clock
         silent_s, partial_s = clock.age(session.last_read), clock.age(session.partial_since)
         if silent_s > limits.idle_s:
-            self._budget.lines.log(
+            self.budget.lines.log(
                 log, logging.INFO, "closing %s: silent for %.0f s", session.address, silent_s
             )
         elif session.pending_bytes and (
@@ -197,7 +198,7 @@ class Server:
             or partial_s > limits.partial_frame_s + session.frame_bytes / SLOWEST_RATE
         ):
             text = "closing %s: unfinished frame for %.0f s"
-            self._budget.lines.log(log, logging.WARNING, text, session.address, partial_s)
+            self.budget.lines.log(log, logging.WARNING, text, session.address, partial_s)
         else:
             return
         _end(session)
@@ -216,7 +217,7 @@ class Server:
             self._limits.session,
             turn=self._turn,
             on_begin=self._admit,
-            budget=self._budget,
+            budget=self.budget,
         )
 
     def _admit(self, session: Session) -> None:

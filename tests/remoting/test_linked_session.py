@@ -14,8 +14,8 @@ from sparrowmq.protocol.signature import SigningKey, signer
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.fields import header_of
-from sparrowmq.remoting.budget import SessionLimits
-from sparrowmq.remoting.linked_session import LinkedSession
+from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
+from sparrowmq.remoting.linked_session import FEW_BYTES, LinkedSession
 from sparrowmq.remoting.session import Session
 
 ASKED = GetMaxOffset(topic="orders", queue_id=3)
@@ -34,10 +34,17 @@ class Broker:
             session.reply(command, **self.answer)
 
 
-def client_of(broker: Broker, limits: SessionLimits | None = None, **options: Any) -> LinkedSession:
+def client_of(
+    broker: Broker, limits: SessionLimits | None = None, budget: Budget | None = None, **options: Any
+) -> LinkedSession:
     clock = SystemClock()
     client = LinkedSession(lambda session, command: None, clock, **options)
-    linked(client, lambda: LinkedSession(broker, clock, limits), ("10.0.0.7", 5000), ("10.0.0.1", 10911))
+    linked(
+        client,
+        lambda: LinkedSession(broker, clock, limits, budget=budget),
+        ("10.0.0.7", 5000),
+        ("10.0.0.1", 10911),
+    )
     return client
 
 
@@ -119,3 +126,32 @@ async def test_requests_wait_while_too_many_of_them_are_held():
     served.hold(-2)
     await asyncio.sleep(0)
     assert len(broker.asked) == 1
+
+
+@pytest.mark.guards(
+    "LinkedSession.deliver: drop self._count",
+    "LinkedSession.connection_lost: drop self._count",
+    "LinkedSession._pass: drop other._count",
+)
+async def test_requests_for_a_session_that_does_not_read_have_limited_memory():
+    broker, body = Broker(None), bytes(100_000)
+    budget = Budget(SystemClock(), BudgetLimits(waiting_bytes=len(body)))
+    clients = [client_of(broker, SessionLimits(waiting_requests=1), budget) for _ in range(2)]
+    sessions = [client.other for client in clients]
+    assert all(session is not None for session in sessions)
+    for client, served in zip(clients, sessions, strict=True):
+        served.hold(2)  # type: ignore[union-attr]
+        client.tell(ASKED, bytes(FEW_BYTES // 2))
+    assert clients[0].has_room_for(body)
+    clients[0].tell(ASKED, body)
+    assert not clients[0].has_room_for(b"") and not clients[1].has_room_for(body)
+    assert clients[1].has_room_for(b"")  # it has few bytes
+    sessions[0].hold(-2)  # type: ignore[union-attr]
+    await asyncio.sleep(0)
+    assert len(broker.asked) == 2 and budget.has_room
+    clients[1].tell(ASKED, body)
+    assert not budget.has_room and not clients[1].has_room_for(body)
+    clients[1].close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert budget.has_room and budget.hold(len(body))

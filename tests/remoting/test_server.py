@@ -313,4 +313,4 @@ async def test_answers_that_are_too_few_to_stop_the_reading_count_for_what_all_m
             session.call(PULL).cancel()
             await asyncio.sleep(0.001)
         assert not served.is_backed_up
-        await until(lambda: server._budget._unread_bytes)
+        await until(lambda: server.budget._unread_bytes)

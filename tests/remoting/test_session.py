@@ -319,10 +319,10 @@ async def test_requests_behind_answers_that_nobody_reads_wait_and_come_in_order(
         for _ in range(100):
             await asyncio.sleep(0)
         assert len(handled) < 60  # what the system's buffers and two turns take
-        assert server._budget.turn.busy == 1
+        assert server.budget.turn.busy == 1
         session._transport.resume_reading()  # type: ignore[union-attr]
         answers = await asyncio.gather(*calls)
-        assert server._budget.turn.busy == 0
+        assert server.budget.turn.busy == 0
     assert [answer.header.next_begin_offset for answer in answers] == list(range(600)) == handled
     assert {len(answer.body) for answer in answers} == {300_000}
 
@@ -335,11 +335,11 @@ async def test_a_connection_that_ends_gives_back_its_share_of_what_all_may_hold(
         session._transport.pause_reading()  # type: ignore[union-attr]
         for number in range(300):
             session.call(pull(number)).cancel()
-        await until(lambda: server._budget._unread_bytes)
-        assert server._budget.turn.busy == 1
+        await until(lambda: server.budget._unread_bytes)
+        assert server.budget.turn.busy == 1
         session.abort()
         await until(lambda: not server.sessions)
-        assert (server._budget.turn.busy, server._budget._unread_bytes) == (0, 0)
+        assert (server.budget.turn.busy, server.budget._unread_bytes) == (0, 0)
 
 
 @pytest.mark.guards("Session.resume_writing: drop read")
@@ -351,9 +351,9 @@ async def test_a_peer_that_reads_again_gives_back_its_share_of_what_all_may_hold
         session._transport.pause_reading()  # type: ignore[union-attr]
         for number in range(300):
             session.call(pull(number)).cancel()
-        await until(lambda: server._budget._unread_bytes)
+        await until(lambda: server.budget._unread_bytes)
         session._transport.resume_reading()  # type: ignore[union-attr]
-        await until(lambda: not server._budget._unread_bytes)
+        await until(lambda: not server.budget._unread_bytes)
         assert len(server.sessions) == 1
 
 

@@ -7,6 +7,7 @@ account's key. So the broker's guard decides about them as about those of any ot
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -23,6 +24,7 @@ from sparrowmq.grpc.caller import client_of
 from sparrowmq.grpc.grpc_clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import is_system_topic
@@ -199,7 +201,10 @@ class LocalLink:
         return signed_fields(fields, body, self.signer.access_key, self.signer.key)
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
-        """Send a heartbeat, and leave the groups of the last one that are not in it."""
+        """Send a heartbeat, and leave the groups of the last one that are not in it. A client whose requests fill the
+        memory has to wait for its next heartbeat."""
+        if not self._session.has_room_for(b""):
+            return
         group = consumer.group_name if consumer is not None else None
         for gone in self._producers.difference(producers):
             self._session.tell(UnregisterClient(self._own_id, producer_group=gone))
@@ -243,7 +248,10 @@ class LocalLink:
         *,
         accept: Collection[int] = (),
     ) -> None:
-        self._session.ask(request, body, answered, timeout_s=ASK_S, accept=accept)
+        if self._session.has_room_for(body):
+            self._session.ask(request, body, answered, timeout_s=ASK_S, accept=accept)
+        else:
+            asyncio.get_running_loop().call_soon(answered, None, _busy())
 
     async def route(self, topic: str) -> TopicRoute:
         config = self.topic_config(topic)
@@ -270,7 +278,15 @@ class LocalLink:
     ) -> Response[R]:
         if broker_name != self._home.name:
             raise BrokerUnreachable(broker_name, f"this is the port of {self._home.name}")
+        if not self._session.has_room_for(body):
+            raise _busy()
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
+
+
+def _busy() -> RemoteError:
+    return RemoteError(
+        ResponseCode.SYSTEM_BUSY, "too many requests of the gRPC port wait; send this again later"
+    )
 
 
 class Pushes:

@@ -60,7 +60,10 @@ async def open_grpc(
 
     clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
     host = settings.address(port).rpartition(":")[0]
-    connect = partial(LinkedSession, broker.server.dispatch, clock, SessionLimits(), turn=broker.turn)
+    server = broker.server
+    connect = partial(
+        LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget
+    )
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
     place = Place(

@@ -14,11 +14,13 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.http2.calls import Call, Caller
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
+from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.requests.user_bodies import UserEntry
 from sparrowmq.protocol.requests.user_headers import UpdateUser
+from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.linked_session import LinkedSession
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing import Cluster, ManualClock
@@ -189,12 +191,12 @@ async def test_a_captured_signature_is_valid_for_as_long_as_the_setting_says(tmp
         await check_age(channel, code)
 
 
-def connections(got=lambda session, command: None):
+def connections(got=lambda session, command: None, budget=None):
     """The brokers of a port without a broker, their clock, and the sessions that they made."""
     clock, served = ManualClock(), []
 
     def connect():
-        served.append(LinkedSession(got, clock))
+        served.append(LinkedSession(got, clock, SessionLimits(waiting_requests=1), budget=budget))
         return served[-1]
 
     home = Home("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
@@ -203,6 +205,29 @@ def connections(got=lambda session, command: None):
 
 def call(host="10.0.0.1", certificate=None):
     return Call("M", {}, Caller(host, 5, certificate=certificate))
+
+
+async def test_requests_above_the_memory_of_those_that_wait_are_refused_as_busy():
+    arrived, answers, body = [], [], bytes(100_000)
+    budget = Budget(ManualClock(), BudgetLimits(waiting_bytes=len(body)))
+    brokers, _, served = connections(lambda session, command: arrived.append(command), budget)
+    link = brokers.brokers_for(call(), "c1")
+    served[0].hold(2)
+    for _ in range(2):
+        link.ask_soon(GetMaxOffset("orders", 0), body, lambda *answer: answers.append(answer))
+    assert not answers, "it is never answered at once"
+    await asyncio.sleep(0)
+    [(answer, error)] = answers
+    assert answer is None and error.code == ResponseCode.SYSTEM_BUSY
+    with pytest.raises(RemoteError, match="send this again later"):
+        await link.ask("a", GetMaxOffset("orders", 0), body)
+    link.announce(["orders"], None)
+    served[0].hold(-2)
+    await asyncio.sleep(0)
+    assert [command.code for command in arrived] == [RequestCode.GET_MAX_OFFSET]
+    link.announce(["orders"], None)
+    await asyncio.sleep(0)
+    assert arrived[-1].code == RequestCode.HEART_BEAT
 
 
 async def test_an_address_that_invents_ids_is_refused(monkeypatch):

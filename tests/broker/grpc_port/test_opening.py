@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from sparrowmq import connect
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
 from sparrowmq.protocol.hosts import split_address
@@ -14,7 +15,7 @@ from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import pull_request
-from tests.grpc.scripted import named
+from tests.grpc.scripted import named, outgoing
 from tests.http2.peer_frames import demand_header
 
 
@@ -41,6 +42,25 @@ async def test_connections_of_both_ports_count_for_one_quota(tmp_path):
                 assert await reader.read() == b""
                 writer.close()
             opened[1].close()
+
+
+@pytest.mark.guards("open_grpc: server.budget -> None")
+async def test_requests_of_both_ports_share_one_budget(tmp_path, monkeypatch):
+    async with Cluster(tmp_path, grpc_port=0) as running:
+        broker = running.brokers[0]
+        async with connect(running.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        budget, changes = broker._server.budget, []
+
+        def hold(change):
+            changes.append(change)
+            return True
+
+        monkeypatch.setattr(budget, "hold", hold)
+        async with channel_to(broker.grpc_address) as channel:
+            sent = await GrpcClient(channel).call("SendMessage", messages=[outgoing(body=bytes(5000))])
+        assert sent.status.code == 20000
+        assert max(changes) > 5000 and sum(changes) == 0
 
 
 @pytest.mark.guards("opening.open_grpc: settings.grpc_is_behind_proxy -> False")
