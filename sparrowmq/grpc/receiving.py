@@ -37,6 +37,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE, FROM_NEWEST, PopMessage
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
+from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Receiving:
         self._renewals = renewals
         self._acks = acks
         self._clock = clock
+        self._lines = LogLimit(clock)  # such a message comes again and again
 
     async def assignment(self, caller: Caller, request: Any, endpoints: Any) -> Any:
         """QueryAssignment: all queues of a broker as one, or each queue of an ordered group."""
@@ -147,7 +149,8 @@ class Receiving:
                 is_sent_so = not is_unpacked(each.stored)
                 made = message_of(*shown) if is_sent_so else await asyncio.to_thread(message_of, *shown)
             except SparrowError as error:
-                log.warning("%s stays in group %s: %s", each.stored, group, error)
+                text = "%s stays in group %s: %s"
+                self._lines.log(log, logging.WARNING, text, each.stored, group, error)
                 if asked.pop.order:
                     stuck.add(_message_group(each))
                 continue

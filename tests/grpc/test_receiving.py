@@ -21,6 +21,7 @@ from sparrowmq.grpc.wire_types import ClientType, FilterType, message
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, PopMessage
+from sparrowmq.remoting.log_limit import LINES
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.testing import ManualClock
 from tests.grpc.popped_records import a_record, reply
@@ -167,6 +168,14 @@ async def test_bodies_are_unpacked_while_the_loop_goes_on(monkeypatch):
     consumers.find(*(a_record(5 + at, sys_flag=flag) for at, flag in enumerate((lz4, zlib, 0))))
     await consumers.receive()
     assert threads == [(lz4, False), (zlib, True), (0, True)]
+
+
+async def test_damaged_messages_that_come_again_and_again_are_logged_a_few_times_a_minute(caplog):
+    consumers = Consumers()
+    flag = SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4
+    consumers.find(*(a_record(5 + at, sys_flag=flag) for at in range(LINES + 5)))
+    assert await consumers.code() == 40401
+    assert len([each for each in caplog.records if "stays in group" in each.getMessage()]) == LINES
 
 
 async def test_receive_of_nothing_but_a_damaged_message_says_that_there_is_none():

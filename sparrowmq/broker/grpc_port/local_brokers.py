@@ -54,6 +54,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.handler import Answer, handles
 from sparrowmq.remoting.linked_session import LinkedSession
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
@@ -98,6 +99,7 @@ class LocalBrokers:
         self._is_guarded = is_guarded
         self.on_check: OnCheck = lambda *_: None
         self.commands: ClientCommands | None = None
+        self.lines = LogLimit(clock)  # a client may have many ids, and name any group
         self._clock = clock
         self._spawn = spawn
         self._account_of = account_of
@@ -179,6 +181,7 @@ class LocalLink:
         self._producers: frozenset[str] = frozenset()
         self._group: str | None = None
         self._refusal = ""
+        self._lines = all_links.lines
         sign = None if account is None else self._sign
         self._session = all_links.session(Pushes(all_links, self.client_id), sign)
         self._served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
@@ -217,10 +220,11 @@ class LocalLink:
             self._session.ask(HeartBeat(), beat.encode(), self._announced, timeout_s=ASK_S)
 
     def _announced(self, _: object, error: Exception | None) -> None:
-        """Log a heartbeat that was refused, once for each reason."""
+        """Log a heartbeat that was refused, once for each reason, but not more than some a minute."""
         problem = str(error) if isinstance(error, RemoteError) else ""
         if problem and problem != self._refusal:
-            log.warning("the heartbeat of gRPC client %s is refused: %s", shown(self.client_id), problem)
+            text = "the heartbeat of gRPC client %s is refused: %s"
+            self._lines.log(log, logging.WARNING, text, shown(self.client_id), problem)
         self._refusal = problem
 
     @property

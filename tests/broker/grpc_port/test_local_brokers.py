@@ -22,6 +22,7 @@ from sparrowmq.protocol.requests.user_bodies import UserEntry
 from sparrowmq.protocol.requests.user_headers import UpdateUser
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.linked_session import LinkedSession
+from sparrowmq.remoting.log_limit import LINES
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
@@ -331,6 +332,15 @@ async def test_a_refused_heartbeat_is_logged_once(caplog):
         "the heartbeat of gRPC client c is refused: " + link._refusal
     ]
     assert "no more than 500 groups" in link._refusal
+
+
+async def test_few_refused_heartbeats_are_logged_whatever_the_ids_and_groups(caplog):
+    brokers, _, _ = connections(lambda session, command: session.reply(command, 1, remark="no such right"))
+    links = [brokers.brokers_for(call(), f"c{number}") for number in range(LINES + 20)]
+    for link in links:
+        link.announce(["orders"], None)
+    await until(lambda: all(link._refusal for link in links))
+    assert len([each for each in caplog.records if "is refused" in each.getMessage()]) == LINES
 
 
 async def until(holds):
