@@ -3,9 +3,10 @@
 An empty field takes two bytes of a call, and its object takes 150 bytes and a microsecond. So of a call only the bodies
 of messages may be large:
 
-    SendMessage     up to MOST_OTHER_BYTES besides the bodies
-    Telemetry       up to STREAM_BYTES, as a client may send the stacks of its threads
-    another call    up to CALL_BYTES
+    SendMessage                     up to MOST_OTHER_BYTES besides the bodies
+    Telemetry                       up to STREAM_BYTES, as a client may send the stacks of its threads
+    QueryRoute, QueryAssignment     up to ROUTE_BYTES, as the answer repeats the endpoints of the call for each queue
+    another call                    up to CALL_BYTES
 
 Unlike Java, whose proxy reads calls of up to 130 MB.
 """
@@ -19,24 +20,30 @@ from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.grpc.statuses import Status, refused
 
 CALL_BYTES: Final = 256 * 1024
+ROUTE_BYTES: Final = 4 * 1024  # a hundred addresses
 STREAM_BYTES: Final = 1024 * 1024
 MOST_OTHER_BYTES: Final = 512 * 1024
 MOST_ENTRIES: Final = (
     1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
 )
+_MOST_BYTES: Final = {
+    "SendMessage": MOST_OTHER_BYTES,
+    "Telemetry": STREAM_BYTES,
+    "QueryRoute": ROUTE_BYTES,
+    "QueryAssignment": ROUTE_BYTES,
+}
 _MOST_FIELDS: Final = 16_384
 _MESSAGES, _BODY = 1, 4  # the numbers of the fields
 
 
 def check_call(name: str, raw: bytes) -> None:
     """Check the size of a call. Raises: RemoteProtocolError, RemoteError, it is too large."""
-    size, most = len(raw), CALL_BYTES
-    if size <= CALL_BYTES:
+    size = len(raw)
+    if size <= ROUTE_BYTES:
         return
-    if name == "SendMessage":
-        size, most = other_bytes(raw), MOST_OTHER_BYTES
-    elif name == "Telemetry":
-        most = STREAM_BYTES
+    most = _MOST_BYTES.get(name, CALL_BYTES)
+    if name == "SendMessage" and size > CALL_BYTES:
+        size = other_bytes(raw)
     if size > most:
         raise _too_large(
             f"the call has {size:,} bytes besides the bodies of messages, and {most:,} are allowed"

@@ -9,6 +9,7 @@ from sparrowmq.grpc.call_sizes import (
     CALL_BYTES,
     MOST_ENTRIES,
     MOST_OTHER_BYTES,
+    ROUTE_BYTES,
     STREAM_BYTES,
     check_call,
     check_count,
@@ -51,7 +52,15 @@ def test_a_call_of_very_many_small_fields_is_refused_before_it_is_read(raw):
     assert refusal("SendMessage", raw * (4_000_000 // len(raw))) == 41300
 
 
-@pytest.mark.parametrize(("name", "most"), [("AckMessage", CALL_BYTES), ("Telemetry", STREAM_BYTES)])
+LIMITS = [
+    ("AckMessage", CALL_BYTES),
+    ("Telemetry", STREAM_BYTES),
+    ("QueryRoute", ROUTE_BYTES),
+    ("QueryAssignment", ROUTE_BYTES),
+]
+
+
+@pytest.mark.parametrize(("name", "most"), LIMITS)
 def test_other_calls_have_a_limit(name, most):
     check_call(name, bytes(most))
     assert refusal(name, bytes(most + 1)) == 41300

@@ -118,6 +118,12 @@ async def test_calls_that_are_too_large_are_refused():
         raw = b"\x0a\x00" * 600_000
         for name in ("SendMessage", "AckMessage", "QueryRoute"):
             assert (await client.call(name, raw=raw)).status.code == 41300
+        endpoints = message("Endpoints")()
+        for _ in range(2_500):
+            endpoints.addresses.add()
+        asked = {"topic": named("orders"), "endpoints": endpoints}
+        for name in ("QueryRoute", "QueryAssignment"):  # the answer would repeat them for each queue
+            assert (await client.call(name, **asked)).status.code == 41300
         [answer] = await client.receive(attempt_id="a" * 300_000)
         assert answer.status.code == 41300
         stream = client.telemetry()
