@@ -125,6 +125,8 @@ class ProxyOpening:
             return
         if header.host:
             self._found(header.host, header.port)
+        if self._transport.is_closing():  # the address may have no more connections
+            return
         self._transport.set_protocol(self._behind)  # type: ignore[arg-type]  # of a protocol it has all methods
         rest, self._data = self._data[header.size :], b""
         if rest:

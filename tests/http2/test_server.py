@@ -272,8 +272,9 @@ async def test_quotas_count_the_addresses_behind_a_proxy(methods):
                 peer.send(call(1, b"x"))
                 assert (await peer.answer(1))[1] == {"grpc-status": "0"}
                 assert methods.calls[number].peer.host == f"192.0.2.{number + 1}"
-            async with connected(port, one + OPENING) as third:
+            async with connected(port, one + OPENING + call(1, b"in the first chunk")) as third:
                 assert await third.next() is None
+            assert len(methods.calls) == 2
 
 
 async def test_a_handshake_that_stops_ends_with_the_server(methods, authority, tmp_path):
