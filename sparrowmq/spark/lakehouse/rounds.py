@@ -163,7 +163,8 @@ class Rounds:
         for queue, held in self._presence.bounds(plan, begun).items():
             found.setdefault(queue.topic, {})[queue] = held
         for table in there:
-            self._attempt(table, partial(self._look_at, table, found.get(table.topic, {})))
+            if table.may_try() or not table.is_permanent:
+                self._attempt(table, partial(self._look_at, table, found.get(table.topic, {})))
 
     def _has_route(self, table: KeptTable) -> bool:
         """Whether a topic can be asked for; one that was just made has no route for a moment."""

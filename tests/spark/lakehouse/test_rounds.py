@@ -115,6 +115,25 @@ def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
             until(rounds, lambda: len(rows_of(tmp_path / topic)) == 5)
 
 
+@pytest.mark.guards("Rounds._find_ends: table.may_try() -> True")
+def test_a_topic_that_was_made_again_is_said_once_and_not_at_each_look(tmp_path):
+    said: list[str] = []
+    with (
+        BackgroundCluster(tmp_path / "store") as cluster,
+        running(settings(cluster.namesrv, tmp_path, {"a": {}}), say=said.append) as rounds,
+        sync.admin(cluster.namesrv) as admin,
+    ):
+        send(cluster.namesrv, {"a": numbers(4)})
+        until(rounds, has_all(rounds, "a"))
+        admin.delete_topic("a")
+        admin.create_topic("a")
+        until(rounds, lambda: rounds.tables["a"].has_failed)
+        for _ in range(5):
+            rounds.round()
+        assert sum("was deleted and made again" in line for line in said) == 1
+        assert rounds.tables["a"].figures.failures == 1
+
+
 @pytest.mark.guards("KeptTable._repaired: drop demand_committed")
 def test_a_batch_whose_commit_was_removed_does_not_come_twice(namesrv, name, tmp_path):
     topic = f"{name}a"
