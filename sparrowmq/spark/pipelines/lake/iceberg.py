@@ -102,6 +102,9 @@ class Iceberg:
             raise BadStore(
                 f"{folder} has no version whose metadata and manifests are whole; restore the table from a backup"
             )
+        if newest is None and self._table is None:  # a power cut may have emptied the metadata of a new table
+            with suppress(NoSuchTableError):
+                self._catalog.drop_table(self._name)
         known = -1
         if self._table is not None and _is_readable(self._table):
             known = version_of(self._table.metadata_location)
@@ -319,6 +322,10 @@ class Iceberg:
 
     def _create(self, schema: pa.Schema) -> Table:
         table = self._catalog.create_table(self._name, schema, location=self._location, properties=SETTINGS)
+        if isinstance(
+            self._place.path, Path
+        ):  # a power cut before the first commit takes the table back to this
+            sync(Path(table.metadata_location.removeprefix("file://")))
         self._table = table
         return table
 

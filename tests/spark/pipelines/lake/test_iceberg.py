@@ -2,6 +2,7 @@
 
 import shutil
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,27 @@ def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_
     assert (table.open().last_batch(), table.numbers()) == (0, [1])
     table.add(1, 2)
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
+
+
+@pytest.mark.guards("Iceberg._create: drop sync")
+@pytest.mark.guards("Iceberg._adopt: self._table is None -> False")
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadata(
+    tmp_path, monkeypatch, is_synced
+):
+    table, synced = Table(tmp_path, "iceberg"), set[Path]()
+    monkeypatch.setattr(iceberg, "sync", synced.add)
+    with monkeypatch.context() as cut:
+        step = "take_over" if is_synced else "sync"  # behind the first metadata, and before it is on the disk
+        cut.setattr(iceberg, step, None)
+        with pytest.raises(TypeError):
+            table.add(0, 1)
+    left = list(table.place.folder.glob("metadata/*.json"))
+    assert len(left) > 1 or not is_synced
+    for path in set(left) - synced:
+        path.write_bytes(b"")
+    table.add(0, 1)
+    assert (table.open().last_batch(), table.numbers()) == (0, [1])
 
 
 @pytest.mark.guards("Iceberg._adopt: _is_readable(self._table) -> True")
