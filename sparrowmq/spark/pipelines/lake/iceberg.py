@@ -80,11 +80,8 @@ class Iceberg:
         except NoSuchTableError:
             _demand_new(place)
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
-        except (
-            FileNotFoundError,
-            ValidationError,
-            UnicodeDecodeError,
-        ):  # a power cut may have emptied the newest metadata
+        except (FileNotFoundError, ValidationError, UnicodeDecodeError):
+            # A power cut may have emptied the newest metadata.
             if isinstance(place.path, Address):
                 raise
         if isinstance(place.path, Path) and not place.only_looked_at:
@@ -322,9 +319,8 @@ class Iceberg:
 
     def _create(self, schema: pa.Schema) -> Table:
         table = self._catalog.create_table(self._name, schema, location=self._location, properties=SETTINGS)
-        if isinstance(
-            self._place.path, Path
-        ):  # a power cut before the first commit takes the table back to this
+        # A power cut before the first commit takes the table back to this version.
+        if isinstance(self._place.path, Path):
             sync(Path(table.metadata_location.removeprefix("file://")))
         self._table = table
         return table
