@@ -1,5 +1,4 @@
 import asyncio
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -232,7 +231,7 @@ async def test_after_a_break_the_last_message_shows_whether_others_took_the_plac
     peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=searched))
     peer.script(PULL, found(rec(5), next_offset=6))
     await until(lambda: len(pulls(peer)) == 2)
-    pulled.owned.settle(SimpleNamespace(offset=5))
+    pulled.owned.settle(ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=5), QUEUE))
     peer.script(PULL, there)
     await cut_off(peer, pulled)
     await until(lambda: len(pulls(peer)) == 4)
