@@ -87,7 +87,7 @@ class Stage:
         task = asyncio.ensure_future(self._do(verb, step))
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
-        await self._loop.still()
+        await self._loop.still_after_a_step()
         if not task.done():
             self._lines.append("(waits)")
         else:

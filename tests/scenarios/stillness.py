@@ -60,8 +60,9 @@ class _Selector(selectors.DefaultSelector):
         self._threads = threads
         self._looks = 0
 
-    def still(self) -> asyncio.Future[None]:
+    def still(self, looks: int) -> asyncio.Future[None]:
         self._waiting = asyncio.get_running_loop().create_future()
+        self._looks = looks
         return self._waiting
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -103,8 +104,12 @@ class Loop:
         self._threads.others = busy
 
     async def still(self) -> None:
-        """Return when nothing happens any more unless time passes."""
-        await self._selector.still()
+        """Return when nothing happens any more unless time passes. One look is enough while only time has passed."""
+        await self._selector.still(0)
+
+    async def still_after_a_step(self) -> None:
+        """As `still`, when somebody did something: what was written may be on its way."""
+        await self._selector.still(LOOKS)
 
     def _make(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.SelectorEventLoop(self._selector)
