@@ -64,6 +64,7 @@ def number_and_heading(piece: str) -> str:
     return f"{PIECES.index(piece) + 1}: {heading}"
 
 
+@pytest.mark.slow
 def test_imports_of_the_pieces_need_the_client_alone():
     python = python_with()
     pieces = [FRAME, *PIECES]

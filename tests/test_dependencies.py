@@ -118,6 +118,7 @@ def test_what_is_always_installed_is_imported_by_the_product():
     assert declared() - set(used("sparrowmq", "pyspark_rocketmq")) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
 def test_what_an_extra_installs_is_used_by_the_product_or_the_demo(extra):
     wanted = {normal(row) for row in EXTRAS[extra]} - {"sparrowmq"}

@@ -59,6 +59,7 @@ def printed(python: Path, namesrv: str, folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_every_program_and_command_does_what_the_page_says(python, namesrv, tmp_path):
     shown = ""

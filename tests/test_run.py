@@ -73,6 +73,7 @@ def test_only_a_run_of_everything_takes_several_processes(run, arguments, many):
     assert run.workers(["--all", *arguments]) == run.workers(arguments)
 
 
+@pytest.mark.slow
 def test_the_tests_of_a_new_clone_are_compiled_once(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "PYTHON", sys.executable)

@@ -220,6 +220,7 @@ async def test_a_consumer_without_keys_is_an_error_at_once(guarded: Guarded) -> 
                 pytest.fail("it was entered")
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Assignment._keep_asking: drop self._failed")
 async def test_a_consumer_that_loses_its_rights_ends_with_the_error(guarded: Guarded, tmp_path: Path) -> None:
     lines = ("defaultTopicPerm: SUB", "defaultGroupPerm: SUB")

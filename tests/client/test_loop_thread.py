@@ -280,6 +280,7 @@ def test_the_handler_of_a_signal_may_end_the_loop_in_the_midst_of_a_call(loop_th
         loop_thread.begin(partial(done, loop_thread, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 def test_the_handler_of_a_signal_may_call_whatever_its_thread_does(loop_thread):
     """A thread that waits for a result holds no lock that the loop needs. This once hung within some dozen signals."""

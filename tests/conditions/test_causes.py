@@ -16,10 +16,7 @@ from tests.crash.not_here import skipped_without
 from tests.examples.live_prometheus import needs_prometheus
 
 # The others are slow together: each takes some seconds, and some of them a minute.
-IN_EVERY_RUN = {
-    "a_slave_that_died",
-    "a_forgotten_drain",
-}
+IN_EVERY_RUN = {"a_forgotten_drain"}
 
 
 class Fields:

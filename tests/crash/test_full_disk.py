@@ -47,6 +47,7 @@ async def test_a_broker_lives_through_a_full_disk(tmp_path: Path, small: SmallDi
     assert rig.refused > 0 and rig.resumed_s
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_after_a_failed_sync_nothing_is_acknowledged_and_all_is_served(
     tmp_path: Path, small: SmallDisk
@@ -61,6 +62,7 @@ async def test_after_a_failed_sync_nothing_is_acknowledged_and_all_is_served(
     assert rig.ledger.acked > 100
 
 
+@pytest.mark.slow
 async def test_an_index_for_which_there_is_no_room_stops_neither_messages_nor_a_start(
     tmp_path: Path, small: SmallDisk
 ):
@@ -104,6 +106,7 @@ def _readiness(port: int) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.mark.slow
 @pytest.mark.guards("store_opening._open: true isinstance")
 @pytest.mark.parametrize("is_killed", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_takes_messages_once_there_is_room(

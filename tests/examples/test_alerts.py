@@ -248,6 +248,7 @@ def test_every_alert_has_a_case():
     assert CASES.keys() == RULES.keys()
 
 
+@pytest.mark.slow
 @needs_promtool
 @pytest.mark.parametrize("alert", CASES)
 def test_an_alert_fires_in_its_state_and_only_then(tmp_path, alert):

@@ -34,6 +34,7 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
     raise AssertionError("".join(said))
 
 
+@pytest.mark.slow
 @pytest.mark.covers("S-HA-02", breaks="BrokerSettings.is_slave: return False")
 @pytest.mark.parametrize(
     ("configuration", "ids"),

@@ -50,6 +50,7 @@ def test_packages_of_spark_connect_that_are_missing_are_named(monkeypatch):
         session(remote="sc://127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_a_registered_source_is_found(spark, peer):
     register(spark)
     peer.store("T", 0, [b"x"] * 3)

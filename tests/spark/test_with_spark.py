@@ -176,6 +176,7 @@ def test_a_query_reads_the_time_asked_for(topic):
     assert numbers(topic.read(endingTimestamp=str(round(middle)))) == list(range(50))
 
 
+@pytest.mark.slow
 def test_the_log_files_of_a_broker_have_the_same_rows(topic, spark, folder):
     topic.send(0, 500, TAGS="paid", region="eu")
     topic.send(500, 100, TAGS="open")
@@ -292,6 +293,7 @@ def test_pieces_of_the_page_read_stream_and_write(topic, spark, namesrv, tmp_pat
         assert numbers(written.read(tags="paid")) == list(range(20))
 
 
+@pytest.mark.slow
 def test_rows_are_sent_in_the_order_that_the_page_gives_them(topic, spark):
     [piece] = [each for each in pieces_of_the_page() if "in_order(keyed" in each]
     for name, here in (("localhost:9876", topic.options["nameServer"]), ('"sorted"', f'"{topic.name}"')):
@@ -312,6 +314,7 @@ def test_rows_are_sent_in_the_order_that_the_page_gives_them(topic, spark):
     assert all(numbers == sorted(numbers, reverse=True) for numbers in sent.values())
 
 
+@pytest.mark.slow
 def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
     topic.send(0, 200)
     copy = Topic(spark, namesrv)
@@ -448,6 +451,7 @@ def test_a_topic_is_a_table_in_sql(topic, spark):
         spark.catalog.dropTempView("orders_view")
 
 
+@pytest.mark.slow
 def test_a_topic_can_look_like_kafkas(topic):
     topic.send(0, 5, KEYS="k")
     table = topic.read(kafkaCompat="true")

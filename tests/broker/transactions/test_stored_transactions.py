@@ -107,6 +107,7 @@ async def save_offsets(store, contents):
     await offsets.file.save()
 
 
+@pytest.mark.slow
 @pytest.mark.guards(
     "StoredTransactions._chains: settled = False",
     "Transactions._finish: places = self._store.append(op, *entries)[::-1]",

@@ -86,6 +86,7 @@ def texts_in(file: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_bundle_has_all_texts_of_all_servers_and_no_secret(closed: Closed) -> None:
     assert closed.run("topic", "create", "orders").exit_code == 0
     file = closed.folder / "b.tar.gz"

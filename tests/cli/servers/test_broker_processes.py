@@ -198,6 +198,7 @@ def test_one_that_is_killed_comes_back_while_the_other_serves_and_a_signal_ends_
     assert not any((tmp_path / f"store-{number}" / "abort").exists() for number in (0, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.guards("serve._follow_stdin: drop stop()")
 def test_brokers_end_in_order_when_what_keeps_them_is_killed(two, tmp_path):
     assert names(two.process, 2) == {"b-0", "b-1"}

@@ -41,6 +41,7 @@ async def test_enter_submits_a_dialog_once(visit, stage):
         assert "made-by-enter" not in await admin.groups()
 
 
+@pytest.mark.slow
 async def test_a_result_that_comes_after_its_page_was_left_is_shown_on_the_page_that_follows(visit):
     boss = await visit("boss")
     await boss.go("dlq?group=billing")

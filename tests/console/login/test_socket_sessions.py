@@ -55,6 +55,7 @@ async def is_untouched(boss):
     return await boss.page.get_by_text("Nothing can restore them").count() == 0
 
 
+@pytest.mark.slow
 async def test_a_socket_cannot_press_a_button_of_another_visitors_page(visit):
     boss, message = await pressed_delete(visit)
     vera = await visit("vera")

@@ -5,6 +5,7 @@ from sparrowmq.protocol.requests.group_settings import text_of
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.slow
 async def test_a_group_is_moved_after_a_dry_run(visit, stage):
     olga = await visit("olga")
     await olga.go("groups/idle")

@@ -53,6 +53,7 @@ async def test_the_newest_message_comes_first_until_another_order_is_chosen(visi
     assert await page.locator("tbody tr td:nth-child(2)").all_inner_texts() == sorted(times)
 
 
+@pytest.mark.slow
 async def test_a_message_unfolds_with_its_body_and_is_copied(visit, stage):
     vera = await visit("vera")
     page = vera.page

@@ -17,6 +17,7 @@ async def test_what_of_the_official_switches_applies_is_told():
     assert "does not apply" in channel_lines(False)[1]
 
 
+@pytest.mark.slow
 async def test_who_administers_has_other_name_servers_asked(visit, stage):
     boss, vera = await visit("boss"), await visit("vera")
     await boss.go("servers")

@@ -44,6 +44,7 @@ async def test_kinds_are_chosen_and_stand_in_the_address(visit):
     assert vera.page.url.endswith("topics?kinds=dlq%2Ctopic")
 
 
+@pytest.mark.slow
 async def test_who_only_looks_has_no_button_that_changes(visit):
     vera = await visit("vera")
     await vera.go("topics")
@@ -59,6 +60,7 @@ async def test_who_only_looks_has_no_button_that_changes(visit):
     assert names == [1, 0]
 
 
+@pytest.mark.slow
 async def test_topics_show_what_they_have_and_are_sorted_by_it(visit):
     vera = await visit("vera")
     page = vera.page

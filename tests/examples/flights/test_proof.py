@@ -67,6 +67,7 @@ def set_cell(table: pa.Table, row: int, name: str, value) -> pa.Table:
     return table.set_column(index, name, pa.array(values, table[name].type))
 
 
+@pytest.mark.slow
 def test_a_faultless_run_passes(judge, source):
     verdict = judge()
     assert verdict.faults == []

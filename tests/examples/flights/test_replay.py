@@ -46,6 +46,7 @@ async def consumed(cluster, count):
     return sorted(messages, key=lambda message: (message.queue.queue_id, message.offset))
 
 
+@pytest.mark.slow
 async def test_every_flight_is_stored_once_in_the_order_of_its_aircraft(cluster, flights):
     stage = Stage("sent")
     async with connect(cluster.namesrv) as mq:

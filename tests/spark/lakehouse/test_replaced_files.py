@@ -77,6 +77,7 @@ def test_replaced_files_go_when_readers_had_time_to_end(tmp_path, kind, clock):
     run.table.close()
 
 
+@pytest.mark.slow
 def test_a_reader_that_began_before_has_its_files_for_as_long_as_promised(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)
     early = data_files(run)
@@ -124,6 +125,7 @@ def test_a_table_without_new_messages_is_cleared_too_also_after_a_restart(tmp_pa
     run.table.close()
 
 
+@pytest.mark.slow
 @pytest.mark.guards("KeptTable.merge: drop self._replaced.note")
 def test_files_that_were_merged_go_likewise_and_a_merge_bears_files_that_are_gone(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)

@@ -120,6 +120,7 @@ def test_the_reader_of_a_topic_that_was_made_again_misses_none_of_it(topic, wher
     ]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
     topic.send(0, 10)
     table(topic.name, tmp_path / "t", once=True, **where)

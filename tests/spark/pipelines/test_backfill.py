@@ -50,6 +50,7 @@ def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_p
     assert sorted(int(row["body"]) for row in rows) == list(range(320))
 
 
+@pytest.mark.slow
 @pytest.mark.guards("backfill._before: newest_ms is not None -> False")
 def test_rows_of_a_topic_that_was_made_again_come_from_brokers_alone(topic, where, folder, tmp_path):
     with sync.connect(topic.options["nameServer"]) as mq:

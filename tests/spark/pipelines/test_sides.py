@@ -48,6 +48,7 @@ def test_a_file_is_looked_for_where_the_program_is_and_not_where_spark_was_start
     assert audit("csv:ledger", by="id", spark=spark).read == 2
 
 
+@pytest.mark.slow
 def test_what_reaches_brokers_is_not_asked_of_a_store(topic, folder):
     topic.send(0, 3)
     account = {"accessKey": "me", "secretKey": "mine"}

@@ -62,6 +62,7 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
         assert sorted(int(row.body) for row in rows) == list(range(50))
 
 
+@pytest.mark.slow
 @pytest.mark.guards("sql._is_pushed_down: return True")
 @pytest.mark.parametrize(
     "query",
@@ -101,6 +102,7 @@ def test_only_what_a_query_asks_for_is_read(topic, ask):
     assert len(list(answer.each())) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.guards("sql.sql: drop report.read = None")
 def test_messages_that_a_condition_leaves_unread_are_not_reported_as_read(topic, ask):
     topic.send(0, 40)
@@ -132,6 +134,7 @@ def test_only_the_columns_that_a_query_needs_are_made(topic, ask, query, columns
     assert [tuple(row) for row in answer.each()] == [tuple(row) for row in answer.rows.collect()]
 
 
+@pytest.mark.slow
 @pytest.mark.guards("sql._has_a_row_for_each_offset: return True")
 @pytest.mark.parametrize(
     ("query", "options", "reads"),
@@ -182,6 +185,7 @@ def test_a_view_of_the_caller_goes_before_a_topic_of_its_name(topic, ask):
     assert not topic.spark.catalog.tableExists(f"`{topic.name}`"), "the caller's session gets no view"
 
 
+@pytest.mark.slow
 def test_messages_are_asked_as_of_a_time(topic, ask):
     topic.send(0, 10)
     (last,) = ask("select max(unix_millis(storeTimestamp)) t from {topic}").rows.first()

@@ -224,6 +224,7 @@ def test_wrong_arguments_are_told_before_anything_runs(tmp_path, given, complain
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
     topic.send_bodies([b'{"id":1}', *BAD])
     told = preview(

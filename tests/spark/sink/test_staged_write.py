@@ -414,6 +414,7 @@ def test_10_a_broker_that_is_killed_at_any_time_publishes_each_batch_once(killab
     assert query.shows(range(1600))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_11_a_commit_that_a_slave_has_outlives_its_master(tmp_path, begin):
     ports = free_ports(2)

@@ -15,7 +15,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, storage_options
@@ -164,6 +163,8 @@ class RemoteTable:
         if self.kind == "iceberg":
             table = open_catalog(self.root, self.root.state).load_table(identifier_of(self.root))
             return table.scan().to_arrow()
+        import pyarrow.dataset as ds  # this loads pandas, which each worker would do for its collection of tests
+
         storage = self.root.storage
         files = [each.path for each in storage.list() if each.path.endswith(".parquet")]
         return ds.dataset(files, filesystem=storage.files, partitioning="hive").to_table()

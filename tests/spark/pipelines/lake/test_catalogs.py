@@ -52,6 +52,7 @@ def test_postgresql_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
         assert not (tmp_path / "state" / "catalog.db").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.guards("catalogs._configured: drop _region(files)")
 def test_glue_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
     pytest.importorskip("boto3")

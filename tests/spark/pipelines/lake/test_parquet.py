@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
-import pyarrow.dataset as ds
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
@@ -41,6 +40,8 @@ def test_a_crash_behind_the_commit_is_finished_by_the_next_start(tmp_path, monke
 
 
 def test_arrow_reads_the_folder_with_all_that_is_in_it(tmp_path):
+    import pyarrow.dataset as ds
+
     table = Table(tmp_path, "parquet")
     table.add(0, 1)
     with locked(table.place.folder / OWN_FOLDER):

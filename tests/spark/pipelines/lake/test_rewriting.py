@@ -63,6 +63,7 @@ def test_a_column_becomes_wider_and_its_values_stay(table, kind, wanted):
     assert not (table.place.state / "rewritten").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_all_readers_read_a_table_whose_types_became_wider(table, spark):
     table.add(0, 1, amount=5, of=[{"x": 1}])

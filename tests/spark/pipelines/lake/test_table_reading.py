@@ -33,6 +33,7 @@ def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind)
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.guards("table_reading._of_iceberg: spark.read.schema(kinds) -> _reader(spark)")
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_integers_are_read_as_the_column_has_them_though_older_files_have_smaller_ones(spark, tmp_path, kind):

@@ -25,6 +25,7 @@ def plan(checkpoint, batch, ends, **changed):
     (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(to_json(offsets))}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.guards("absent_brokers.not_read: drop _behind(reached, begin.there)")
 def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
     checkpoint = tmp_path / "checkpoint"

@@ -18,6 +18,7 @@ from sparrowmq.spark.pipelines.running.own_session import own_session, reason, s
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_pipeline_are_not_those_of_its_user(spark):
     spark.conf.set("spark.sql.caseSensitive", "false")
     assert own_session(spark).conf.get("spark.sql.caseSensitive") == "true"

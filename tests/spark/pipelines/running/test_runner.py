@@ -225,6 +225,7 @@ def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
     assert json.loads(runner.report.line())["stopped"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Runner.stream: drop demand_planned")
 def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_path):
     topic.send(0, 200)

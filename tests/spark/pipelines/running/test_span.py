@@ -22,6 +22,7 @@ from sparrowmq.spark.source.partition_ranges import Offsets, RowsLost
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
+@pytest.mark.slow
 def test_a_span_is_what_a_topic_held(topic):
     topic.send(0, 20)
     span = span_of(topic.options)

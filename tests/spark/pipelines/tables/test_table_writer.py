@@ -71,6 +71,7 @@ def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
     assert [row["a.b`c,;{}()"] for row in found if row["a b"] == 1] == [2]
 
 
+@pytest.mark.slow
 def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
     topic.send_bodies([b'{"order":1}'])
     first = writer(tmp_path / "orders", "json")
