@@ -1,6 +1,6 @@
 """`./run compile`: compile the modules that each message passes (`sparrowmq.compiled.MODULES`) with mypyc, in place.
 
-The C compiler needs one to two minutes; any C compiler will do, with Python's headers. Without them, and after each
+The C compiler needs three to five minutes; any C compiler will do, with Python's headers. Without them, and after each
 edit of such a module, everything runs from source at half the speed.
 """
 
@@ -28,7 +28,7 @@ def main() -> int:
         return 0
     if compiled.recorded() == compiled.checksum():
         return 0
-    print(f"compiling {len(compiled.MODULES)} modules (one to two minutes)", file=sys.stderr)
+    print(f"compiling {len(compiled.MODULES)} modules (three to five minutes)", file=sys.stderr)
     forget()
     try:
         build()

@@ -74,7 +74,7 @@ def compiled(python: str, folder: Path) -> bool:
     """Build the wheel for one interpreter; returns whether it went well."""
     home = Path(tempfile.mkdtemp(dir=folder))
     venv = home / "venv"
-    print(f"compiling for {python} (one to two minutes)", file=sys.stderr)
+    print(f"compiling for {python} (three to five minutes)", file=sys.stderr)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
         sources.extractall(home, filter="data")
