@@ -78,7 +78,7 @@ class Acknowledging:
             message_id=entry.message_id, receipt_handle=entry.receipt_handle
         )
         try:
-            async with self._renewals.latest(group, entry.receipt_handle) as text:
+            async with self._renewals.latest(brokers.account, group, entry.receipt_handle) as text:
                 await self.drop(brokers, topic, group, text)
             result.status.CopyFrom(status())
         except SparrowError as error:
@@ -94,8 +94,9 @@ class Acknowledging:
         """ChangeInvisibleDuration."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         invisible_ms = invisible_ms_of(request, least_ms=0)
-        async with self._renewals.latest(group, request.receipt_handle) as latest:
-            text = await self.renewed(caller.brokers, topic, group, latest, invisible_ms)
+        brokers = caller.brokers
+        async with self._renewals.latest(brokers.account, group, request.receipt_handle) as latest:
+            text = await self.renewed(brokers, topic, group, latest, invisible_ms)
         return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
 
     async def renewed(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
@@ -107,8 +108,9 @@ class Acknowledging:
     async def forward(self, caller: Caller, request: Any) -> Any:
         """ForwardMessageToDeadLetterQueue."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        async with self._renewals.latest(group, request.receipt_handle) as text:
-            await self.give_up(caller.brokers, topic, group, text, request.message_id)
+        brokers = caller.brokers
+        async with self._renewals.latest(brokers.account, group, request.receipt_handle) as text:
+            await self.give_up(brokers, topic, group, text, request.message_id)
         return message("ForwardMessageToDeadLetterQueueResponse")(status=status())
 
     async def give_up(self, brokers: Brokers, topic: str, group: str, text: str, message_id: str) -> None:

@@ -71,6 +71,11 @@ def client_of(account: str, client_id: str) -> str:
     return f"{client_id}\n{account}" if account else client_id
 
 
+def account_of(client_id: str) -> str:
+    """The account in the id of a client among those of all accounts."""
+    return client_id.partition("\n")[2]
+
+
 def topic_of(resource: Any) -> str:
     """The full name of a topic. Raises: RemoteError, it is no name that a client may use."""
     name = with_namespace(resource.resource_namespace, resource.name)

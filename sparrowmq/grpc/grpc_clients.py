@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.brokers import Brokers
-from sparrowmq.grpc.caller import client_of
+from sparrowmq.grpc.caller import account_of, client_of
 from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.grpc.wire_types import FilterType
 from sparrowmq.loop.clock import Clock
@@ -131,7 +131,7 @@ class Clients:
         client = self._by_id.get(client_id)
         if client is None:
             host = address.rpartition(":")[0]
-            owner = client_of(client_id.partition("\n")[2], host)
+            owner = client_of(account_of(client_id), host)
             if self._owned[owner] >= MOST_CLIENTS:
                 raise too_many_clients(host)
             self._owned[owner] += 1

@@ -88,7 +88,8 @@ class NearCalls:
         except ConfigError:
             return None
         is_late = handle.visible_ms < self._clock.now_ms()
-        if is_late or handle.broker_name != near.name or self._renewals.holds(group, text):
+        is_renewed = self._renewals.holds(caller.brokers.account, group, text)
+        if is_late or handle.broker_name != near.name or is_renewed:
             return None
         pending = Pending()
         told = partial(_acked, pending, entries[0].message_id, text)

@@ -97,6 +97,8 @@ class Receiving:
         asked = self._asked(caller, client, request)
         config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
         timeout_s = asked.pop.poll_time / 1000 + 10
+        if request.auto_renew:
+            self._renewals.demand_room(client)
         answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
         renewed_for = client if request.auto_renew else None

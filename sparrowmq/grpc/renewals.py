@@ -4,6 +4,9 @@ A push consumer asks for `auto_renew`. Its messages are invisible for a minute, 
 before it ends, until the consumer acknowledges the message, or for three hours. The consumer keeps the first handle.
 When a consumer has neither a stream nor heartbeats, its messages are renewed no more, so others get them soon.
 
+Only requests of the consumer's account find a message here: others may know its handle, and must not delay the
+consumer's own requests, or end the renewals. An owner of clients has room for a number of messages.
+
 Each renewal replaces the handle. So a renewal and a request that settles the message wait for each other:
 
     renewal  ── first handle ── new handle ─┐
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,16 +27,23 @@ from typing import Final
 
 from sparrowmq.errors import AccessDenied, NetworkError, SparrowError
 from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.caller import account_of
 from sparrowmq.grpc.grpc_clients import Client
+from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 
 log = logging.getLogger(__name__)
 
 INVISIBLE_MS: Final = 60_000
 MOST_MS: Final = 3 * 3_600_000
+MOST_HELD: Final = 50_000  # of one account at one address; each takes 700 bytes
+MOST_OF_ALL: Final = 200_000  # from here on, only owners with fewer than FEW_HELD get more
+FEW_HELD: Final = 1_000
 AHEAD_MS: Final = 20_000  # a message is renewed so long before it becomes visible
 LOOK_S: Final = 5.0
+_STEP: Final = 64  # messages that are looked at before a pause may come
 
 # Keeps a message invisible, and returns its new handle: its topic, its group, its handle, and the time in ms.
 Renew = Callable[[Brokers, str, str, str, int], Awaitable[str]]
@@ -59,7 +69,7 @@ class _Held:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-_Key = tuple[str, str]  # the group and the first handle
+_Key = tuple[str, str, str]  # the account, the group and the first handle
 
 
 class Renewals:
@@ -68,26 +78,37 @@ class Renewals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: dict[_Key, _Held] = {}
+        self._owned: Counter[str] = Counter()  # by the owner of their clients
 
     def __len__(self) -> int:
         return len(self._held)
 
+    def demand_room(self, client: Client) -> None:
+        """Do nothing if there is room for messages of a client. Raises: RemoteError."""
+        own = self._owned[client.owner]
+        if own >= MOST_HELD or (len(self._held) >= MOST_OF_ALL and own >= FEW_HELD):
+            raise refused(
+                Status.TOO_MANY_REQUESTS,
+                f"consumers of this account work on {own:,} messages here; receive more once some are acknowledged",
+            )
+
     def add(self, client: Client, topic: str, group: str, text: str, visible_ms: int) -> None:
         """Renew a message from now on, which was delivered to the client with this handle."""
-        self._held[group, text] = _Held(client, topic, text, visible_ms, self._clock.now_ms())
+        held = _Held(client, topic, text, visible_ms, self._clock.now_ms())
+        self._keep((account_of(client.client_id), group, text), held)
 
-    def holds(self, group: str, text: str) -> bool:
-        """Whether the message with this first handle is renewed, or was until lately."""
-        return (group, text) in self._held
+    def holds(self, account: str, group: str, text: str) -> bool:
+        """Whether the account's message with this first handle is renewed, or was until lately."""
+        return (account, group, text) in self._held
 
     @asynccontextmanager
-    async def latest(self, group: str, text: str) -> AsyncIterator[str]:
-        """The latest handle of the message with this first handle, for a request that settles it.
+    async def latest(self, account: str, group: str, text: str) -> AsyncIterator[str]:
+        """The latest handle of the account's message with this first handle, for a request that settles it.
 
         The message is renewed no more. If the request fails, the latest handle is kept until it expires. A request
-        that is denied changes nothing: it may be that of another account.
+        that is denied changes nothing.
         """
-        key = group, text
+        key = account, group, text
         held = self._held.get(key)
         if held is None:
             yield text
@@ -99,19 +120,26 @@ class Renewals:
                 raise
             except BaseException:
                 held.is_settled = True
-                self._held.setdefault(key, held)  # a renewal before it may have given the message up
+                if key not in self._held:  # a renewal before it may have given the message up
+                    self._keep(key, held)
                 raise
             held.is_settled = True
             self._drop(key, held)
 
     async def look(self, renew: Renew) -> None:
         """Renew the messages whose time is nearly over. The messages of one broker do not wait for another broker."""
-        now_ms = self._clock.now_ms()
+        due = await to_end(self._due(self._clock.now_ms()))
+        await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
+
+    def _due(self, now_ms: int) -> Steps[dict[str, list[tuple[_Key, _Held]]]]:
+        """The messages whose time is nearly over, by their broker."""
         due: dict[str, list[tuple[_Key, _Held]]] = defaultdict(list)
-        for key, held in self._held.items():
+        for number, (key, held) in enumerate(list(self._held.items())):
             if held.visible_ms - now_ms < AHEAD_MS:
                 due[ReceiptHandle.parse(held.text).broker_name].append((key, held))
-        await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
+            if not number % _STEP:
+                yield
+        return due
 
     async def _renew_all(self, due: Iterable[tuple[_Key, _Held]], renew: Renew) -> None:
         """Renew messages of one broker. If it does not answer, leave the rest to the next look."""
@@ -120,10 +148,10 @@ class Renewals:
                 try:
                     await self._renew(key, held, renew)
                 except NetworkError as error:
-                    log.debug("messages of group %s are not renewed yet: %s", key[0], error)
+                    log.debug("messages of group %s are not renewed yet: %s", key[1], error)
                     return
                 except SparrowError as error:
-                    log.debug("a message of group %s is renewed no more: %s", key[0], error)
+                    log.debug("a message of group %s is renewed no more: %s", key[1], error)
                     self._drop(key, held)
 
     async def _renew(self, key: _Key, held: _Held, renew: Renew) -> None:
@@ -133,12 +161,22 @@ class Renewals:
         if held.visible_ms < now_ms or (is_gone and not held.is_settled):
             self._drop(key, held)
         elif brokers is not None and not held.is_settled:
-            text = await renew(brokers, held.topic, key[0], held.text, INVISIBLE_MS)
+            text = await renew(brokers, held.topic, key[1], held.text, INVISIBLE_MS)
             held.text, held.visible_ms = text, ReceiptHandle.parse(text).visible_ms
+
+    def _keep(self, key: _Key, held: _Held) -> None:
+        former = self._held.get(key)
+        if former is not None:
+            self._drop(key, former)
+        self._owned[held.client.owner] += 1
+        self._held[key] = held
 
     def _drop(self, key: _Key, held: _Held) -> None:
         if self._held.get(key) is held:
             del self._held[key]
+            self._owned[held.client.owner] -= 1
+            if not self._owned[held.client.owner]:
+                del self._owned[held.client.owner]
 
     async def run(self, renew: Renew) -> None:
         """Look again and again, until cancelled."""

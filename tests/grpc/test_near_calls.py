@@ -194,9 +194,7 @@ def test_an_acknowledgement_that_the_broker_refuses_has_its_status():
     assert (got.status.code, got.entries[0].status.message) == (40013, "unknown handle")
 
 
-@pytest.mark.guards(
-    "NearCalls.ack: is_late or handle.broker_name != near.name or self._renewals.holds(group, text) -> False"
-)
+@pytest.mark.guards("NearCalls.ack: is_late or handle.broker_name != near.name or is_renewed -> False")
 def test_other_acknowledgements_are_left_to_the_coroutine():
     port = Port()
     assert port.ack() is port.ack(port.handle(), port.handle()) is port.ack("no handle") is None
