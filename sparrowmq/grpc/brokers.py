@@ -112,6 +112,15 @@ class Brokers(Protocol):
         """Let the brokers know the client's groups, for some time from now on: all of them, with those of half
         messages first."""
 
+    async def demand_sight(self, topic: str) -> None:
+        """Do nothing if the client may send to a topic or consume it. Raises: AccessDenied, RemoteError, NetworkError.
+
+        The questions below are answered for any name. So the methods call this, or `demand_consumer`, first.
+        """
+
+    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+        """Do nothing if the client may consume the topics as a group. Raises: as `demand_sight`."""
+
     async def route(self, topic: str) -> TopicRoute:
         """The brokers of a topic. Raises: NoRoute, NetworkError."""
 

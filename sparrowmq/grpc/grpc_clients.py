@@ -150,6 +150,11 @@ class Clients:
         client.seen = self._clock.monotonic()
         return client
 
+    def has_settings(self, client_id: str) -> bool:
+        """Whether the client has sent settings."""
+        client = self._by_id.get(client_id)
+        return client is not None and client.has_settings.is_set()
+
     async def after_settings(self, client_id: str, address: str = "") -> Client:
         """The client, once its settings have come, or do not come in time. Raises: RemoteError, as `seen`."""
         client = self.seen(client_id, address)

@@ -93,6 +93,7 @@ class Methods:
 
     async def _route(self, caller: Caller, request: Any) -> Any:
         topic = topic_of(request.topic)
+        await caller.brokers.demand_sight(topic)
         route = await caller.brokers.route(topic)
         types = accepted_types(await caller.brokers.topic(topic))
         queues = queue_messages(request.topic, route, types, self._reached_by(request.endpoints))

@@ -3,8 +3,8 @@
     call ── checks ── request to the broker in this process ── its answer ── answer of the call
 
 Nothing must be asked for before, so these are plain functions, and compiled. These calls are coroutines, which say the
-same (sending.py, acknowledging.py): calls at mqproxy, sends of packed bodies, and acknowledgements that are refused or
-must wait for a renewal.
+same (sending.py, acknowledging.py): calls at mqproxy, sends of packed bodies or to topics that do not take them, and
+acknowledgements that are refused or must wait for a renewal.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import ConfigError, NoRoute, RemoteError, SparrowError
 from sparrowmq.grpc.call_sizes import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.grpc_clients import Clients
 from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of
 from sparrowmq.grpc.queues import place_of_group
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.sending import STORED, check_types, entry_of, no_queue, topic_of_all
+from sparrowmq.grpc.sending import STORED, check_types, entry_of, topic_of_all
 from sparrowmq.grpc.statuses import status, status_of, status_of_all
 from sparrowmq.grpc.wire_bytes import field, varint
 from sparrowmq.grpc.wire_types import MessageType, message
@@ -59,12 +59,15 @@ class NearCalls:
             return None
         topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
-        config = near.topic_config(topic)
-        check_types(topic, config, types)
+        try:
+            config = near.topic_config(topic)
+            check_types(topic, config, types)
+        except (NoRoute, RemoteError):
+            return None  # the error is for those who may know the topic
         bodies = [body_of(each) for each in sent]
         queues = near.writable_queues(config)
         if not queues:
-            raise no_queue(topic)
+            return None
         group = sent[0].system_properties.message_group
         queue_id = place_of_group(group, queues) if group else self._turn() % queues
         now_ms, place = self._clock.now_ms(), (near.name, queue_id)

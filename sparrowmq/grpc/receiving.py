@@ -73,6 +73,7 @@ class Receiving:
     async def assignment(self, caller: Caller, request: Any, endpoints: Any) -> Any:
         """QueryAssignment: all queues of a broker as one, or each queue of an ordered group."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
+        await caller.brokers.demand_consumer(group, [topic])
         route = await caller.brokers.route(topic)
         config = await caller.brokers.group(group) or GroupConfig()
         answer = message("QueryAssignmentResponse")(status=status())
@@ -90,15 +91,18 @@ class Receiving:
 
     async def receive(self, caller: Caller, request: Any, send: Send) -> None:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
+        if not self._clients.has_settings(caller.client_id):
+            topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
+            await caller.brokers.demand_consumer(group, [topic])
         client = await self._clients.after_settings(caller.client_id, caller.address)
         if not client.has_settings.is_set():
             await self._configure(client, caller, request)
+        if request.auto_renew:
+            self._renewals.demand_room(client)
         await _turn_of(client)
         asked = self._asked(caller, client, request)
         config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
         timeout_s = asked.pop.poll_time / 1000 + 10
-        if request.auto_renew:
-            self._renewals.demand_room(client)
         answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
         renewed_for = client if request.auto_renew else None
@@ -110,7 +114,6 @@ class Receiving:
         Unlike Java: it gets messages. Python's client sends its settings again only every five minutes, so after a
         restart of the port, or an election, it would get none for so long.
         """
-        topic_of(request.message_queue.topic)
         group = await caller.brokers.group(consumer_group_of(request.group))
         kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
         settings = message("Settings")(client_type=kind)

@@ -62,6 +62,7 @@ class Sending:
         check_count(sent)
         topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
+        await caller.brokers.demand_sight(topic)
         check_types(topic, await caller.brokers.topic(topic), types)
         queue = await self._queue(caller.brokers, topic, sent[0].system_properties.message_group)
         now_ms = self._clock.now_ms()

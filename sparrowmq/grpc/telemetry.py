@@ -70,6 +70,8 @@ class Telemetry:
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
+            topics = dict.fromkeys(topic_of(each.topic) for each in settings.subscription.subscriptions)
+            await caller.brokers.demand_consumer(name, topics)
             group = await caller.brokers.group(name)
         for topic in settings.publishing.topics:
             topic_of(topic)

@@ -22,12 +22,15 @@ from sparrowmq.grpc.caller import client_of
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import pause
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
 from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
-from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
+from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat
+from sparrowmq.protocol.requests.headers import CheckClientConfig
+from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown
@@ -36,6 +39,7 @@ R = TypeVar("R", bound=Header)
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
 LOOK_S: Final = 30.0
+_STEP: Final = 16  # topics that are checked in one turn of the loop
 
 
 class UserConnections:
@@ -191,9 +195,19 @@ class AccountBrokers:
         """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
         self._cluster.announce(self.account, self._client_id, producers)
 
-    async def route(self, topic: str) -> TopicRoute:
+    async def demand_sight(self, topic: str) -> None:
         if not self._cluster.users.may_see(self.account, topic, self._source):
             raise AccessDenied(f"User:{self.account} has no permission to access Topic:{topic}")
+
+    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+        wanted: list[Subscription | None] = [Subscription(topic) for topic in topics] or [None]
+        for number, each in enumerate(wanted, 1):
+            if not number % _STEP:
+                await pause()
+            check = ClientConfigCheck(self._client_id, group, each).encode()
+            self._cluster.users.authorise_anywhere(self.account, self._source, CheckClientConfig(), check)
+
+    async def route(self, topic: str) -> TopicRoute:
         return await self._lookups.route(topic)
 
     async def topic(self, name: str) -> TopicConfig:

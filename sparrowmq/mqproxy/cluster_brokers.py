@@ -465,3 +465,9 @@ class ClientBrokers:
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
         self._cluster.announce(self._client_id, producers)
+    async def demand_sight(self, topic: str) -> None:
+        """Do nothing: there are no accounts."""
+
+    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+        """Do nothing: there are no accounts."""
+

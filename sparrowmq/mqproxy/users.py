@@ -135,6 +135,21 @@ class BrokerUsers:
         caller: Caller = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
 
+    def authorise_anywhere(self, account: str, source: Source, request: Request[Any], body: bytes) -> None:
+        """Do nothing if an account may send a request to one of the brokers. Raises: AccessDenied."""
+        denial = _denied(f"User:{account} is not found")
+        for table in self._newest_first():
+            user = table.users.get(account)
+            if user is None:
+                continue
+            try:
+                demand_enabled(user)
+                table.check.authorise(user, source, BY_CODE[request.code], request, body)
+                return
+            except AccessDenied as error:
+                denial = error
+        raise denial
+
     async def hash_body(self, command: Command) -> None:
         """Hash the body of a large request in several turns of the loop, before `authenticate`."""
         while len(command.body) > LARGE_BODY_BYTES and not self._large_bodies.hash_some(command):

@@ -83,6 +83,12 @@ class ScriptedBrokers:
         self.config = TopicConfig("orders", attributes={"message.type": topic_type} if topic_type else None)
         self.group_config = GroupConfig("g", **group)
 
+    async def demand_sight(self, topic):
+        """Do nothing: there are no accounts."""
+
+    async def demand_consumer(self, group, topics):
+        """Do nothing: there are no accounts."""
+
     async def route(self, topic):
         if topic != "orders":
             raise NoRoute(topic, "ns")

@@ -32,6 +32,7 @@ from tests.broker.grpc_port.attacks import (
     check_age,
     check_attacks,
     check_rights,
+    check_sight,
     client_of,
     signed,
 )
@@ -49,6 +50,7 @@ async def test_users_of_the_brokers_decide_what_a_call_may_do(tmp_path):
         settings = ProxySettings(port=0, credentials=OPERATOR)
         async with Proxy(settings, running.namesrv) as proxy, channel_to(proxy.address) as channel:
             await check_rights(channel)
+            await check_sight(channel)
             await check_attacks(channel)
             for client, code in (
                 (GrpcClient(channel), 40100),

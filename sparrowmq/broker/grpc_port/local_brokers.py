@@ -36,12 +36,20 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
     TopicRoute,
 )
-from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerStatus, Heartbeat, ProducerBeat
+from sparrowmq.protocol.requests.client_bodies import (
+    ClientConfigCheck,
+    ConsumerBeat,
+    ConsumerStatus,
+    Heartbeat,
+    ProducerBeat,
+)
 from sparrowmq.protocol.requests.headers import (
+    CheckClientConfig,
     CheckTransactionState,
     ConsumeMessageDirectly,
     GetConsumerRunning,
     GetConsumerStatus,
+    GetMinOffset,
     HeartBeat,
     NotifyConsumerIdsChanged,
     PushReply,
@@ -50,6 +58,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.signature import signed_fields
+from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.handler import Answer, handles
@@ -96,7 +105,7 @@ class LocalBrokers:
         self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf, *, is_guarded: bool = False
     ) -> None:
         self.home = home
-        self._is_guarded = is_guarded
+        self.is_guarded = is_guarded
         self.on_check: OnCheck = lambda *_: None
         self.commands: ClientCommands | None = None
         self.lines = LogLimit(clock)  # a client may have many ids, and name any group
@@ -133,7 +142,7 @@ class LocalBrokers:
             return account.access_key
         if call.peer.certificate is not None:
             return f"CN={call.peer.certificate}"
-        return f"IP={call.peer.host}" if self._is_guarded else ""
+        return f"IP={call.peer.host}" if self.is_guarded else ""
 
     def left(self, client_id: str) -> None:
         """Close the connections of a client."""
@@ -181,6 +190,7 @@ class LocalLink:
         self._producers: frozenset[str] = frozenset()
         self._group: str | None = None
         self._refusal = ""
+        self._is_guarded = all_links.is_guarded
         self._lines = all_links.lines
         sign = None if account is None else self._sign
         self._session = all_links.session(Pushes(all_links, self.client_id), sign)
@@ -256,6 +266,20 @@ class LocalLink:
             self._session.ask(request, body, answered, timeout_s=ASK_S, accept=accept)
         else:
             asyncio.get_running_loop().call_soon(answered, None, _busy())
+
+    async def demand_sight(self, topic: str) -> None:
+        """Ask the broker something that it answers to those who may send to the topic or consume it."""
+        if self._is_guarded:
+            await self.ask(self.name, GetMinOffset(topic, 0))
+
+    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+        """Ask the broker whether it knows filters for the topics, as consumers do."""
+        if not self._is_guarded:
+            return
+        wanted: list[Subscription | None] = [Subscription(topic) for topic in topics] or [None]
+        for each in wanted:
+            check = ClientConfigCheck(self._own_id, group, each)
+            await self.ask(self.name, CheckClientConfig(), check.encode())
 
     async def route(self, topic: str) -> TopicRoute:
         config = self.topic_config(topic)

@@ -82,7 +82,7 @@ def account_of(
     """Return what finds the account that signed a call.
 
     Accounts of 4.x may be those of an address, and a certificate may be one: then the guard decides about a call
-    without a signature. With users (`has_users`) it is refused here, also where no guard is asked, as for a route.
+    without a signature. With users (`has_users`) it is refused here.
     """
 
     def find(call: Call) -> Signer | None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from grpc.aio import AioRpcError
 
 from sparrowmq import Credentials
 from sparrowmq.client.cluster.network import Network
@@ -81,6 +82,29 @@ async def check_rights(channel):
     for client, code in (*((each, 40100) for each in bad), (writer, 40100), (reader, 20000)):
         acked = await client.call("AckMessage", **names, entries=[entry])
         assert acked.status.code == code, client._metadata
+
+
+async def check_sight(channel):
+    """Ask about a topic and a group of others: whether they exist, what they are, and how they are consumed."""
+    reader = client_of(channel, "reader-1", "sees")
+    strangers = (client_of(channel, "reader-2", "sees"), GrpcClient(channel, "anonymous"))
+    place = {"topic": named("orders"), "group": named("g")}
+    for client, code in (*((each, 40100) for each in strangers), (reader, 20000)):
+        for topic in ("orders", "none"):
+            route = await client.call("QueryRoute", topic=named(topic))
+            assert route.status.code == (40100 if topic == "none" else code)
+        assert (await client.call("QueryAssignment", **place)).status.code == code
+    thief = strangers[0]
+    for topic in ("orders", "none"):  # a send of a wrong type to a topic that does not exist
+        sent = await thief.call("SendMessage", messages=[outgoing(topic, message_group="one")])
+        assert sent.status.code == 40100
+    for client, is_refused in ((thief, True), (reader, False)):
+        read = await client.telemetry(ClientType.SIMPLE_CONSUMER, group="g")
+        if is_refused:
+            with pytest.raises(AioRpcError, match="UNAUTHENTICATED"):
+                await read()
+        else:
+            assert (await read()).settings.subscription.group.name == "g"
 
 
 async def check_attacks(channel):
