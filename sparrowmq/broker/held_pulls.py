@@ -11,9 +11,9 @@ log has the record. While no message arrives, it costs no time, no task and no t
               a queue with one consumer does not wait for a queue with thousands
 
 A pull whose connection has many unsent answers waits until these are sent. Otherwise one message could become thousands
-of answers in memory. The pulls of a connection that has ended are forgotten. All held pulls, and those of one
-connection, are limited. A pull above a limit is answered SYSTEM_BUSY: Java's clients then wait for 3 s, and after
-"not found" they would ask again at once.
+of answers in memory. The pulls of a connection that has ended are forgotten, and those that a peer in this process
+drops. All held pulls, and those of one connection, are limited. A pull above a limit is answered SYSTEM_BUSY: Java's
+clients then wait for 3 s, and after "not found" they would ask again at once.
 Source: PullRequestHoldService, which ReputMessageService calls, Java 4.9.8.
 """
 
@@ -24,6 +24,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from time import perf_counter
 from typing import Final, cast
@@ -185,6 +186,8 @@ class HeldPulls:
             peer.on_end(self._ended)
         of_peer[held] = True
         self.count += 1
+        if peer.is_linked:
+            held.later.dropped = partial(self._drop, held)
         self._wheel.add(held, timeout_s)
         if end is not None:
             self._wait(held, end)
@@ -236,12 +239,18 @@ class HeldPulls:
         self._full.pop(peer, None)
         self._add(_Batch(list(self._by_peer.pop(peer, ())), False, is_gone=True))
 
+    def _drop(self, held: Held) -> None:
+        if not held.is_done:
+            self._forget(held)
+            held.later.answer(Answer(ResponseCode.POLLING_TIMEOUT), None)
+
     def _forget(self, held: Held) -> None:
         held.is_done = True
         self.count -= 1
         if held.usages is not None:
             release(held.usages)
         self._wheel.remove(held)
+        held.later.dropped = None  # which refers to it
         of_peer = self._by_peer.get(held.peer)
         if of_peer is not None:
             of_peer.pop(held, None)

@@ -96,14 +96,15 @@ class Later:
     """The reply to one request, which its handler sends later. A request without a connection is never answered.
 
     Attributes:
-        told: called with this, the answer and the error; set by the dispatcher, as all others.
+        told: called with this, the answer and the error; set by the dispatcher, as those below.
         rights: returns the accounts as they are now.
         accounts: those by which the request was allowed.
         began: the time at which the request was read.
         handled: the time at which the handler had returned this.
+        dropped: called once if the peer, in this process, wants no answer any more; set by the handler.
     """
 
-    __slots__ = ("accounts", "began", "command", "handled", "rights", "session", "told")
+    __slots__ = ("accounts", "began", "command", "dropped", "handled", "rights", "session", "told")
 
     def __init__(self) -> None:
         self.accounts: object = None
@@ -111,6 +112,7 @@ class Later:
         self.session: Session | None = None
         self.command: Command | None = None
         self.told: Callable[[Later, Answer | None, Exception | None], object] | None = None
+        self.dropped: Callable[[], object] | None = None
         self.began = 0.0
         self.handled = 0.0
 

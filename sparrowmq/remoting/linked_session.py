@@ -7,11 +7,16 @@ time limits, signatures, limits of waiting requests, and an end.
 
 The inbox of a session that does not read now counts as waiting requests of its server's budget. Its peer must ask
 `has_room_for` before it sends more.
+
+If no caller waits any more for the answer to a pull or a pop, the other session drops it. Otherwise it would take
+messages that no consumer gets.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from sparrowmq.loop.clock import Clock
@@ -91,7 +96,20 @@ class LinkedSession(Session):
     def _post(
         self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False
     ) -> None:
-        self._pass(self._wire.command(request, body, waiter))
+        command = self._wire.command(request, body, waiter)
+        if waiter is not None and waiter.is_long_poll and isinstance(waiter.told, asyncio.Future):
+            waiter.told.add_done_callback(partial(self._settled, command.opaque))
+        self._pass(command)
+
+    def _settled(self, opaque: int, answer: asyncio.Future[Any]) -> None:
+        if answer.cancelled() and self.other is not None:
+            self.other.drop(opaque)
+
+    def drop(self, opaque: int) -> None:
+        """Forget a request that waits here."""
+        later = self.waits.get(opaque)
+        if later is not None and later.dropped is not None:
+            later.dropped()
 
     def _pass(self, command: Command) -> None:
         other = self.other

@@ -45,6 +45,7 @@ class Peer(Protocol):
         language: Java's name of it, from its first request.
         certificate: the common name in its verified certificate; None without one.
         principal: the account that signed the current request; valid in a handler until the handler waits.
+        is_linked: whether it is in this process (linked_session.py).
     """
 
     address: str
@@ -53,6 +54,7 @@ class Peer(Protocol):
     language: str
     certificate: str | None
     principal: Principal | None
+    is_linked: bool
 
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0

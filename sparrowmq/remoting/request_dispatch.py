@@ -226,6 +226,8 @@ class Dispatcher:
         later.session, later.command, later.told = session, command, self._told
         if self.rights is not None:
             later.rights, later.accounts = self.rights, self.rights()
+        if session.is_linked:
+            session.waits[command.opaque] = later
         later.began = began
         later.handled = 0.0 if self.latencies is None else self.latencies.now()
         session.hold(1)
@@ -233,6 +235,8 @@ class Dispatcher:
     def _finish_held(self, later: Later, answer: Answer | None, error: Exception | None) -> None:
         session, command, later.told = later.session, later.command, None
         if session is not None and command is not None:
+            if session.is_linked:
+                session.waits.pop(command.opaque, None)
             self._finish_later(session, command, later.began, later.handled, None, answer, error)
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:

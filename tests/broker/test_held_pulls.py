@@ -45,6 +45,8 @@ def put(store: MessageStore, tags_code: int = 0, tag: str | None = None) -> None
 class Peer:
     """A connection that the test ends."""
 
+    is_linked = False
+
     def __init__(self) -> None:
         self.callbacks: list[Callable[[Any], object]] = []
 

@@ -32,6 +32,7 @@ class Producer:
     version, language = 401, "JAVA"
     principal: Any = None
     certificate: str | None = None
+    is_linked = False
 
     def __init__(self, address="127.0.0.1:5000"):
         self.address, self.host = address, hosts.pack(address)

@@ -14,6 +14,7 @@ from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptio
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
+from sparrowmq.protocol.requests.pop_headers import Polling
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import live_broker
@@ -47,6 +48,32 @@ async def test_message_is_sent_received_and_acknowledged(tmp_path):
             entry = {"message_id": system.message_id, "receipt_handle": changed.receipt_handle}
             acked = await consumer.call("AckMessage", **names, entries=[entry])
             assert (changed.status.code, acked.status.code) == (20000, 20000)
+
+
+@pytest.mark.guards("LinkedSession._settled: answer.cancelled() and self.other is not None -> False")
+@pytest.mark.guards("HeldPulls._drop: drop self._forget")
+async def test_receive_that_its_client_gives_up_takes_no_message(tmp_path):
+    async with live_broker(tmp_path, grpc_port=0) as live:
+        await make_topic(live.cluster)
+
+        async def held():
+            return (await live.session.call(Polling("g", "orders", 0))).header.polling_num
+
+        async with channel_to(live.broker.grpc_address) as channel:
+            producer, consumer = GrpcClient(channel, "p"), GrpcClient(channel, "c")
+            await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            await consumer.receive(wait_ms=0)
+            given_up = [asyncio.ensure_future(consumer.receive(wait_ms=20_000)) for _ in range(3)]
+            async with asyncio.timeout(15):
+                while await held() < 3:
+                    await asyncio.sleep(0.01)
+                for each in given_up:
+                    each.cancel()
+                while await held():
+                    await asyncio.sleep(0.01)
+            await producer.call("SendMessage", messages=[outgoing()])
+            code, got = await consumer.receive()
+            assert (code, len(got)) == (20000, 1)
 
 
 async def test_slow_message_group_delays_no_other(tmp_path):
