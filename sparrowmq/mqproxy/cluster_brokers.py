@@ -60,6 +60,8 @@ SOON_S: Final = (
 ELECTION_S: Final = 2.0  # for another master, from the first request that reached none; clients wait for 3 s
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
+REQUEST_BYTES: Final = 512  # of a request besides its body
+MOST_UNREAD: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
 # A broker of 4.x does not know the request.
 _NO_GROUP: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
@@ -150,14 +152,19 @@ class Connections:
 
     Args:
         room: of the connections of all accounts together; None for those of mqproxy itself.
+        held: the room for the requests of all connections that wait for answers; by default that of `room`.
     Attributes:
         on_check: is called with what a broker asks about the transactions of this account.
         left_out: which topics are too many for brokers to ask about; "" if none are.
     """
 
-    def __init__(self, network: Network, addresses: Addresses, room: Room | None = None) -> None:
+    def __init__(
+        self, network: Network, addresses: Addresses, room: Room | None = None, held: Room | None = None
+    ) -> None:
         self._network = network
         self._room = room
+        self._held = held or room or Room(0)
+        self._held_bytes = 0
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by address
         self._addresses = addresses
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
@@ -179,6 +186,27 @@ class Connections:
         accept: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
+        size = len(body) + REQUEST_BYTES
+        self._held.demand_bytes(size, self._held_bytes)
+        self._hold(size)
+        try:
+            return await self._ask_until(broker_name, request, body, timeout_s, accept)
+        finally:
+            self._hold(-size)
+
+    def _hold(self, change: int) -> None:
+        self._held_bytes += change
+        self._held.held_bytes += change
+
+    async def _ask_until(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes,
+        timeout_s: float,
+        accept: Collection[int],
+    ) -> Response[R]:
+        """Send a request again while another member may become the master."""
         while True:
             try:
                 answer = await self._ask_once(broker_name, request, body, timeout_s, accept)
@@ -211,6 +239,8 @@ class Connections:
         self._leave_former(broker_name, address)
         try:
             session = await self._session(address)
+            if body and session.unread_bytes > MOST_UNREAD:  # also of calls that their clients have given up
+                raise _backed_up(broker_name)
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except (NetworkError, RemoteError) as error:
             if isinstance(error, NetworkError) or error.is_slaves:
@@ -305,15 +335,17 @@ class Connections:
 class ClusterBrokers:
     """The brokers that a network reaches, for all clients of the port.
 
+    Args:
+        room: for the requests of the gRPC port that wait for answers.
     Attributes:
         on_check: as that of a `Cluster`.
     """
 
-    def __init__(self, network: Network, clock: Clock) -> None:
+    def __init__(self, network: Network, clock: Clock, room: Room | None = None) -> None:
         self.commands: ClientCommands | None = None
         self._name_servers = network.name_servers
         self.addresses = Addresses(network.name_servers, clock)
-        self._connections = Connections(network, self.addresses)
+        self._connections = Connections(network, self.addresses, held=room)
         self.ask, self.announce = self._connections.ask, self._connections.announce
         self._clock = clock
         self._route_turns, self._group_turns = FairTurns(), FairTurns()
@@ -424,6 +456,11 @@ class ClusterBrokers:
         return answer
 
 
+def _backed_up(broker_name: str) -> RemoteError:
+    text = f"{broker_name} does not read what mqproxy sends; send this again later"
+    return RemoteError(ResponseCode.SYSTEM_BUSY, text)
+
+
 def none_registered(name_servers: NameServers) -> BrokerUnreachable:
     return BrokerUnreachable("any broker", f"none is registered at {name_servers} now")
 
@@ -462,12 +499,12 @@ class ClientBrokers:
         self.route, self.topic, self.group = lookups.route, lookups.topic, lookups.group
         self.ask = cluster.ask
 
-    def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
-        """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
-        self._cluster.announce(self._client_id, producers)
     async def demand_sight(self, topic: str) -> None:
         """Do nothing: there are no accounts."""
 
     async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
         """Do nothing: there are no accounts."""
 
+    def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
+        """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
+        self._cluster.announce(self._client_id, producers)

@@ -107,15 +107,15 @@ class Proxy:
         async with AsyncExitStack() as stack:
             network = await stack.enter_async_context(self._network)
             tasks = await stack.enter_async_context(Background())
-            own = ClusterBrokers(network, clock)
+            ports = 1 if settings.remoting_port is None else 2
+            # With accounts each user has connections to brokers, which take as many descriptors as a port.
+            shares = ports if settings.credentials is None else ports + 1
+            share = descriptors.share(descriptors.limit(), with_store=False, ports=shares)
+            room = Room(share.connections, "users at the gRPC port")
+            own = ClusterBrokers(network, clock, room)
             users = BrokerUsers(own, clock) if settings.credentials is not None else None
             cluster: ClusterBrokers | AccountCluster = own
             probes: list[Probe] = []
-            ports = 1 if settings.remoting_port is None else 2
-            # With accounts each user has connections to brokers, which take as many descriptors as a port.
-            shares = ports if users is None else ports + 1
-            share = descriptors.share(descriptors.limit(), with_store=False, ports=shares)
-            room = Room(share.connections, "users at the gRPC port")
             if users is not None:
                 cluster, probes = await self._with_accounts(own, users, tasks, room), users.probes()
             probes += cluster.probes()

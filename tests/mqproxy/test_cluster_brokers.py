@@ -17,9 +17,10 @@ from sparrowmq.grpc.sending import Sending
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy import cluster_brokers
+from sparrowmq.mqproxy import cluster_brokers, room
 from sparrowmq.mqproxy.cluster_brokers import (
     ELECTION_S,
+    MOST_UNREAD,
     ONE_OF_SEVERAL_S,
     SOON_S,
     TABLE_S,
@@ -212,6 +213,35 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
     assert servers.calls <= 2 + (elected_s + 0.3) / SOON_S
 
 
+@pytest.mark.guards("Connections.ask: drop self._held.demand_bytes")
+@pytest.mark.guards("Connections._ask_once: body and session.unread_bytes > MOST_UNREAD -> False")
+async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypatch):
+    monkeypatch.setattr(room, "MOST_BYTES", 100_000)
+    servers: Any = ScriptedNameServers()
+    servers.table = {"a": {0: "one:1"}}
+    clock, question = ManualClock(), GetMaxOffset(topic="orders", queue_id=0)
+    network: Any = FollowingNetwork(clock)
+    whole = room.Room(9)
+    one, other = (Connections(network, Addresses(servers, clock), held=whole) for _ in "12")
+    network.unread_bytes = MOST_UNREAD + 1
+    with pytest.raises(RemoteError, match="a does not read what mqproxy sends"):
+        await one.ask("a", question, b"x")
+    network.unread_bytes = 0
+    network.lets_go = asyncio.Event()
+    asked = [asyncio.create_task(one.ask("a", question, bytes(40_000))) for _ in "12"]
+    await asyncio.sleep(0)
+    for connections, size in ((one, 40_000), (other, 70_000)):
+        with pytest.raises(RemoteError, match="mqproxy is busy"):
+            await connections.ask("a", question, bytes(size))
+    few = asyncio.create_task(other.ask("a", question, bytes(60_000)))
+    asked[0].cancel()
+    await asyncio.sleep(0)
+    network.lets_go.set()
+    answers: list[Any] = await asyncio.gather(*asked[1:], few)
+    assert answers == ["one:1"] * 2
+    assert whole.held_bytes == 0
+
+
 class FollowingNetwork:
     """A network whose brokers answer with their address, except those that refuse connections."""
 
@@ -219,11 +249,17 @@ class FollowingNetwork:
         self.brokers = self.membership = self
         self.clock = clock
         self.refused: set[str] = set()
+        self.unread_bytes = 0
+        self.lets_go: asyncio.Event | None = None
 
     async def session(self, address):
         if address in self.refused:
             raise BrokerUnreachable(address, "refused")
-        return SimpleNamespace(call=lambda *_, **__: asyncio.sleep(0, address))
+        return SimpleNamespace(call=lambda *_, **__: self._answer(address), unread_bytes=self.unread_bytes)
+
+    async def _answer(self, address):
+        await (self.lets_go.wait() if self.lets_go is not None else asyncio.sleep(0))
+        return address
 
     def live(self, address):
         return None
