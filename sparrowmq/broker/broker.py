@@ -373,7 +373,7 @@ class Broker:
         announced, delays, folder = registration.announced, settings.delay_levels, settings.config_path
         topics, groups, offsets = state.topics, state.groups, state.offsets
         clients = Clients(clock)
-        filters, consumption = Filters(settings.property_filter), Consumption(clock, figures)
+        filters, consumption = Filters(settings.property_filter, clock), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
         rules = transaction_rules(settings)
@@ -401,7 +401,7 @@ class Broker:
             stored,
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
-            Part((TransactionHandler(store, transactions),)),
+            Part((TransactionHandler(store, transactions, clock),)),
             *batch_parts(shared, settings, figures, self.term),
             assignment_part(shared, state.modes, settings.namesrv, pool),
             pop_parts(shared, state.journal, pops, filters, settings, self._quotas),

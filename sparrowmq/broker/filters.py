@@ -19,11 +19,13 @@ from typing import Final
 from sparrowmq.broker.sql_matching import predicate
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
 from sparrowmq.filter.tree import Filter
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import SQL92, java_hash
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -41,10 +43,12 @@ class Filters:
 
     Args:
         are_allowed: whether consumers may filter by more than tags (enablePropertyFilter).
+        clock: for the limit of log lines, because a consumer can invent any number of bad expressions.
     """
 
-    def __init__(self, are_allowed: bool) -> None:
+    def __init__(self, are_allowed: bool, clock: Clock | None = None) -> None:
         self._are_allowed = are_allowed
+        self._lines = LogLimit(clock or SystemClock())
         self._parsing: Callable[[str], Steps[Filter]] | None = None
         if are_allowed:
             # Import it at the start, because this blocks the loop for some time, and only if it is needed: 1.5 MB.
@@ -75,7 +79,8 @@ class Filters:
         assert self._parsing is not None, "unreachable where there are no filters"
         found = yield from _compile(expression, self._parsing)
         if isinstance(found, str):
-            log.warning("a consumer asks for a bad SQL92 expression: %s", shown(found, LONGEST_REMARK))
+            text = "a consumer asks for a bad SQL92 expression: %s"
+            self._lines.log(log, logging.WARNING, text, shown(found, LONGEST_REMARK))
         if self._kept.pop(expression, None) is None:  # another pull may have compiled it during a pause
             self._kept_characters += len(expression)
         self._kept[expression] = found

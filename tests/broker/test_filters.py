@@ -9,6 +9,8 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import SQL92, java_hash
+from sparrowmq.remoting.log_limit import LINES
+from sparrowmq.testing.clock import ManualClock
 
 
 def selector(filters: Filters, expression: str) -> Selector:
@@ -132,6 +134,15 @@ def test_a_bad_expression_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
             selector(filters, "a > 5")
     assert len(caplog.records) == 1
     assert "a consumer asks for a bad SQL92 expression: line 2, column 1" in caplog.text
+
+
+@pytest.mark.guards("Filters._compiled: drop self._lines.log")
+def test_few_bad_expressions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    filters = Filters(True, ManualClock())
+    with caplog.at_level(logging.WARNING):
+        for number in range(100):
+            refusal(filters, f"a > > {number}")
+    assert len(caplog.records) == LINES
 
 
 @pytest.mark.guards("Filters.selector: true len(text) > _SHORT")

@@ -28,6 +28,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -52,6 +53,7 @@ class RetryHandler(Handler):
         super().__init__(shared)
         self._pops = pops
         self._longest_ms = longest_ms
+        self._lines = LogLimit(self._clock)  # a consumer can give up any number of messages
 
     @handles(ConsumerSendMsgBack)
     def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
@@ -81,12 +83,9 @@ class RetryHandler(Handler):
             group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic
         )
         if back.is_dead:
-            log.warning(
-                "message %s is a dead letter of group %s after %d tries",
-                shown(message.message_id),
-                group.group_name,
-                tries,
-            )
+            text = "message %s is a dead letter of group %s after %d tries"
+            place = shown(message.message_id), group.group_name, tries
+            self._lines.log(log, logging.WARNING, text, *place)
         return After(self._store.safety(True), placed.end, None)
 
     def _popped(self, message: StoredMessage, group: GroupConfig) -> PopQueue | None:

@@ -12,11 +12,13 @@ import logging
 
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfMessage
 from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
@@ -25,9 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class TransactionHandler:
-    def __init__(self, store: MessageStore, transactions: Transactions) -> None:
+    def __init__(self, store: MessageStore, transactions: Transactions, clock: Clock) -> None:
         self._store = store
         self._transactions = transactions
+        self._lines = LogLimit(clock)  # a client can invent any number of transactions
 
     @handles(EndTransaction)
     def end(self, header: EndTransaction, body: bytes, peer: Peer) -> After | None:
@@ -50,9 +53,9 @@ class TransactionHandler:
                 transaction_id=header.transaction_id,
             )
         except RemoteError as error:
-            log.warning(
-                "%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), shown(error.remark)
-            )
+            text = "%s ends a transaction, %s: %s"
+            ended = shown(header.msg_id), shown(error.remark)
+            self._lines.log(log, logging.WARNING, text, peer.address, *ended)
             raise
         return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 

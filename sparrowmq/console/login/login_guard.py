@@ -29,6 +29,7 @@ from sparrowmq.console.login.login_attempts import Attempts
 from sparrowmq.console.login.sessions import LIFE_S, Session, Sessions
 from sparrowmq.console.users import Account, Role
 from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._attempts = Attempts(clock)
+        self._lines = LogLimit(clock)
         self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._clock = clock
         self._cookie = f"sparrowmq_{settings.port}"
@@ -133,7 +135,7 @@ class Guard:
         async with self._checking:
             account = await asyncio.to_thread(self._settings.accounts.check, name, form.get("password", ""))
         if account is None:
-            log.warning("a log-in from %s failed", address)
+            self._lines.log(log, logging.WARNING, "a log-in from %s failed", address)
             return HTMLResponse(login_page.page(action, target, _WRONG, name), 403)
         self._attempts.succeeded(address, name, browser)
         return self._logged_in(request, account, target, address)

@@ -9,6 +9,7 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.client_bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import EndTransaction, HeartBeat, ResumeCheckHalfMessage
+from sparrowmq.remoting.log_limit import LINES
 from tests.broker.live import live_broker, send_request
 from tests.broker.replication.slaves import slave_at
 
@@ -119,3 +120,13 @@ async def test_an_operator_has_a_discarded_one_asked_about_again(tmp_path, clock
         for wrong in ("", "xyz", "0" * 31 + "1"):
             with pytest.raises(RemoteError):
                 await live.session.call(ResumeCheckHalfMessage(msg_id=wrong))
+
+
+@pytest.mark.guards("TransactionHandler.end: drop self._lines.log")
+async def test_few_refused_ends_are_logged(tmp_path, caplog):
+    async with live_broker(tmp_path) as live:
+        reply = await live.send(b"paid", properties=HALF)
+        for number in range(LINES + 5):
+            with pytest.raises(RemoteError):
+                await live.session.call(end(reply, COMMIT, transaction_id=f"no such id {number}"))
+        assert sum("ends a transaction" in each.getMessage() for each in caplog.records) == LINES
