@@ -156,6 +156,8 @@ class Visit(asyncio.Protocol):
         if request.method != b"GET":
             self._say(Answer(405, b"only GET is answered here\n"))
             return
+        if self._transport is not None:
+            self._transport.pause_reading()  # h11 would keep any number of bytes behind the request
         self._task = asyncio.ensure_future(self._reply(request.target.decode("latin-1")))
         self._task.add_done_callback(self._replied)
 

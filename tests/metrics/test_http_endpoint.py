@@ -150,3 +150,23 @@ async def test_leaving_ends_a_page_that_is_being_made():
         await begun.wait()
     await asyncio.wait_for(ended.wait(), 10)
     assert await asking == b""
+
+
+@pytest.mark.guards("Visit._begin: drop self._transport.pause_reading")
+async def test_bytes_behind_a_request_are_not_read():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(query):
+        begun.set()
+        await go_on.wait()
+        return Answer(200, b"ok")
+
+    async with answering(metrics=slow) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get("/metrics") + bytes(32 << 20))
+        await begun.wait()
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+        assert writer.transport.get_write_buffer_size() > 16 << 20
+        go_on.set()
+        writer.transport.abort()
