@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,21 @@ def test_a_scenario_goes_as_it_is_told(name, tmp_path, request):
         if lines != step.expected
     ]
     assert not wrong, "".join(wrong)
+
+
+def test_nothing_is_still_while_a_thread_works():
+    loop, went_on = Loop(), threading.Event()
+
+    async def main() -> None:
+        work = asyncio.ensure_future(asyncio.to_thread(went_on.wait, 20))
+        still = asyncio.ensure_future(loop.still())
+        await asyncio.sleep(0.01)
+        assert not still.done()
+        went_on.set()
+        await still
+        assert work.done() and work.result()
+
+    loop.run(main())
 
 
 def test_a_file_is_written_as_it_was_read(tmp_path):

@@ -87,7 +87,7 @@ class Stage:
         task = asyncio.ensure_future(self._do(verb, step))
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
-        await self._loop.still_after_a_step()
+        await self._loop.still()
         if not task.done():
             self._lines.append("(waits)")
         else:
@@ -169,10 +169,13 @@ class Stage:
         self._consumers[name] = await consumer.__aenter__()
 
     async def do_check(self, name: str, group: str, *answers: str) -> None:
-        """A producer that tells what it is asked, and answers in turn: the last answer again and again."""
+        """A producer that tells what it is asked, and answers in turn: the last answer again and again.
+
+        A plain function would be called in a thread of the client, of which the loop does not know.
+        """
         mq, left = await self._client(name), list(answers)
 
-        def check(message: ReceivedMessage) -> bool | None:
+        async def check(message: ReceivedMessage) -> bool | None:
             said = left.pop(0) if len(left) > 1 else left[0]
             asked = message.properties["TRANSACTION_CHECK_TIMES"]
             self._tell(f"{name}: asked about {message.text()}, time {asked} ({said})")
