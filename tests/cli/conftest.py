@@ -52,7 +52,7 @@ class Process:
         return self.end()
 
     def end(self):
-        _, log = self.process.communicate(timeout=30)
+        _, log = self.process.communicate(timeout=90)
         return self.process.returncode, log
 
 
