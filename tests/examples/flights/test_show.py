@@ -21,8 +21,7 @@ from sparrowmq.client import blocking_client as sync
 
 ROOT = Path(__file__).parents[3]
 COUNT = 5000
-# Beside another test each has half of the machine.
-STOPPED_WITHIN_S = 6.0 if "PYTEST_XDIST_WORKER" in os.environ else 3.0
+STOPPED_WITHIN = 0.5  # of the time of the start: a busy machine slows both
 
 # A busy machine needs a minute for what takes 15 s otherwise.
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
@@ -128,6 +127,7 @@ def wait_for(demo: subprocess.Popen[str], pattern: str) -> None:
     "moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.nightly)]
 )
 def test_ctrl_c_ends_everything_soon_and_quietly(tmp_path, moment):
+    started = time.monotonic()
     with start(tmp_path) as demo:
         moment(demo)
         others = psutil.Process(demo.pid).children(recursive=True)
@@ -137,7 +137,8 @@ def test_ctrl_c_ends_everything_soon_and_quietly(tmp_path, moment):
         _, err = demo.communicate(timeout=60)
         took_s = time.monotonic() - begun
     assert (demo.returncode, err) == (130, "demo: stopped\n")
-    assert took_s < STOPPED_WITHIN_S
+    print(f"started in {begun - started:.1f} s, stopped in {took_s:.1f} s")
+    assert took_s < STOPPED_WITHIN * (begun - started)
     assert alive_after(others, 5) == []
     assert list(tmp_path.iterdir()) == []
 
