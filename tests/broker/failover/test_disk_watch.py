@@ -19,7 +19,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.testing import ManualClock
 from tests.broker.conftest import until
-from tests.broker.members import OK, Members
+from tests.broker.members import LONG_LEASE_S, OK, Members
 from tests.interop.etcd import needs_etcd
 from tests.store.stores import put
 
@@ -234,13 +234,17 @@ async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
 async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_watch, "STAYS_S", 0.0)
-    monkeypatch.setattr(SlowWatch, "problem", lambda *_: "the disk hangs")
-    first = await members.start(1)
+    looks: list[object] = []
+
+    def hangs(*_: object) -> str:
+        looks.append(None)
+        return "the disk hangs"
+
+    monkeypatch.setattr(SlowWatch, "problem", hangs)
+    first = await members.start(1, lease_s=LONG_LEASE_S)
     await members.leader()
-    await asyncio.sleep(2)
+    await until(lambda: len(looks) > 3, 30)
     assert first.leads and (await members.state()).epoch == 1
-    assert first.leads
 
 
 @needs_etcd

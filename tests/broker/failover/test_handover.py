@@ -15,6 +15,7 @@ from sparrowmq.broker import election
 from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover import in_sync as in_sync_module
+from sparrowmq.broker.failover.disk_watch import RoomWatch
 from sparrowmq.broker.failover.found import Found
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import check_begin, next_master
@@ -42,11 +43,20 @@ from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.testing import ManualClock
 from tests.broker.live import COMMIT, SUBSCRIPTION, pull_request, send_request
-from tests.broker.members import OK, Members
+from tests.broker.members import LEASE_S, LONG_LEASE_S, OK, Members
 from tests.interop.etcd import needs_etcd
 
 pytestmark = needs_etcd
 PATIENT = ProducerSettings(timeout_s=30)  # a machine that others use, too
+
+
+@pytest.fixture
+def members(members: Members, monkeypatch: pytest.MonkeyPatch) -> Members:
+    """Members that keep the lead, and go on to hand it over, if the machine lets none of them run for some seconds."""
+    monkeypatch.setattr(handover, "HAND_OVER_S", 30.0)
+    for number in (1, 2, 3):
+        members.change(number, lease_s=LONG_LEASE_S)
+    return members
 
 
 @asynccontextmanager
@@ -162,6 +172,8 @@ async def test_the_lead_is_handed_over_without_a_failed_send(
 async def test_a_topic_has_a_route_while_the_last_member_becomes_the_master(
     members: Members, tmp_path: Path
 ) -> None:
+    for number in (1, 2):
+        members.change(number, lease_s=LEASE_S)  # nothing else ends it
     async with named(members, tmp_path) as namesrv, asyncio.TaskGroup() as tasks:
         await members.two_in_sync()
         assert await members.send(1, b"first") == OK
@@ -337,11 +349,11 @@ async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
     parts = [BatchPart(b"%d" % number, b"") for number in range(4000)]
     sent, waits = (
-        session.call(send_request(batch=True), batch.encode(parts), timeout_s=20) for _ in range(2)
+        session.call(send_request(batch=True), batch.encode(parts), timeout_s=60) for _ in range(2)
     )
     added = broker.store.intake.added
     before = added()[0]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while added()[0] == before:
             await asyncio.sleep(0)
     order = asyncio.ensure_future(members.order(1, HandOverLead(2)))
@@ -423,6 +435,7 @@ async def test_a_handover_that_is_impossible_changes_nothing(members: Members) -
 async def test_a_master_without_room_hands_the_lead_to_a_member_that_has_some(members: Members) -> None:
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK
+    members.member(1)._room = RoomWatch(SystemClock(), LEASE_S)
     first = members.member(1).broker
     assert first is not None
     async with asyncio.timeout(40):
