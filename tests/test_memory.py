@@ -1,4 +1,4 @@
-"""That freed memory is kept: seen by the page faults of a process that takes and frees the same block."""
+"""sparrowmq.memory: page faults of a process that takes and frees the same block, and what the collector looks at."""
 
 import platform
 import subprocess
@@ -30,3 +30,23 @@ def faults(how: str) -> int:
 def test_memory_that_is_kept_costs_its_page_faults_once() -> None:
     pages = 3_000_000 // 4096
     assert faults("kept") < 5 * pages < 50 * pages < faults("given back")
+
+
+FROZEN = """
+import gc
+import sparrowmq.client.client
+from sparrowmq.memory import freeze_loaded
+
+freeze_loaded()
+first = gc.get_freeze_count()
+later = [[] for _ in range(1000)]
+freeze_loaded()
+print(first, gc.get_freeze_count(), len(gc.get_objects()))
+"""
+
+
+def test_the_collector_looks_only_at_what_came_later() -> None:
+    run = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, check=True)
+    first, second, looked_at = map(int, run.stdout.split())
+    assert first == second > 10_000
+    assert 1000 < looked_at < 2000

@@ -43,6 +43,7 @@ from pyspark.sql.datasource import (
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.namesrv_addresses import local_ip
 from sparrowmq.errors import ConfigError
+from sparrowmq.memory import freeze_loaded
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
@@ -195,6 +196,7 @@ def send_all(
         SendFailed, NoRoute: as `Sender`.
         InvalidMessage: a row cannot be a message.
     """
+    freeze_loaded()
     try:
         staged = StagedSender(network, options, writing) if options.guarantee == EXACTLY_ONCE else None
         sender = staged or Sender(network, options)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.memory import keep_freed
+from sparrowmq.memory import freeze_loaded, keep_freed
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.partition_ranges import Range, lose
@@ -35,6 +35,7 @@ def read(
         BadRecord: as `Rows.batch`.
     """
     keep_freed()
+    freeze_loaded()
     tags = tags_of(options.expression)
     try:
         for pulled in merged(Pulls(network, ranges, options).answers()):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.memory import keep_freed
+from sparrowmq.memory import freeze_loaded, keep_freed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.spark.columns.records import RecordColumns
@@ -55,6 +55,7 @@ class StoredReader(DataSourceReader):
         if partition.value is None:
             return
         keep_freed()
+        freeze_loaded()
         show()
         options, span = self._options, partition.value
         rows, choice = Rows(self._schema, options), Choice(options, span.file.path)

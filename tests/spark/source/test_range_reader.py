@@ -6,6 +6,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
+from sparrowmq.memory import freeze_loaded
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.spark.source.bad_records import BadRecord
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost
@@ -41,6 +42,16 @@ def test_small_answers_are_put_together(peer, table):
     rows, batches = table(span(0, 500), span(0, 500, 1))
     assert rows == [(offset, None) for offset in [*range(500), *range(500)]]
     assert batches == 1
+
+
+@pytest.mark.guards("range_reader.read: drop freeze_loaded()")
+def test_a_worker_of_spark_looks_for_garbage_only_in_what_came_after_its_first_rows(peer, table):
+    peer.store("T", 0, [b"x"])
+    freeze_loaded.cache_clear()
+    loaded = [[] for _ in range(1000)]
+    before = gc.get_freeze_count()
+    table(span(0, 1))
+    assert gc.get_freeze_count() >= before + len(loaded)
 
 
 WHOLE = span(0, 9)

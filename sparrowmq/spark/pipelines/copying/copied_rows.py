@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from sparrowmq.memory import freeze_loaded
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
 from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, Copying, now_ms
@@ -34,6 +35,7 @@ def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
 
 
 def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    freeze_loaded()
     network = network_of(copying.options, waits=True)
     copier = Copier(network, copying)
     try:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
+from sparrowmq.memory import freeze_loaded
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.partition_files import FOUND, PartitionFiles, as_rows, from_rows
@@ -75,6 +76,7 @@ class _TaskFiles:
     layout: Layout
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_loaded()
         with PartitionFiles(self.folder, self.schema, self.layout) as files:
             for batch in batches:
                 files.write(batch.select(self.schema.names).cast(self.schema))
