@@ -145,6 +145,8 @@ class CopyingStream:
             self._ends(state.targets.values())
             may_plan_again = (state if self._repeats is None else self._repeats).may_plan_again
             repair(Path(state.checkpoint), may_plan_again, runner.say)
+            if self._repeats is not None:
+                self._repeats.regain(Path(state.checkpoint), runner.say)
             given = self._from_begin(with_defaults(self._route.given, _ROWS_PER_BATCH))
             given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
             if self._repeats is None:

@@ -28,6 +28,7 @@ import msgspec
 
 from sparrowmq import snapshot
 from sparrowmq.errors import BadStore
+from sparrowmq.snapshot import sync
 
 Key = bytes
 # A key, and when its message was stored, in ms.
@@ -44,8 +45,8 @@ _SETTINGS: Final = """
     pragma locking_mode = exclusive;
     pragma journal_mode = wal;
     pragma synchronous = full;
-    create table if not exists seen (key blob, at integer, primary key (key, at)) without rowid;
 """
+_NEW: Final = "create table seen (key blob, at integer, primary key (key, at)) without rowid;"
 
 
 class LastBatch(msgspec.Struct):
@@ -103,6 +104,11 @@ class KnownKeys:
     def __exit__(self, *_error: object) -> None:
         while self._open:
             self._open.popitem()[1].close()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a file with keys."""
+        return any(_NAME.fullmatch(path.name) for path in self._folder.glob("keys-*"))
 
     @property
     def last_number(self) -> int:
@@ -197,11 +203,38 @@ class KnownKeys:
                 self._open.pop(span).close()
             raise BadStore(
                 f"the keys in {path} cannot be used: {error}; free room on its disk, or restore the folder of the "
-                "state from a backup; without this file repeats of its keys pass once more"
+                "state from a backup; if you remove this file, repeats of its keys pass once more"
             ) from error
 
 
+def is_earlier(path: Path) -> bool:
+    """Whether a file has keys that were taken over from an earlier release."""
+    name = _NAME.fullmatch(path.name)
+    return name is not None and bool(name[3])
+
+
 def _opened(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        _make(path)
+    return _connected(path)
+
+
+def _make(path: Path) -> None:
+    """Make a database that has its name when it is whole, so an empty one is damaged and not new."""
+    new = path.with_name("new.db")
+    for left in (new, new.with_name("new.db-wal"), path.with_name(f"{path.name}-wal")):
+        left.unlink(missing_ok=True)
+    database = _connected(new)
+    try:
+        database.executescript(_NEW)
+    finally:
+        database.close()
+    sync(new)
+    new.rename(path)
+    sync(path.parent)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
     # Spark calls from a thread of its own.
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:

@@ -21,10 +21,12 @@ import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
-from sparrowmq.errors import ConfigError, NetworkError, NoRoute
+from sparrowmq.errors import BadStore, ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying.known_keys import Key, KnownKeys, Passed
+from sparrowmq.spark.pipelines.copying.known_keys import Key, KnownKeys, Passed, is_earlier
+from sparrowmq.spark.pipelines.running.checkpoint_files import last_done, redo
 from sparrowmq.spark.pipelines.running.own_session import is_of_rows, is_steady, reason, unlogged
+from sparrowmq.spark.pipelines.running.report import Say
 from sparrowmq.spark.pipelines.running.span import ends_before
 from sparrowmq.spark.source.spark41_stream import planned
 
@@ -84,6 +86,26 @@ class Repeats:
     def may_plan_again(self, batch: int) -> bool:
         """Whether it was never decided which messages of a batch pass: of others, other ones could pass as well."""
         return self.known.last_number < batch
+
+    def regain(self, checkpoint: Path, say: Say) -> None:
+        """Let a batch be done again that is done, but whose keys a fault of the disk has taken.
+
+        The keys of the batches before it were added, so the same messages pass again, and their copies are there.
+
+        Raises: BadStore, the keys of more batches are gone.
+        """
+        done, last = last_done(checkpoint), self.known.last_number
+        if last >= done or (last < 0 and _has_earlier(self._folder)):
+            return
+        if last != done - 1 and (last >= 0 or not self.known.has_any):
+            raise BadStore(
+                f"{self._folder} lacks the keys of batches up to {done}, so repeats of them would pass; restore the "
+                "folder of the state from a backup, or see `A damaged checkpoint` in docs/use/pipelines.md"
+            )
+        redo(checkpoint, done)
+        say(
+            f"the keys of batch {done} in {self._folder} were lost; the batch is done again, which changes nothing"
+        )
 
     def as_sent(self, rows: DataFrame) -> DataFrame:
         """The rows of a batch with the flags that copies of them get."""
@@ -165,6 +187,13 @@ def take_over(folder: Path, known: KnownKeys, batch: int) -> None:
                 known.add_earlier(list(_of_earlier_release(file)))
     for path, _number in found:
         shutil.rmtree(path)
+
+
+def _has_earlier(folder: Path) -> bool:
+    """Whether keys of an earlier release are there, which noted no batch."""
+    return any(
+        _OF_EARLIER_RELEASES.fullmatch(path.name) or is_earlier(path) for path in folder.glob("keys-*")
+    )
 
 
 def _of_earlier_release(file: Path) -> Iterator[Passed]:

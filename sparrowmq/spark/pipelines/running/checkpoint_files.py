@@ -57,6 +57,19 @@ def bring_to_disk(checkpoint: Path, batch: int) -> None:
             sync(path)
 
 
+def last_done(checkpoint: Path) -> int:
+    """Return the number of the last batch that is done; -1 before the first."""
+    return max(_numbers(checkpoint / _COMMITS), default=-1)
+
+
+def redo(checkpoint: Path, batch: int) -> None:
+    """Let Spark do the last batch again with the same messages; the batch behind it is planned again."""
+    for folder, first in ((_PLANS, batch + 1), (_COMMITS, batch)):
+        for number in _numbers(checkpoint / folder):
+            if number >= first:
+                _remove(checkpoint / folder / str(number))
+
+
 def repair(checkpoint: Path, may_plan_again: MayPlanAgain, say: Say) -> None:
     """Remove the damaged files without which Spark goes on at the same place; `say` gets a line for each.
 

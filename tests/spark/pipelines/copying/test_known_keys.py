@@ -133,11 +133,21 @@ def test_keys_that_were_added_survive_a_kill(tmp_path):
         assert len(known.times([(bytes([each]) * 16, NOW_MS) for each in range(100)], DAY_MS)) == 100
 
 
-def test_a_damaged_file_is_named_with_the_remedy(tmp_path):
-    span = Span(NOW_MS, NOW_MS + DAY_MS)
-    (tmp_path / span.file).write_bytes(b"no database" * 1000)
-    with KnownKeys(tmp_path, DAY_MS) as known, pytest.raises(BadStore, match=f"{span.file} cannot be used"):
-        known.times([(key(1), NOW_MS)], DAY_MS)
+@pytest.mark.parametrize("content", [b"no database" * 1000, b""], ids=["of others", "empty"])
+def test_a_damaged_file_is_named_with_the_remedy(tmp_path, content):
+    file = tmp_path / Span(NOW_MS, NOW_MS + DAY_MS).file
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        known.add([(key(1), NOW_MS)])
+    file.write_bytes(content)
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        for work in (lambda: known.times([(key(1), NOW_MS)], DAY_MS), lambda: known.add([(key(2), NOW_MS)])):
+            with pytest.raises(
+                BadStore, match=f"{file.name} cannot be used: .*; if you remove this file, repeats"
+            ):
+                work()
+        file.unlink()
+        known.add([(key(2), NOW_MS)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name]
 
 
 def test_an_addition_that_fails_on_a_full_disk_adds_none_and_can_be_repeated(tmp_path):

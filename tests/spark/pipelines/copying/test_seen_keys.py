@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.errors import NoRoute
+from sparrowmq.errors import BadStore, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying import seen_keys
 from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys
@@ -120,6 +120,62 @@ def test_what_an_earlier_release_did_not_write_to_its_end_is_left_out(tmp_path):
         keys = {number: seen_keys.key_of(f"{number}") for number in (3, 4)}
         found = known.times([(key, 500) for key in keys.values()], 1000)
     assert found == {keys[3]: [1000]}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Of a stream with three batches that are done, and one that is planned."""
+    folder = tmp_path / "checkpoint"
+    for name in ("offsets/0", "offsets/1", "offsets/2", "offsets/3", "commits/0", "commits/1", "commits/2"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def noted(folder, batches):
+    """Keys as that many batches of `dedup` leave them, each with one key."""
+    repeats = Repeats(folder, "msgId", 1000)
+    with repeats.known as known:
+        for batch in range(batches):
+            known.begin(batch)
+            known.note(batch, 1000, [(bytes([batch]) * 16, 1)])
+    return repeats
+
+
+@pytest.mark.guards("Repeats.regain: drop redo")
+@pytest.mark.guards("checkpoint_files.redo: batch + 1 -> batch + 2")
+@pytest.mark.parametrize("damaged", [["last.json"], ["last.json", "last.json.bak"]], ids=len)
+def test_a_batch_whose_keys_a_disk_has_lost_is_done_again(tmp_path, checkpoint, damaged):
+    repeats, said = noted(tmp_path / "seen", 3), list[str]()
+    repeats.regain(checkpoint, said.append)
+    assert said == []
+    for name in damaged:
+        (tmp_path / "seen" / name).write_bytes(b"")
+    repeats.regain(checkpoint, said.append)
+    assert len(said) == 1 and said[0].startswith("the keys of batch 2 in ")
+    left = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("?"))
+    assert left == ["commits/0", "commits/1", "offsets/0", "offsets/1", "offsets/2"]
+
+
+@pytest.mark.parametrize("batches", [0, 1], ids=["gone", "older"])
+def test_keys_that_are_gone_or_older_than_the_checkpoint_are_refused(tmp_path, checkpoint, batches):
+    repeats = noted(tmp_path / "seen", batches)
+    with pytest.raises(
+        BadStore, match=r"lacks the keys of batches up to 2, .*; restore the folder of the state"
+    ):
+        repeats.regain(checkpoint, print)
+    assert (checkpoint / "commits" / "2").exists()
+
+
+def test_keys_that_an_earlier_release_has_left_count_as_those_of_all_batches(tmp_path, checkpoint):
+    (tmp_path / "keys-000000001").mkdir()
+    Repeats(tmp_path, "msgId", 1000).regain(checkpoint, print)
+    (tmp_path / "keys-000000001").rmdir()
+    repeats = Repeats(tmp_path, "msgId", 1000)
+    with repeats.known as known:
+        known.add_earlier([(b"k" * 16, 1)])
+    repeats.regain(checkpoint, print)
+    assert (checkpoint / "commits" / "2").exists()
 
 
 def test_keys_are_kept_while_a_queue_is_behind_or_its_broker_away(tmp_path, monkeypatch):
