@@ -6,11 +6,13 @@ which writer it is.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,7 +58,11 @@ _BATCH: Final = "sparrowmq.batch"
 _RECORD: Final = "sparrowmq.record"
 _COMPACTED_AT_ONCE: Final = 64  # partitions of one commit
 _AVRO: Final = b"Obj\x01"
+# What pyiceberg raises for damaged metadata and manifests.
+_UNREADABLE: Final = (OSError, EOFError, ValueError, LookupError, TypeError, ValidationError, zlib.error)
 _LAST: Final = "sparrowmq.last."  # and the writer: a property of the table, for when snapshots have gone
+
+_log = logging.getLogger(__name__)
 
 
 class Iceberg:
@@ -80,7 +86,7 @@ class Iceberg:
         except NoSuchTableError:
             _demand_new(place)
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
-        except (FileNotFoundError, ValidationError, UnicodeDecodeError):
+        except _UNREADABLE:
             # A power cut may have emptied the newest metadata.
             if isinstance(place.path, Address):
                 raise
@@ -95,15 +101,26 @@ class Iceberg:
         Raises: BadStore, the table has no version that can be read.
         """
         newest = newest_metadata(folder)
+        latest = next(iter(_metadata_in(folder)), None)
+        damaged = None if latest is None else _damage_in(latest)
         if newest is None and any(version_of(each.name) > 0 for each in _metadata_in(folder)):
             raise BadStore(
-                f"{folder} has no version whose metadata and manifests are whole; restore the table from a backup"
+                f"{damaged} is damaged or gone, and {folder} has no earlier version that is whole; restore the file, "
+                "or the table, from a backup"
+            )
+        if newest is not None and damaged is not None:
+            _log.warning(
+                "%s is damaged or gone, so %s goes on from its version %d; if earlier rows are missing now, restore "
+                "the file from a backup",
+                damaged,
+                folder,
+                version_of(newest),
             )
         if newest is None and self._table is None:  # a power cut may have emptied the metadata of a new table
             with suppress(NoSuchTableError):
                 self._catalog.drop_table(self._name)
         known = -1
-        if self._table is not None and _is_readable(self._table):
+        if self._table is not None and damaged_file(self._table) is None:
             known = version_of(self._table.metadata_location)
         if newest is None or version_of(newest) <= known:
             return
@@ -152,7 +169,7 @@ class Iceberg:
         self._may_have_left = True
         summary = {_WRITER: place.writer, _BATCH: str(batch), _RECORD: staged.record}
         noted = {f"{_LAST}{place.writer}": str(batch), f"{_RECORD}.{place.writer}": staged.record}
-        with usable_catalog(place.path, place.state), table.transaction() as change:
+        with damage_named(table), usable_catalog(place.path, place.state), table.transaction() as change:
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
             files = {f"{self._location}/data/{file.name}": file.partition for file in staged.files}
@@ -162,7 +179,8 @@ class Iceberg:
             drop_snapshots(change, since_s=0.0 if stay_s is None else time.time() - stay_s)
         self._may_have_left = False
         self._sync(table)
-        self._upkeep.committed(table, staged, summary)
+        with damage_named(table):
+            self._upkeep.committed(table, staged, summary)
 
     def _sync(self, table: Table) -> None:
         """Bring the files of the last commit to the disk: a power cut would empty them after the batch counts."""
@@ -221,8 +239,9 @@ class Iceberg:
         return set(map(self._path, tagged_files(table)))
 
     def _files(self) -> dict[Path, DataFile]:
-        tasks = self._table.scan().plan_files() if self._table else ()
-        return {self._path(task.file.file_path): task.file for task in tasks}
+        with damage_named(self._table):
+            tasks = self._table.scan().plan_files() if self._table else ()
+            return {self._path(task.file.file_path): task.file for task in tasks}
 
     def _path(self, uri: str) -> Path:
         if isinstance(self._place.path, Address):
@@ -355,21 +374,56 @@ def _metadata_in(folder: Path) -> list[Path]:
 
 
 def _is_whole(metadata: Path) -> bool:
+    return _damage_in(metadata) is None
+
+
+def _damage_in(metadata: Path) -> str | None:
+    """Return the damaged file of a version: its metadata, or one that it names; None if it can be read."""
     try:
-        return _is_readable(StaticTable.from_metadata(f"file://{metadata}"))
-    except (OSError, ValidationError, UnicodeDecodeError):
-        return False
+        return damaged_file(StaticTable.from_metadata(f"file://{metadata}"))
+    except _UNREADABLE:
+        return str(metadata)
 
 
-def _is_readable(table: Table) -> bool:
-    """Whether the manifests of a table in a folder have their first bytes, and their lengths."""
+@contextmanager
+def damage_named(table: Table | None) -> Iterator[None]:
+    """Raises: BadStore, for an error of reading a table in a folder of which a file is damaged."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        is_here = table is not None and table.location().startswith("file://")
+        if table is None or not is_here or (file := damaged_file(table, with_entries=True)) is None:
+            raise
+        raise BadStore(
+            f"{file} is damaged, and it says which files the table has; restore it, or the table, from a backup"
+        ) from error
+
+
+def damaged_file(table: Table, *, with_entries: bool = False) -> str | None:
+    """Return the first damaged file of a table in a folder; None if all manifests have their begin, and their length.
+
+    Args:
+        with_entries: whether to decode the manifests, too.
+    """
     snapshot = table.current_snapshot()
+    if snapshot is None:
+        has_rows = any(name.startswith(_LAST) for name in table.properties)
+        return _path_of(table.metadata_location) if has_rows else None
+    file = snapshot.manifest_list
     try:
-        manifests = [] if snapshot is None else snapshot.manifests(table.io)
-        paths = {Path(each.manifest_path.removeprefix("file://")): each.manifest_length for each in manifests}
-        return all(_is_avro(path, length) for path, length in paths.items())
-    except (OSError, EOFError, ValueError):
-        return False
+        manifests = {each.manifest_path: each for each in snapshot.manifests(table.io)}
+        for file, manifest in manifests.items():
+            if not _is_avro(Path(_path_of(file)), manifest.manifest_length):
+                return _path_of(file)
+            if with_entries:
+                manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    except _UNREADABLE:
+        return _path_of(file)
+    return None
+
+
+def _path_of(uri: str) -> str:
+    return uri.removeprefix("file://")
 
 
 def _is_avro(path: Path, length: int) -> bool:

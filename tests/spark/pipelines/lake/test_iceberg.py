@@ -101,9 +101,7 @@ def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, ha
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards(
-    "Iceberg._load: (FileNotFoundError, ValidationError, UnicodeDecodeError) -> FileNotFoundError"
-)
+@pytest.mark.guards("Iceberg._load: _UNREADABLE -> FileNotFoundError")
 def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_before(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
@@ -136,11 +134,12 @@ def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadat
     assert (table.open().last_batch(), table.numbers()) == (0, [1])
 
 
-@pytest.mark.guards("Iceberg._adopt: _is_readable(self._table) -> True")
+@pytest.mark.guards("Iceberg._adopt: damaged_file(self._table) is None -> True")
+@pytest.mark.guards("Iceberg._adopt: drop _log.warning")
 @pytest.mark.parametrize("files", ["snap-*.avro", "*-m0.avro"])
 @pytest.mark.parametrize("is_zeroed", [False, True])
 def test_manifests_that_a_power_cut_has_emptied_take_the_table_back_to_the_version_before(
-    tmp_path, files, is_zeroed
+    tmp_path, files, is_zeroed, caplog
 ):
     table = Table(tmp_path, "iceberg")
     for batch in range(3):
@@ -149,6 +148,7 @@ def test_manifests_that_a_power_cut_has_emptied_take_the_table_back_to_the_versi
     newest.write_bytes(bytes(newest.stat().st_size if is_zeroed else 0))
     assert table.open().last_batch() == 1
     assert table.numbers() == [0, 1]
+    assert f"{newest} is damaged or gone, so {table.place.folder} goes on from its version 3; " in caplog.text
     table.add(2, 2)
     assert (table.open().last_batch(), table.numbers()) == (2, [0, 1, 2])
 
@@ -158,11 +158,36 @@ def test_a_table_without_a_readable_version_is_not_begun_again(tmp_path):
     table = Table(tmp_path, "iceberg")
     for batch in range(12):  # the first versions are gone
         table.add(batch, batch)
-    min(table.place.folder.glob("metadata/*-m0.avro"), key=lambda path: path.stat().st_mtime_ns).unlink()
+    gone = min(table.place.folder.glob("metadata/*-m0.avro"), key=lambda path: path.stat().st_mtime_ns)
+    gone.unlink()
     with pytest.raises(
-        BadStore, match="no version whose metadata and manifests are whole; restore the table"
+        BadStore, match=f"{gone.name} is damaged or gone, and .* restore the file, or the table"
     ):
         table.open()
+
+
+@pytest.mark.guards("iceberg.damage_named: damaged_file(table, with_entries=True) -> damaged_file(table)")
+@pytest.mark.parametrize("work", ["add", "read"])
+def test_a_manifest_in_which_a_bit_has_flipped_is_named(tmp_path, work):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    lake = table.open()
+    (manifest,) = table.place.folder.glob("metadata/*-m0.avro")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"field-id"', b'"bield-id"'))
+    with pytest.raises(
+        BadStore, match=f"{manifest.name} is damaged, and .*; restore it, or the table, from a backup"
+    ):
+        lake.paths() if work == "read" else table.add(1, 2)
+
+
+@pytest.mark.guards("iceberg.damaged_file: name.startswith(_LAST) -> False")
+def test_metadata_that_has_lost_its_snapshots_is_damaged(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    table.add(1, 2)
+    newest = max((table.place.folder / "metadata").glob("*.metadata.json"))
+    newest.write_bytes(newest.read_bytes().replace(b'"current-snapshot-id"', b'"current-snapshot-ie"', 1))
+    assert (table.open().last_batch(), table.numbers()) == (0, [1])
 
 
 @pytest.mark.guards("Iceberg.commit: drop self._sync(table)")
