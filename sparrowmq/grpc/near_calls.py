@@ -2,9 +2,9 @@
 
     call ── checks ── request to the broker in this process ── its answer ── answer of the call
 
-Nothing must be asked for before, so these are plain functions, and compiled. These calls are coroutines, which say the
-same (sending.py, acknowledging.py): calls at mqproxy, sends of packed bodies or to topics that do not take them, and
-acknowledgements that are refused or must wait for a renewal.
+Nothing must be asked for before, so these are plain functions, and compiled. Coroutines say the same for all other
+calls (sending.py, acknowledging.py). These are the calls at mqproxy, sends of packed bodies or to topics that do not
+take them, and acknowledgements that are refused or must wait for a renewal.
 """
 
 from __future__ import annotations

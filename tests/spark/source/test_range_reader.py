@@ -48,7 +48,7 @@ def test_small_answers_are_put_together(peer, table):
 def test_a_worker_of_spark_looks_for_garbage_only_in_what_came_after_its_first_rows(peer, table):
     peer.store("T", 0, [b"x"])
     freeze_loaded.cache_clear()
-    loaded = [[] for _ in range(1000)]
+    loaded: list[list[int]] = [[] for _ in range(1000)]
     before = gc.get_freeze_count()
     table(span(0, 1))
     assert gc.get_freeze_count() >= before + len(loaded)
