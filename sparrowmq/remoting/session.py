@@ -103,9 +103,8 @@ class Session:
         self.applied_quotas: Any = None  # see quotas.py
         self.is_introduced = False
         self.is_linked = False
-        self.waits: dict[
-            int, Any
-        ] = {}  # the replies that come later, by opaque, of a linked session; see handler.py
+        # Of a linked session: the replies that come later, by opaque (handler.py).
+        self.waits: dict[int, Any] = {}
         self.closed = False
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
