@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
 from typing import Final, TypeVar
@@ -186,37 +186,29 @@ class Connections:
         accept: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
-        size = len(body) + REQUEST_BYTES
+        with self._holding(len(body) + REQUEST_BYTES):
+            while True:
+                try:
+                    answer = await self._ask_once(broker_name, request, body, timeout_s, accept)
+                except (BrokerUnreachable, RemoteError) as error:
+                    if not self._may_lead_soon(broker_name, error):
+                        raise
+                    await self._addresses.clock.sleep(SOON_S)
+                else:
+                    self._away.pop(broker_name, None)
+                    return answer
+
+    @contextmanager
+    def _holding(self, size: int) -> Iterator[None]:
+        """Count the bytes of a request until it is answered. Raises: RemoteError, there is no room for them."""
         self._held.demand_bytes(size, self._held_bytes)
-        self._hold(size)
+        self._held_bytes += size
+        self._held.held_bytes += size
         try:
-            return await self._ask_until(broker_name, request, body, timeout_s, accept)
+            yield
         finally:
-            self._hold(-size)
-
-    def _hold(self, change: int) -> None:
-        self._held_bytes += change
-        self._held.held_bytes += change
-
-    async def _ask_until(
-        self,
-        broker_name: str,
-        request: Request[R],
-        body: bytes,
-        timeout_s: float,
-        accept: Collection[int],
-    ) -> Response[R]:
-        """Send a request again while another member may become the master."""
-        while True:
-            try:
-                answer = await self._ask_once(broker_name, request, body, timeout_s, accept)
-            except (BrokerUnreachable, RemoteError) as error:
-                if not self._may_lead_soon(broker_name, error):
-                    raise
-                await self._addresses.clock.sleep(SOON_S)
-            else:
-                self._away.pop(broker_name, None)
-                return answer
+            self._held_bytes -= size
+            self._held.held_bytes -= size
 
     def _may_lead_soon(self, broker_name: str, error: BrokerUnreachable | RemoteError) -> bool:
         """Return whether another member may become the master in a moment. No broker has carried out the request."""

@@ -213,7 +213,7 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
     assert servers.calls <= 2 + (elected_s + 0.3) / SOON_S
 
 
-@pytest.mark.guards("Connections.ask: drop self._held.demand_bytes")
+@pytest.mark.guards("Connections._holding: drop self._held.demand_bytes")
 @pytest.mark.guards("Connections._ask_once: body and session.unread_bytes > MOST_UNREAD -> False")
 async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypatch):
     monkeypatch.setattr(room, "MOST_BYTES", 100_000)
