@@ -6,6 +6,7 @@ which writer it is.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -86,9 +87,9 @@ class Iceberg:
         except NoSuchTableError:
             _demand_new(place)
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
-        except _UNREADABLE:
-            # A power cut may have emptied the newest metadata.
-            if isinstance(place.path, Address):
+        except _UNREADABLE as error:
+            # A power cut may have emptied the newest metadata. A file that cannot be read now is none of these.
+            if isinstance(place.path, Address) or _is_passing(error):
                 raise
         if isinstance(place.path, Path) and not place.only_looked_at:
             self._adopt(place.path)
@@ -373,6 +374,11 @@ def _metadata_in(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: version_of(path.name), reverse=True)
 
 
+def _is_passing(error: BaseException) -> bool:
+    """Whether the system gave no file, for want of descriptors, rights or a disk that answers."""
+    return isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)
+
+
 def _is_whole(metadata: Path) -> bool:
     return _damage_in(metadata) is None
 
@@ -381,7 +387,9 @@ def _damage_in(metadata: Path) -> str | None:
     """Return the damaged file of a version: its metadata, or one that it names; None if it can be read."""
     try:
         return damaged_file(StaticTable.from_metadata(f"file://{metadata}"))
-    except _UNREADABLE:
+    except _UNREADABLE as error:
+        if _is_passing(error):
+            raise
         return str(metadata)
 
 
@@ -392,7 +400,12 @@ def damage_named(table: Table | None) -> Iterator[None]:
         yield
     except _UNREADABLE as error:
         is_here = table is not None and table.location().startswith("file://")
-        if table is None or not is_here or (file := damaged_file(table, with_entries=True)) is None:
+        if (
+            table is None
+            or not is_here
+            or _is_passing(error)
+            or (file := damaged_file(table, with_entries=True)) is None
+        ):
             raise
         raise BadStore(
             f"{file} is damaged, and it says which files the table has; restore it, or the table, from a backup"
@@ -417,7 +430,9 @@ def damaged_file(table: Table, *, with_entries: bool = False) -> str | None:
                 return _path_of(file)
             if with_entries:
                 manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-    except _UNREADABLE:
+    except _UNREADABLE as error:
+        if _is_passing(error):
+            raise
         return _path_of(file)
     return None
 

@@ -1,5 +1,6 @@
 """sparrowmq.spark.pipelines.lake.iceberg: what Iceberg's own readers see."""
 
+import errno
 import shutil
 from datetime import date
 from pathlib import Path
@@ -110,6 +111,26 @@ def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_
     newest.write_bytes(b"")
     assert (table.open().last_batch(), table.numbers()) == (0, [1])
     table.add(1, 2)
+    assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
+
+
+@pytest.mark.guards("Iceberg._load: _is_passing(error) -> False")
+def test_metadata_that_cannot_be_read_for_now_takes_the_table_nowhere(tmp_path, monkeypatch):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    table.add(1, 2)
+    newest = max((table.place.folder / "metadata").glob("*.metadata.json"))
+
+    def fail(*_):
+        newest.write_bytes(b"")  # as if no try could read it
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    whole = newest.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "load_table", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            table.open()
+    newest.write_bytes(whole)
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
