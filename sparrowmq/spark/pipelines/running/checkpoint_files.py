@@ -43,13 +43,17 @@ def is_planned(checkpoint: Path) -> bool:
 
 
 def demand_planned(checkpoint: Path) -> None:
-    """Raises: BadStore, the plans of a stream that has had a batch are gone: it would begin at its first message."""
-    if not is_planned(checkpoint):
+    """Look whether the checkpoint of a stream that has had a batch is still there; Spark would begin another one.
+
+    Raises: BadStore, its plans are gone, or the id that Spark writes at a start alone.
+    """
+    if not (is_planned(checkpoint) and (checkpoint / _METADATA).exists()):
         raise _beyond_repair(checkpoint / _PLANS)
 
 
 def bring_to_disk(checkpoint: Path, batch: int) -> None:
-    """Sync the plan of a batch, and the files that Spark needs to find the plan. Raises: OSError."""
+    """Sync the plan of a batch, and the files that Spark needs to find the plan. Raises: OSError; BadStore."""
+    demand_planned(checkpoint)
     files = checkpoint / _METADATA, checkpoint / _PLANS / str(batch), checkpoint / _COMMITS / str(batch - 1)
     folders = *(file.parent for file in files), checkpoint.parent
     for path in (*files, *map(_checksums_of, files), *folders):

@@ -34,6 +34,7 @@ from sparrowmq.spark.pipelines.running.checkpoint_files import (
     MayPlanAgain,
     bring_to_disk,
     demand_planned,
+    is_planned,
     repair,
 )
 from sparrowmq.spark.pipelines.running.folders import locked
@@ -156,17 +157,21 @@ class Runner:
         """
         report, restarts = self.report, Restarts(MOST_WITH_AN_END if self.once else None)
         report.count_losses(parse(SourceOptions, given))
+        begun = False
         with noted() as is_stopped:
             while not is_stopped():
-                if (before := report.batches) > 0:
+                if report.restarts and begun:
                     demand_planned(Path(checkpoint))
                 repair(Path(checkpoint), may_plan_again, self.say)
+                begun, before = is_planned(Path(checkpoint)), report.batches
                 try:
                     self._stream(given, step, checkpoint, is_stopped)
                     return
                 except (PySparkException, Py4JError, OSError) as error:
                     if self._is_stopped_with_java(is_stopped):
                         break
+                    if begun or report.batches:
+                        demand_planned(Path(checkpoint))
                     if not isinstance(error, PySparkException):
                         raise
                     pause_s = restarts.pause_s(error, went_on=report.batches > before)
@@ -183,14 +188,15 @@ class Runner:
     def _stream(self, given: Mapping[str, str], step: Step, checkpoint: str, is_stopped: IsStopped) -> None:
         """Do the batches from the checkpoint on."""
 
-        def synced(rows: DataFrame, number: int) -> str:
+        def do(rows: DataFrame, number: int) -> None:
             bring_to_disk(Path(checkpoint), number)
-            return step(rows, number)
+            self.batch(step, rows, number)
+            demand_planned(Path(checkpoint))  # before Spark notes that the batch is done
 
         def start(trigger: Mapping[str, Any]) -> StreamingQuery:
             options = {**given, "checkpointLocation": checkpoint} | parallel_tasks(self.session, given)
             rows = self.session.readStream.format("rocketmq").options(**options).load()
-            writing = rows.writeStream.foreachBatch(partial(self.batch, synced))
+            writing = rows.writeStream.foreachBatch(do)
             try:
                 writing = writing.trigger(processingTime=self.every).trigger(**trigger)
             except IllegalArgumentException:

@@ -13,7 +13,13 @@ from pyspark import SparkConf
 from pyspark.errors import AnalysisException
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.own_session import own_session, reason, shuffles, unlogged
+from sparrowmq.spark.pipelines.running.own_session import (
+    local_checkpoints,
+    own_session,
+    reason,
+    shuffles,
+    unlogged,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -23,6 +29,33 @@ def test_the_settings_of_a_pipeline_are_not_those_of_its_user(spark):
     spark.conf.set("spark.sql.caseSensitive", "false")
     assert own_session(spark).conf.get("spark.sql.caseSensitive") == "true"
     assert spark.conf.get("spark.sql.caseSensitive") == "false"
+
+
+FILES = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.mark.guards("own_session.own_session: local_checkpoints(spark) -> {}")
+def test_the_checkpoint_of_a_pipeline_is_written_without_starting_programs(spark):
+    assert str(own_session(spark).conf.get(FILES)).endswith(".FileSystemBasedCheckpointFileManager")
+    assert spark.conf.get(FILES, "unset") == "unset"
+
+
+@pytest.mark.parametrize(("is_set", "is_there"), [(True, True), (False, False)])
+@pytest.mark.guards(
+    "local_checkpoints: spark.sparkContext.getConf().contains(_FILES) -> False",
+    "local_checkpoints: java.org.apache.spark.util.Utils.classIsLoadable(_OF_FILE_SYSTEM) -> True",
+)
+def test_a_class_for_checkpoints_that_the_user_has_set_stays_and_none_that_is_missing_is_set(
+    is_set, is_there
+):
+    conf = SparkConf(loadDefaults=False)
+    if is_set:
+        conf.set(FILES, "of.the.User")
+    utils = SimpleNamespace(classIsLoadable=lambda _name: is_there)
+    package = SimpleNamespace(spark=SimpleNamespace(util=SimpleNamespace(Utils=utils)))
+    java = SimpleNamespace(org=SimpleNamespace(apache=package))
+    session: Any = SimpleNamespace(_jvm=java, sparkContext=SimpleNamespace(getConf=lambda: conf))
+    assert local_checkpoints(session) == {}
 
 
 def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):

@@ -226,9 +226,14 @@ def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Runner.stream: drop demand_planned")
-def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_path):
-    topic.send(0, 200)
+@pytest.mark.parametrize("count", [100, 200], ids=["in its last batch", "before the next"])
+@pytest.mark.guards(
+    "Runner.stream: drop begun or report.batches",
+    "Runner._stream.do: drop demand_planned",
+    "bring_to_disk: drop demand_planned",
+)
+def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_path, count):
+    topic.send(0, count)
     runner, seen = Runner(spark=topic.spark, once=True, say=lambda _: None), []
 
     def step(_rows, batch):
@@ -242,6 +247,36 @@ def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_p
     ):
         runner.stream(options, step, str(tmp_path / "state" / "checkpoint"))
     assert seen == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["in its batch", "before it is tried again"])
+@pytest.mark.guards(
+    "Runner.stream: begun or report.batches -> report.batches",
+    "Runner.stream: report.restarts and begun -> False",
+)
+def test_a_run_that_fails_and_whose_checkpoint_is_removed_does_not_begin_again(topic, tmp_path, when):
+    topic.send(0, 100)
+    options, state = {**topic.options, "startingOffsets": "earliest"}, tmp_path / "state"
+    Runner(spark=topic.spark, once=True).stream(options, lambda *_: "", str(state / "checkpoint"))
+    topic.send(100, 200)
+    seen = []
+
+    def say(line):
+        if when == "before it is tried again" and line.startswith("the stream failed"):
+            shutil.rmtree(state)
+
+    runner = Runner(spark=topic.spark, once=True, say=say)
+
+    def step(_rows, batch):
+        seen.append(batch)
+        if when == "in its batch":
+            shutil.rmtree(state)
+        raise ConnectionError("the broker is away")
+
+    with pytest.raises(BadStore, match="it is not known where the stream is"):
+        runner.stream(options, step, str(state / "checkpoint"))
+    assert seen == [1]
 
 
 class Failing:
