@@ -178,7 +178,9 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         self.ended_s: dict[str, float] = {}
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
+        group = group_of(nodeid)
+        # Without the slow tests, a second session costs more time than two workers save.
+        return "spark" if group == "pipelines" and not self.has_slow_tests else group
 
     def schedule(self) -> None:
         if self.collection is None and self.has_slow_tests:

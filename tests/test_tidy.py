@@ -94,6 +94,7 @@ WRITING_MODE = re.compile(r"[rbt]*[wax+][rbt+]*")
 MACHINE_PATH = re.compile(r"(?:^|[^\w.])/(?:root|work|farm|Users)/[A-Za-z]")
 
 Offence = tuple[Path, int, str]  # where, and what is wrong there
+pytestmark = pytest.mark.slow  # `./run lint` runs them
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -180,7 +181,6 @@ def test_circles_are_found(edges, expected):
     assert circles(edges) == expected
 
 
-@pytest.mark.slow
 def test_modules_and_folders_import_each_other_in_one_direction():
     """The second drawing folds each folder inside a part into one node: none of them needs one that needs it."""
     modules = {name: imported_modules(file) - {name} for name, file in MODULES.items()}
@@ -197,7 +197,6 @@ def test_modules_and_folders_import_each_other_in_one_direction():
 
 
 @tidy
-@pytest.mark.slow
 def test_functions_take_few_arguments() -> Iterator[Offence]:
     too_many: set[str] = set()
     for file in FILES:

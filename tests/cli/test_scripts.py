@@ -70,7 +70,7 @@ def test_what_is_looked_for_comes_with_the_extra():
     assert set(NEEDED) == {modules.get(name, name) for name in extra - {"uvloop"}}
 
 
-@pytest.mark.parametrize("script", ["sparrowmq", "smq"])
+@pytest.mark.parametrize("script", ["sparrowmq", pytest.param("smq", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_the_commands(script, shell, tmp_path):
     file = tmp_path / script

@@ -126,17 +126,18 @@ accounts:
     [
         ({"auto_create_topic": False}, 'await mq.send("nothing", b"1")', "no route for topic 'nothing'"),
         ({}, 'await mq.admin.lag("nobody")', "there is no consumer group 'nobody'"),
-        ({}, 'await mq.admin.message("0A000001")', "0A000001"),
+        pytest.param({}, 'await mq.admin.message("0A000001")', "0A000001", marks=pytest.mark.slow),
         (
             {"ip": "127.0.0.9", "bind": "127.0.0.1"},
             'await mq.send("orders", b"1")',
             "cannot connect to 127.0.0.9:",
         ),
         ({"acl": True}, 'await mq.send("orders", b"1")', "the broker's access control does not allow it"),
-        (
+        pytest.param(
             {"acl": True},
             'await mq.admin.create_topic("prices")',
             "the broker's access control does not allow it",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -18,6 +18,7 @@ from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
 
+@pytest.mark.slow
 @pytest.mark.covers("S-CONS-01", "S-CONS-05", "S-CONS-15")
 @pytest.mark.cell("pull")
 def test_a_lite_pull_consumer_polls_what_matches_and_commits_it(target, java, topic, group):

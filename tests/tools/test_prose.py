@@ -52,6 +52,7 @@ def test_pages_of_the_project_are_read_but_not_decisions():
     assert not [name for name in names if "adr/" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["operate/all-metrics.md", "operate/configuration.md", "understand/interop.md", "understand/requests.md"],

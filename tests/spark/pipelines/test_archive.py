@@ -62,6 +62,7 @@ def test_the_reader_has_no_message_from_before_an_archive_that_began_at_the_late
     assert numbers(both) == list(range(40, 49))
 
 
+@pytest.mark.slow
 def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_behind_them(
     topic, where, folder, tmp_path
 ):
