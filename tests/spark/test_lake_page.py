@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-pytest.importorskip("moto")
 
 from deltalake import DeltaTable
 

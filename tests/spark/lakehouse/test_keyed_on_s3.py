@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-pytest.importorskip("moto")
 
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from tests.spark.lakehouse.test_keyed_batch import KilledError, Orders, Run, killed, play

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-pytest.importorskip("moto")
 
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog

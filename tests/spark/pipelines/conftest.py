@@ -38,7 +38,6 @@ def topic(spark: SparkSession, namesrv: str) -> Topic:
 @pytest.fixture(scope="package")
 def s3_server() -> Iterator[S3]:
     """An S3 with a bucket `bucket`."""
-    pytest.importorskip("moto")
     with running() as server:
         server.make("bucket")
         yield server

@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
-pytest.importorskip("moto")
 
 from click.testing import CliRunner
 from deltalake import DeltaTable

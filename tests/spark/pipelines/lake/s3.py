@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from pyarrow import fs
 
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, storage_options
@@ -74,6 +76,8 @@ class S3:
 
 @contextmanager
 def running(*command: str) -> Iterator[S3]:
+    if not command and find_spec("moto") is None:  # importing it takes half a second
+        pytest.skip("needs moto")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = S3(port, command or ("-m", "moto.server", "-H", "127.0.0.1", "-p"))

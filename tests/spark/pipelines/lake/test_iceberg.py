@@ -63,7 +63,6 @@ def test_a_table_whose_catalog_was_lost_or_is_older_goes_on_from_its_newest_meta
 
 @pytest.mark.guards("Iceberg._load: drop _demand_new")
 def test_a_table_with_a_state_elsewhere_whose_catalog_was_lost_is_not_begun_again(tmp_path):
-    pytest.importorskip("moto")
     from tests.spark.pipelines.lake.s3 import table_at
 
     root = (tmp_path / "orders").as_uri()
@@ -79,7 +78,6 @@ def test_a_table_with_a_state_elsewhere_whose_catalog_was_lost_is_not_begun_agai
 
 
 def test_a_killed_run_that_made_only_the_metadata_of_a_table_is_no_table(tmp_path):
-    pytest.importorskip("moto")
     from tests.spark.pipelines.lake.s3 import table_at
 
     table = table_at((tmp_path / "orders").as_uri(), tmp_path / "state", "iceberg")

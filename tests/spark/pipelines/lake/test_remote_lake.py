@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-pytest.importorskip("moto")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import lake

@@ -6,7 +6,6 @@ from datetime import date
 import pytest
 
 pytest.importorskip("pyspark")
-pytest.importorskip("moto")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import staging_of

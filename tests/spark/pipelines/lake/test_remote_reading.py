@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-pytest.importorskip("moto")
 
 from sparrowmq.spark.pipelines.lake.remote_reading import Read, content_of
 from tests.spark.pipelines.lake.s3 import DAY, table_at

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
-pytest.importorskip("moto")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
