@@ -1,7 +1,8 @@
 """RECALL_MESSAGE (370): cancel the delivery of a message that waits for its time.
 
 The broker stores the recall as a timer that is due with the message (timer.py). So a recall is as safe as the message,
-and needs no search. As in Java, the answer does not say whether the message existed.
+and needs no search. As in Java, the answer does not say whether the message existed, nor whether it is of another
+account. Then the recall has no effect (protocol/messages/recalls.py).
 Source: RecallMessageProcessor, Java 5.4.
 """
 
@@ -11,12 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
-from sparrowmq.broker.later.recalled_ids import delete_key
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.recalls import delete_key
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage, RecallMessageReply
 from sparrowmq.remoting.handler import After, handles
@@ -74,7 +75,11 @@ class RecallHandler(Handler):
             Property.PGROUP: header.producer_group or "",
         }
         known = {name: value for name, value in properties.items() if value}
-        return Entry(handle.topic, 0, _BODY, Properties(render(known)), now_ms, peer.host)
+        entry = Entry(handle.topic, 0, _BODY, Properties(render(known)), now_ms, peer.host)
+        principal = peer.principal
+        if principal is not None and not principal.is_admin:
+            entry.owner = principal.access_key
+        return entry
 
 
 def _refused(code: int, why: str) -> RemoteError:

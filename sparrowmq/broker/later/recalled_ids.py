@@ -12,6 +12,7 @@ from typing import Final
 from sparrowmq.broker.later.delivery import WayBack
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.store.timers.timers import Timer, Timers
 
 TURN: Final = 64
@@ -25,7 +26,7 @@ class RecalledIds:
         self._way_back = way_back
         self._slot = 0
         self._read = 0  # recalls of the slot that have been read
-        self._keys: set[str] = set()
+        self._recalls = Recalls()
         self._damage: CorruptRecord | None = None
 
     def are_known(self, timers: Timers) -> bool:
@@ -34,7 +35,7 @@ class RecalledIds:
         A slot with a damaged recall is known too: none of its messages can be delivered.
         """
         if self._slot != timers.slot:
-            self._slot, self._read, self._keys, self._damage = timers.slot, 0, set(), None
+            self._slot, self._read, self._recalls, self._damage = timers.slot, 0, Recalls(), None
         for recall in turn_of(timers.recalls(self._read, TURN)):
             try:
                 self._add(recall)
@@ -48,22 +49,16 @@ class RecalledIds:
         """Whether a message of the slot was recalled. Raises: CorruptRecord, a recall is damaged."""
         if self._damage is not None:
             raise self._damage.with_traceback(None)  # it would grow with each message
-        if not self._keys:
-            return False
-        key = delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQ_KEY, ""))
-        return key in self._keys
+        return self._recalls.include(
+            properties.get(Property.REAL_TOPIC, ""),
+            properties.get(Property.UNIQ_KEY, ""),
+            properties.get(Property.TIMER_OWNER),
+        )
 
     def _add(self, timer: Timer) -> None:
-        """Add a recall if it names a message of its own topic.
-
-        A client that may write to one topic must not recall messages of another.
-        """
         recall = self._way_back.message(timer.offset, timer.size)
-        if recall is None:
-            return
-        key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
-        if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
-            self._keys.add(key)
+        if recall is not None:
+            self._recalls.add(recall.properties)
 
 
 def turn_of(timers: Sequence[Timer]) -> Iterator[Timer]:
@@ -74,8 +69,3 @@ def turn_of(timers: Sequence[Timer]) -> Iterator[Timer]:
             break
         size += timer.size
         yield timer
-
-
-def delete_key(topic: str, unique_id: str) -> str:
-    """Return the value of TIMER_DEL_UNIQKEY for a message."""
-    return f"{topic}+{unique_id}"

@@ -4,6 +4,7 @@
                                                              TIMER_OUT_MS, REAL_TOPIC, REAL_QID
     due ── restored, TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS added ── its real queue; the record says what it settles
     a recall (370) ── is a timer itself, with TIMER_DEL_UNIQKEY: topic+unique id, due with the message that it names
+    access control ── both have TIMER_OWNER, the account that sent them, which no consumer gets
     retention wants the file of a timer ── stored again at the log's end, TIMER_ROLL_TIMES one more
 
 The store knows the pending timers and their times, and explains why no timer is lost or doubled
@@ -93,6 +94,8 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
                 f"the delivery is {(due_ms - now_ms) // 1000} s away; timerMaxDelaySec allows {max_delay_s} s"
             )
         properties.put(Property.TIMER_OUT_MS, str(due_ms))
+        if entry.owner is not None:
+            properties.put(Property.TIMER_OWNER, entry.owner)
         move(entry, TIMER_TOPIC, 0)
         entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
         return True
@@ -235,6 +238,7 @@ class TimedDelivery:
         if self._recalled_ids.include(properties):
             self._recalled.value += 1
             return
+        properties.pop(Property.TIMER_OWNER, None)
         properties[Property.TIMER_ENQUEUE_MS] = str(message.store_timestamp_ms)
         properties[Property.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
         if self._way_back.put(message):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sparrowmq.client.admin.resent_message import Key, LeftOut, Resent, resent
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.store.care.piece_reading import Found, check_name, read
 
 
@@ -46,14 +47,15 @@ class Draft:
         self.left_out: Counter[LeftOut] = Counter()
         self.sound = self.damaged = self.damaged_bytes = 0
         self._chosen: dict[Key, tuple[Place, int]] = {}  # and the number of tries
-        self._timed: dict[str, Key] = {}  # messages for a time, by the text of their recall
-        self._recalls: set[str] = set()
+        self._timed: dict[tuple[str, str, str | None], Key] = {}  # by topic, unique id and account
+        self._recalls = Recalls()
         for file in self._files:
             for each in read(file):
                 self._take(file, each)
-        for recall in self._recalls & self._timed.keys():
-            del self._chosen[self._timed[recall]]
-            self.left_out[LeftOut.RECALLED] += 1
+        for named, key in self._timed.items():
+            if self._recalls.include(*named):
+                del self._chosen[key]
+                self.left_out[LeftOut.RECALLED] += 1
         self.places = {place for place, _ in self._chosen.values()}
 
     @property
@@ -81,7 +83,7 @@ class Draft:
         if isinstance(message, LeftOut):
             self.left_out[message] += 1
             if message is LeftOut.RECALL:
-                self._recalls.add(found.message.properties[Property.TIMER_DEL_UNIQKEY])
+                self._recalls.add(found.message.properties)
         elif not self._only or message.topic in self._only:
             self._choose(Place(file, found.offset), message)
 
@@ -94,5 +96,6 @@ class Draft:
         if before is None or before[1] < tries:
             self._chosen.pop(message.key, None)
             self._chosen[message.key] = place, tries
-        if message.recall:
-            self._timed[message.recall] = message.key
+        if message.due_ms:
+            owner = message.stored.properties.get(Property.TIMER_OWNER)
+            self._timed[message.topic, message.unique_id, owner] = message.key

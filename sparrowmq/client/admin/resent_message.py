@@ -112,11 +112,6 @@ class Resent:
         return self.topic, self.unique_id, self.stored.body_crc, len(self.stored.body)
 
     @property
-    def recall(self) -> str:
-        """The text by which a recall names it; "" if none can. Source: TimerMessageStore, Java 5.3."""
-        return f"{self.topic}+{self.unique_id}" if self.due_ms else ""
-
-    @property
     def is_committed(self) -> bool:
         """Whether it was a half message before."""
         return self.stored.properties.get(Property.TRAN_MSG, "").lower() == "true"

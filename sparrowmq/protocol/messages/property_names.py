@@ -65,6 +65,7 @@ class Property:
     TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
     TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
     TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+    TIMER_OWNER: Final = "TIMER_OWNER"  # ours: the account that sent a message for a time, or recalled one
     BORN_HOST: Final = "__BORNHOST"
     BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
     CRC32: Final = "__CRC32#"
@@ -86,6 +87,7 @@ TIMER_NOTES: Final = (
     Property.TIMER_ENQUEUE_MS,
     Property.TIMER_DEQUEUE_MS,
     Property.TIMER_ROLL_TIMES,
+    Property.TIMER_OWNER,
 )
 POP_NOTES: Final = (Property.POP_CK, Property.POP_CK_OFFSET, Property.FIRST_POP_TIME)
 # An application may set these: they control its own message, or its own routing.

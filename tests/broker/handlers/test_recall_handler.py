@@ -4,9 +4,11 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage
-from tests.broker.live import live_broker
+from tests.broker.live import live_broker, pull_request, send_request
+from tests.broker.transactions.test_deciders import company
 
 
 def request(handle, topic="orders"):
@@ -66,3 +68,30 @@ async def test_clients_cannot_send_to_the_timers_topic(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         with pytest.raises(RemoteError, match="forbidden"):
             await broker.send(topic="rmq_sys_wheel_timer")
+
+
+@pytest.mark.guards(
+    "RecallHandler._entry: true not principal.is_admin",
+    "timer.timer_detour.park: false entry.owner is not None",
+    "TimedDelivery._deliver: drop properties.pop(Property.TIMER_OWNER, None)",
+)
+@pytest.mark.parametrize(
+    "account, is_recalled", [("payments", True), ("partners", False), ("operators", True)]
+)
+async def test_a_recall_by_another_account_that_may_send_to_the_topic_has_no_effect(
+    tmp_path, clock, account, is_recalled
+):
+    async with company(tmp_path, clock=clock) as (_, connect):
+        (payments, _), (recaller, _) = await connect("payments"), await connect(account)
+        forged = {"TIMER_OWNER": account, "TIMER_DELAY_MS": "60000"}
+        sent = await payments.call(send_request("orders", 0, forged | {"UNIQ_KEY": "AB01"}), b"later")
+        await recaller.call(request(sent.header.recall_handle))
+        by_send = {"TIMER_DEL_UNIQKEY": "orders+AB01", "UNIQ_KEY": "R", "TIMER_OWNER": "payments"}
+        if account != "operators":  # whose plain messages recall only their own
+            await recaller.call(send_request("orders", 0, forged | by_send), b"0")
+        await clock.advance(61)
+        (operators, _) = await connect("operators")
+        found = (await operators.call(pull_request("orders", 0, 0), accept=(0, 19, 20, 21))).body
+        messages = [record.decode(view) for view in record.walk(found)]
+        assert [each.unique_key for each in messages] == ([] if is_recalled else ["AB01"])
+        assert not any("TIMER_OWNER" in each.properties for each in messages)

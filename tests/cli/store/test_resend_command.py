@@ -126,7 +126,7 @@ def test_messages_of_other_topics_stay_and_all_are_sent_without_a_check(tmp_path
     "resent_message.resent: topic in _TRANSACTIONS -> False",
     "Resending.standing: message.is_committed -> False",
     "resent_message.resent: Property.REPLY_TO_CLIENT in found -> False",
-    "Draft.__init__: self._recalls & self._timed.keys() -> set()",
+    "Draft.__init__: false self._recalls.include(*named)",
 )
 def test_transactions_recalls_and_requests_are_not_sent_and_counted(tmp_path: Path) -> None:
     async def sends(mq: Client) -> str:

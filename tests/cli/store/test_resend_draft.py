@@ -44,12 +44,16 @@ def test_of_several_tries_the_last_one_is_chosen_and_of_copies_one(tmp_path: Pat
     assert draft.left_out == {LeftOut.COPY: 3} and draft.sound == 5
 
 
-def test_a_message_that_was_recalled_is_not_chosen(tmp_path: Path) -> None:
-    timers = [(TIMER_TOPIC, name, ORDERS, 0) for name in ("U1", "U2")]
-    recall = (TIMER_TOPIC, "R", ORDERS | {"TIMER_DEL_UNIQKEY": "orders+U1"}, 0)
-    draft = Draft([log(tmp_path, 0, *timers, recall)])
+def test_a_message_that_its_own_account_recalled_is_not_chosen(tmp_path: Path) -> None:
+    own, others = {"TIMER_OWNER": "billing"}, {"TIMER_OWNER": "others"}
+    timers = [(TIMER_TOPIC, name, ORDERS | own, 0) for name in ("U1", "U2")]
+    recalls = [
+        (TIMER_TOPIC, "R", ORDERS | owner | {"TIMER_DEL_UNIQKEY": f"orders+{name}"}, 0)
+        for name, owner in (("U1", own), ("U2", others))
+    ]
+    draft = Draft([log(tmp_path, 0, *timers, *recalls)])
     assert ids(draft) == ["U2"]
-    assert draft.left_out == {LeftOut.RECALL: 1, LeftOut.RECALLED: 1}
+    assert draft.left_out == {LeftOut.RECALL: 2, LeftOut.RECALLED: 1}
 
 
 @pytest.mark.guards("Draft.__init__: sorted(set(files), key=lambda file: file.name) -> list(files)")

@@ -102,7 +102,6 @@ def test_what_waited_keeps_its_time_or_comes_at_once() -> None:
         assert properties(message, 50_000, has_timers=False)["DELAY"] == "2", "never too early"
         for has_timers in (True, False):
             assert properties(message, 61_000, has_timers=has_timers) == {"UNIQ_KEY": "U1"}
-    assert (by_time.recall, by_level.recall) == ("orders+U1", "")
 
 
 def test_a_message_without_an_id_gets_the_one_of_its_place() -> None:
