@@ -127,6 +127,7 @@ class Acknowledging:
         task = dead.task
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.create_task(self._bury(dead, brokers, topic, group, text, message_id))
+            task.add_done_callback(_seen)
             dead.task = task
         await asyncio.shield(task)
 
@@ -179,6 +180,12 @@ class Acknowledging:
                 "the receipt handle has expired: the message is visible again; use a longer invisible duration",
             )
         return handle
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Take the error of a task whose clients may all have gone away. Otherwise the loop logs it with a traceback."""
+    if not task.cancelled():
+        task.exception()
 
 
 def invisible_ms_of(request: Any, least_ms: int = LEAST_INVISIBLE_MS) -> int:

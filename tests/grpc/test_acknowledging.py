@@ -1,6 +1,7 @@
 """The calls of consumers that have a message."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -206,6 +207,25 @@ async def test_accounts_share_no_result():
     with pytest.raises(RemoteError):
         await forged
     assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
+
+
+@pytest.mark.guards("Acknowledging.give_up: drop task.add_done_callback(_seen)")
+async def test_refused_request_whose_client_does_not_wait_logs_no_traceback():
+    acks, told = Acks(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    acks.brokers.lets_go = asyncio.Event()
+    acks.brokers.answers[ConsumerSendMsgBack] = failing(16, "denied")
+    gone = asyncio.ensure_future(acks.forward(acks.handle()))
+    while not acks.brokers.asked:
+        await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    acks.brokers.lets_go.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    del gone
+    gc.collect()
+    assert told == []
 
 
 async def test_request_whose_client_does_not_wait_makes_no_second_dead_letter():
