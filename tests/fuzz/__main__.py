@@ -20,6 +20,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.request_table import ROWS, Role
 from tests.fuzz import handles
 from tests.fuzz.access import command
+from tests.fuzz.access.play import PORTS, REMOTING, Stage
 from tests.fuzz.beside import beside
 from tests.fuzz.cost import command as dear
 from tests.fuzz.decoders import try_all
@@ -57,9 +58,11 @@ def run(arguments: argparse.Namespace) -> list[str]:
     if arguments.cost:
         return dear.search(seed, arguments.requests, arguments.codes, progress)
     if arguments.access and arguments.replay:
-        return command.replay(arguments.replay, arguments.users)
+        return command.replay(arguments.replay, Stage(arguments.users, arguments.port))
     if arguments.access:
-        return command.attack_all(seed, cases, arguments.replays, arguments.users, progress)
+        return command.attack_all(
+            seed, cases, arguments.replays, Stage(arguments.users, arguments.port), progress
+        )
     print(f"about {arguments.minutes:g} minutes", flush=True)
     decodes = int(arguments.minutes * DECODES_A_MINUTE)
     frames = int(arguments.minutes * FRAMES_A_MINUTE)
@@ -89,6 +92,12 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--replays", action="store_true", help="captured frames too, which only TLS prevents")
     parser.add_argument("--users", action="store_true", help="of --access: a broker with users and policies")
+    parser.add_argument(
+        "--port",
+        choices=PORTS,
+        default=REMOTING,
+        help="of --access: the port to attack; mqproxy needs --users",
+    )
     parser.add_argument("--cost", action="store_true", help="search for requests that cost a broker much CPU")
     parser.add_argument("--requests", type=int, default=100_000, help="of --cost (default 100,000)")
     parser.add_argument("--codes", default="", help="of --cost, such as 34,310 (default all)")

@@ -6,6 +6,7 @@
     attacks.py   any request code by any identity, aimed at one of these things, from a seed
     wire.py      a connection that sends any fields, signed or not
     play.py      a broker, the victim, its attackers, and the search for the fewest requests that do harm
+    grpc_*.py    the same for calls of the gRPC port
     command.py   `./run fuzz --access`
 
 A fault is one of these: an attacker heard the victim's marker; a topic of the victim has a message of another, lacks

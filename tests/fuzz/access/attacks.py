@@ -48,13 +48,14 @@ OWN: Final[dict[str, Target]] = {
 # Names by what is in a field's name; the first that fits counts. A list with None has the seed's own choice of numbers.
 _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("topic", (
-        "orders", "asks", "theirs", "theirs-2", "%RETRY%owners", "%DLQ%owners", "%RETRY%theirs", "new-topic",
+        "orders", "asks", "jobs", "theirs", "theirs-2", "%RETRY%owners", "%DLQ%owners", "%RETRY%theirs", "new-topic",
         REPLY_TOPIC, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer",
         "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_STAGED", "TBW102",
     )),
     ("group", (
-        "theirs", "theirs", "theirs-2", "owners", "owner-producers", "locks", "waiters", "CID_RMQ_SYS_TRANS", "new",
+        "theirs", "theirs", "theirs-2", "owners", "poppers", "owner-producers", "locks", "waiters",
+        "CID_RMQ_SYS_TRANS", "new",
     )),
     ("username", ("owner-account", "denied-account", "other-account", "new-account")),
     ("subject", ("User:owner-account", "User:denied-account", "User:other-account", "User:reader-account")),
@@ -103,7 +104,7 @@ _WANTED: Final = {
 _SERVED: Final = tuple(row for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV))
 # What makes and ends transactions, batches and replies has more states than one request shows.
 _LOADED: Final = frozenset({34, 37, 32001, 32002, 310, 325, 370, 41, 42, 11, 12, 33, 36})
-_PROPERTIES: Final = tuple(
+PROPERTY_NAMES: Final = tuple(
     value for name, value in vars(Property).items() if name.isupper() and isinstance(value, str)
 )
 
@@ -178,7 +179,7 @@ class _Maker:
             row = rng.choice([row for row in _SERVED if row.code in _LOADED])
         fields = self._fields(row)
         if rng.random() < 0.05:
-            fields[rng.choice(_PROPERTIES)] = self._text("")
+            fields[rng.choice(PROPERTY_NAMES)] = self._text("")
         return Attack(int(row.code), fields, self._body(row))
 
     def _fields(self, row: Row) -> dict[str, str]:
@@ -245,9 +246,8 @@ class _Maker:
 
     def _text(self, name: str) -> str:
         rng = self._rng
-        for word, choices in _KINDS:
-            if word in name:
-                return str(rng.choice(choices))
+        if found := chosen_text(rng, name):
+            return found
         if name == "recall_handle" or rng.random() < 0.1:
             due = 1_800_000_000_000 + rng.randrange(1 << 40)
             return str(RecallHandle(rng.choice(("orders", "theirs")), "broker-0", due, self._text("key")))
@@ -258,7 +258,7 @@ class _Maker:
         """A few properties; those of the broker itself too."""
         rng = self._rng
         found = {"UNIQ_KEY": f"7F00000100002A9F{rng.randrange(1 << 40):016}"}
-        for name in rng.sample(_PROPERTIES, rng.randrange(5)):
+        for name in rng.sample(PROPERTY_NAMES, rng.randrange(5)):
             found[name] = self._property(name)
         if rng.random() < 0.3:
             found |= {"TRAN_MSG": "true", "PGROUP": rng.choice(("owner-producers", "theirs"))}
@@ -320,6 +320,12 @@ class _Maker:
             physical_offset=self._known.log_end() + BODY_AT,
             sys_flag=rng.choice((0, 4)),
         )
+
+
+def chosen_text(rng: random.Random, name: str) -> str:
+    """A name of the kind that a field's name shows; "" if it shows none."""
+    choices = next((choices for word, choices in _KINDS if word in name), None)
+    return "" if choices is None else str(rng.choice(choices))
 
 
 def _shown(value: Any) -> str:

@@ -14,6 +14,7 @@ class Identity(NamedTuple):
     Attributes:
         may: whether it may do everything that the generator asks for, so that nothing is judged.
         replays: it sends captured frames of the owner, with other codes.
+        may_hear, may_send: whether it may consume the victim's topics, or send to `orders`.
     """
 
     name: str
@@ -21,6 +22,8 @@ class Identity(NamedTuple):
     source: str = "127.0.0.1"
     may: bool = False
     replays: bool = False
+    may_hear: bool = False
+    may_send: bool = False
 
 
 IDENTITIES: Final = {
@@ -32,6 +35,8 @@ IDENTITIES: Final = {
         Identity("denied", Credentials("denied-account", "denied-secret")),
         Identity("other", Credentials("other-account", "other-secret")),
         Identity("reader", Credentials("reader-account", "reader-secret")),
+        Identity("subscriber", Credentials("subscriber-account", "subscriber-secret"), may_hear=True),
+        Identity("publisher", Credentials("publisher-account", "publisher-secret"), may_send=True),
         Identity("replayer", None, replays=True),
         Identity("owner", OWNER, may=True),
         Identity("admin", ADMIN, may=True),

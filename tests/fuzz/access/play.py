@@ -10,11 +10,11 @@ import asyncio
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message_id import parse_offset_id
@@ -23,22 +23,70 @@ from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import BORN_MS
 from tests.fuzz.access.attacks import BODY_AT, Attack, Case, Known, attack
+from tests.fuzz.access.grpc_attacks import Call
+from tests.fuzz.access.grpc_play import GrpcLife, grpc_address
 from tests.fuzz.access.identities import IDENTITIES, Identity
 from tests.fuzz.access.judge import Judge
-from tests.fuzz.access.victim import MARKER, SETTINGS, USERS, Victim, accounts_at
+from tests.fuzz.access.victim import LATE, MARKER, SETTINGS, USERS, Victim, accounts_at
 from tests.fuzz.access.wire import Wire
 
 ROUNDS: Final = 25
 CASES_OF_A_ROUND: Final = 80
+# The judge lets a minute pass after each of these, and the timed messages of a life are due after ten.
+GRPC_ROUNDS: Final = 4
+GRPC_CASES_OF_A_ROUND: Final = 250
+REMOTING: Final = "remoting"
+PORTS: Final = (REMOTING, "grpc", "mqproxy")
 # Attackers learn from the answers of a wave, such as where their own messages are.
 WAVE: Final = 20
 # The first question about a transaction comes after six seconds, and what was sent to be answered is answered by then.
 QUESTIONS_S: Final = 7.0
 ANSWERS_S: Final = 1.0
 ATTACKERS: Final = tuple(
-    name for name, identity in IDENTITIES.items() if not identity.may and not identity.replays
+    each.name
+    for each in IDENTITIES.values()
+    if not (each.may or each.replays or each.may_hear or each.may_send)
 )
+GRPC_ATTACKERS: Final = (*ATTACKERS, "subscriber", "publisher")
 _SENDS: Final = frozenset({10, 310, 320})
+
+
+class Stage(NamedTuple):
+    """The servers of a life.
+
+    Attributes:
+        users: whether the broker has users and policies instead of accounts in a file.
+        port: what is attacked: the ports of the remoting protocol, the gRPC port of the broker, or that of mqproxy.
+    """
+
+    users: bool = False
+    port: str = REMOTING
+
+    @property
+    def attackers(self) -> tuple[str, ...]:
+        return ATTACKERS if self.port == REMOTING else GRPC_ATTACKERS
+
+    @property
+    def cases_of_a_round(self) -> int:
+        return CASES_OF_A_ROUND if self.port == REMOTING else GRPC_CASES_OF_A_ROUND
+
+    @property
+    def round_s(self) -> int:
+        """More than a round takes by the clock."""
+        return 9 if self.port == REMOTING else 150
+
+    @property
+    def cases_of_a_life(self) -> int:
+        return self.cases_of_a_round * (ROUNDS if self.port == REMOTING else GRPC_ROUNDS)
+
+    @property
+    def options(self) -> str:
+        """As `./run fuzz` has them."""
+        return (" --users" if self.users else "") + (f" --port {self.port}" if self.port != REMOTING else "")
+
+
+TURNS: Final = 4
+ACCOUNTS: Final = Stage()
 
 
 @dataclass
@@ -46,17 +94,25 @@ class Played:
     """What came of it.
 
     Attributes:
-        sent, answers: by identity and code; answers also by the code of the answer.
+        sent, answers: by identity and code, or method; answers also by the code of the answer.
         faults: what attackers could do, after the cases of one round.
         guilty: the cases up to and with that round.
     """
 
-    sent: Counter[tuple[str, int]] = field(default_factory=Counter)
-    answers: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    sent: Counter[tuple[str, Any]] = field(default_factory=Counter)
+    answers: Counter[tuple[str, Any, int]] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     guilty: list[Case] = field(default_factory=list)
-    attacks: list[tuple[Case, Attack]] = field(default_factory=list)
+    attacks: list[tuple[Case, Any]] = field(default_factory=list)
     cases: int = 0
+
+    def note(self, case: Case, call: Call, codes: Iterable[int]) -> None:
+        """Count a call of the gRPC port."""
+        self.attacks.append((case, call))
+        self.sent[case.identity, call.method.name] += 1
+        self.cases += 1
+        for code in codes:
+            self.answers[case.identity, call.method.name, code] += 1
 
 
 class Life:
@@ -90,7 +146,7 @@ class Life:
         if waiting:
             await asyncio.wait(waiting, timeout=ANSWERS_S)
 
-    def leaks(self) -> list[str]:
+    async def leaks(self) -> list[str]:
         """What an attacker heard that has the victim's marker."""
         found = []
         for (name, is_of_namesrv), wire in self._wires.items():
@@ -102,7 +158,17 @@ class Life:
             wire.heard.clear()
         return found
 
-    def close(self) -> None:
+    async def judge(self) -> list[str]:
+        """Find nothing: the victim has no more than `Judge` knows."""
+        return []
+
+    async def settle_in(self) -> None:
+        """Do nothing: the victim has all that these attackers want."""
+
+    async def prepare(self) -> None:
+        """Do nothing, too."""
+
+    async def close(self) -> None:
         for wire in self._wires.values():
             wire.close()
 
@@ -127,71 +193,101 @@ class Life:
                 self._known.places += [place, place + BODY_AT]
 
 
-async def live(rounds: Sequence[Sequence[Case]], together: bool = True, users: bool = False) -> Played:
-    """Play one life, up to the first round with a fault.
+class Scene(NamedTuple):
+    """One broker with the victim, its judge and its attackers."""
 
-    Args:
-        users: whether the broker has users and policies instead of accounts in a file.
-    """
-    played = Played()
-    with tempfile.TemporaryDirectory(prefix="sparrowmq-access-") as name:
-        folder, clock = Path(name), ManualClock(BORN_MS)
+    life: Life | GrpcLife
+    judge: Judge
+    victim: Victim
+    clock: ManualClock
+    played: Played
+
+
+async def live(rounds: Sequence[Sequence[Case]], together: bool = True, stage: Stage = ACCOUNTS) -> Played:
+    """Play one life, up to the first round with a fault."""
+    async with scene(stage, len(rounds)) as found:
+        await _play(rounds, together, found)
+        return found.played
+
+
+@asynccontextmanager
+async def scene(stage: Stage, rounds: int = 1) -> AsyncIterator[Scene]:
+    """Open the servers and connections of one life of so many rounds."""
+    async with AsyncExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="sparrowmq-access-"))
+        folder, clock, played = Path(name), ManualClock(BORN_MS, settle=_turns), Played()
         accounts = accounts_at(folder)
         guarded = {"acl": True, "acl_file": accounts}
-        settings = SETTINGS | (USERS if users else {"acl": True})
-        async with Cluster(
-            folder, clock=clock, namesrv_settings=guarded, **settings, acl_file=accounts
-        ) as cluster:
-            victim = Victim(cluster.brokers[0], cluster.namesrv, clock)
-            await victim.settle_in()
-            judge = Judge(victim, clock, accounts, users)
-            life = Life(cluster, victim, played)
-            judged = not any(IDENTITIES[case.identity].may for cases in rounds for case in cases)
-            try:
-                for cases in rounds:
-                    if judged or cases is rounds[0]:
-                        await victim.prepare()
-                        await judge.look()
-                    await life.play(cases, together)
-                    await clock.advance(QUESTIONS_S)
-                    played.guilty += cases
-                    if judged:
-                        played.faults += await judge.judge() + life.leaks()
-                    if played.faults:
-                        return played
-                if judged:
-                    played.faults += await judge.judge_at_last() + life.leaks()
-            finally:
-                life.close()
-                victim.close()
-    return played
+        settings = SETTINGS | (USERS if stage.users else {"acl": True}) | {"acl_file": accounts}
+        if stage.port != REMOTING:
+            settings |= {"grpc_port": 0}
+        cluster = await stack.enter_async_context(
+            Cluster(folder, clock=clock, namesrv_settings=guarded, **settings)
+        )
+        is_short = rounds * stage.round_s < LATE[True][0]
+        victim = Victim(cluster.brokers[0], cluster.namesrv, clock, is_short=is_short)
+        await victim.settle_in()
+        stack.callback(victim.close)
+        judge = Judge(victim, clock, accounts, stage.users)
+        if stage.port == REMOTING:
+            life: Life | GrpcLife = Life(cluster, victim, played)
+        else:
+            address = await stack.enter_async_context(grpc_address(stage.port, cluster, clock))
+            life = GrpcLife(address, victim, clock, played.note)
+        stack.push_async_callback(life.close)
+        await life.settle_in()
+        yield Scene(life, judge, victim, clock, played)
 
 
-def rounds_of(seed: int, life: int, identities: Sequence[str], count: int) -> list[list[Case]]:
-    """The cases of one life of a seed."""
+async def _play(rounds: Sequence[Sequence[Case]], together: bool, found: Scene) -> None:
+    life, judge, victim, clock, played = found
+    judged = not any(IDENTITIES[case.identity].may for cases in rounds for case in cases)
+    for cases in rounds:
+        if judged or cases is rounds[0]:
+            await victim.prepare()
+            await life.prepare()
+            await judge.look()
+        await life.play(cases, together)
+        await clock.advance(QUESTIONS_S)
+        played.guilty += cases
+        if judged:
+            played.faults += await life.judge() + await judge.judge() + await life.leaks()
+        if played.faults:
+            return
+    if judged:
+        played.faults += await judge.judge_at_last() + await life.leaks()
+
+
+async def _turns() -> None:
+    """Give the loop fewer turns after each timer than the clock does alone: thousands of timers run in a life."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def rounds_of(
+    seed: int, life: int, identities: Sequence[str], count: int, size: int = CASES_OF_A_ROUND
+) -> list[list[Case]]:
+    """The cases of one life of a seed, so many in each round."""
     rng = random.Random(f"{seed}/{life}")
     cases = [Case(rng.choice(identities), rng.randrange(1 << 48)) for _ in range(count)]
-    return [cases[at : at + CASES_OF_A_ROUND] for at in range(0, count, CASES_OF_A_ROUND)]
+    return [cases[at : at + size] for at in range(0, count, size)]
 
 
-async def least(
-    guilty: Sequence[Case], shown: Callable[[str], None] = lambda text: None, users: bool = False
-) -> list[Case]:
+async def least(guilty: Sequence[Case], stage: Stage = ACCOUNTS) -> list[Case]:
     """The fewest of the cases after which there is still a fault: halves, quarters and so on are left out by turns."""
     left, size = list(guilty), max(1, len(guilty) // 2)
-    tail = left[-CASES_OF_A_ROUND:]
-    if len(tail) < len(left) and await _is_guilty(tail, users):
+    tail = left[-stage.cases_of_a_round :]
+    if len(tail) < len(left) and await _is_guilty(tail, stage):
         left, size = tail, len(tail) // 2
     while True:
         for at in range(len(left) - size, -1, -size):
             rest = left[:at] + left[at + size :]
-            if rest and await _is_guilty(rest, users):
+            if rest and await _is_guilty(rest, stage):
                 left = rest
-                shown(f"{len(left)} cases are left")
         if size == 1:
             return left
         size = max(1, size // 2)
 
 
-async def _is_guilty(cases: Sequence[Case], users: bool) -> bool:
-    return bool((await live([cases], together=False, users=users)).faults)
+async def _is_guilty(cases: Sequence[Case], stage: Stage) -> bool:
+    return bool((await live([cases], together=False, stage=stage)).faults)

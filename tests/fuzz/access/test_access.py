@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.auth.user_check import UserCheck
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
 from tests.fuzz.access.attacks import Case
-from tests.fuzz.access.play import ATTACKERS, live, rounds_of
+from tests.fuzz.access.play import ATTACKERS, Stage, live, rounds_of
 
 SEED = 20261123
 
@@ -20,7 +20,7 @@ async def test_requests_are_so_well_formed_that_an_administrator_may_send_most_o
     asked = {row.code for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV)}
     done: set[int] = set()
     for users, identities in ((False, ("admin", "white")), (True, ("admin",))):
-        played = await live(rounds_of(SEED, 0, identities, 1600), users=users)
+        played = await live(rounds_of(SEED, 0, identities, 1600), stage=Stage(users))
         assert played.faults == []
         assert {code for _, code in played.sent} == asked
         done |= {code for _, code, answer in played.answers if answer == 0}
@@ -36,7 +36,7 @@ async def test_requests_are_so_well_formed_that_an_administrator_may_send_most_o
 )
 async def test_those_whom_the_broker_does_not_know_are_denied_everything(users, codes):
     """Name servers have accounts in both cases."""
-    played = await live(rounds_of(SEED, 0, ("nobody", "unknown", "forger"), 400), users=users)
+    played = await live(rounds_of(SEED, 0, ("nobody", "unknown", "forger"), 400), stage=Stage(users))
     assert played.faults == []
     assert {answer for _, _, answer in played.answers} == codes
 
@@ -46,13 +46,13 @@ async def test_those_whom_the_broker_does_not_know_are_denied_everything(users, 
 )
 async def test_nothing_of_others_is_read_written_or_decided(users):
     """The short form of `./run fuzz --access`."""
-    played = await live(rounds_of(SEED, 0, ATTACKERS, 1000), users=users)
+    played = await live(rounds_of(SEED, 0, ATTACKERS, 1000), stage=Stage(users))
     assert played.faults == [], ",".join(str(case) for case in played.guilty)
 
 
 async def test_harm_by_users_without_policies_is_seen(monkeypatch):
     monkeypatch.setattr(UserCheck, "authorise", lambda *_: None)
-    assert (await live(rounds_of(SEED, 0, ("denied",), 400), users=True)).faults
+    assert (await live(rounds_of(SEED, 0, ("denied",), 400), stage=Stage(users=True))).faults
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def _without_guard(monkeypatch, codes):
             self._accounts.authenticate(peer, command, header)
 
     monkeypatch.setattr(Guard, "__call__", lenient)
-    return await live(rounds_of(SEED, 0, ("denied",), 400))
+    return await live(rounds_of(SEED, 0, ("denied",), 1600))  # up to the first fault
 
 
 def test_the_same_seed_makes_the_same_cases():

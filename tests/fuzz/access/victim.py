@@ -39,8 +39,8 @@ globalWhiteRemoteAddresses:
 accounts:
   - accessKey: {OWNER.access_key}
     secretKey: {OWNER.secret_key}
-    topicPerms: [orders=PUB|SUB, asks=PUB|SUB, {REPLY_TOPIC}=PUB]
-    groupPerms: [owners=PUB|SUB, owner-producers=PUB|SUB, locks=PUB|SUB, waiters=PUB|SUB]
+    topicPerms: [orders=PUB|SUB, asks=PUB|SUB, jobs=PUB|SUB, {REPLY_TOPIC}=PUB]
+    groupPerms: [owners=PUB|SUB, poppers=PUB|SUB, owner-producers=PUB|SUB, locks=PUB|SUB, waiters=PUB|SUB]
   - accessKey: {ADMIN.access_key}
     secretKey: {ADMIN.secret_key}
     admin: true
@@ -55,8 +55,16 @@ accounts:
   - accessKey: reader-account
     secretKey: reader-secret
     defaultTopicPerm: SUB
-    topicPerms: [orders=DENY, asks=DENY, {SECRET}-audit=DENY, theirs=PUB|SUB]
+    topicPerms: [orders=DENY, asks=DENY, jobs=DENY, {SECRET}-audit=DENY, theirs=PUB|SUB]
     groupPerms: [theirs=PUB|SUB, theirs-2=SUB]
+  - accessKey: subscriber-account
+    secretKey: subscriber-secret
+    topicPerms: [orders=SUB, jobs=SUB, theirs=PUB|SUB]
+    groupPerms: [theirs=SUB, theirs-2=SUB]
+  - accessKey: publisher-account
+    secretKey: publisher-secret
+    topicPerms: [orders=PUB, theirs=PUB|SUB]
+    groupPerms: [theirs=SUB, theirs-2=SUB]
   - accessKey: broker-account
     secretKey: broker-secret
     broker: true
@@ -69,8 +77,8 @@ SETTINGS: Final[dict[str, Any]] = {
 # The broker makes users with policies of the same accounts.
 USERS: Final[dict[str, Any]] = {"authentication": True, "authorization": True, "migrates_accounts": True}
 STAGED_COUNT: Final = 2
-TIMER_S: Final = 600
-LEVEL: Final = 14  # ten minutes
+# The delay of what arrives last, and the delay level that is as long: after a short life or a long one.
+LATE: Final = {True: (180, 7), False: (600, 14)}
 SETTLE_S: Final = 10.0
 BEAT_S: Final = 60
 
@@ -85,14 +93,17 @@ class Victim:
         admin, route_admin: connections of an administrator to broker and name server.
         targets: by name, the fields that name each thing.
         unread: the bodies that were sent to topic `orders`, and that the judge has not seen there yet.
+        late: the bodies that arrive there after `timer_s`.
     """
 
-    def __init__(self, broker: Broker, namesrv: str, clock: ManualClock) -> None:
+    def __init__(self, broker: Broker, namesrv: str, clock: ManualClock, *, is_short: bool = False) -> None:
         self._address = broker.address
         self._namesrv = namesrv
         self._clock = clock
         self.round = 0
         self.unread: list[bytes] = []
+        self.late = [b"%s delayed" % MARKER, b"%s timed" % MARKER]
+        self.timer_s, self._level = LATE[is_short]
         self.targets: dict[str, Target] = {}
 
     async def settle_in(self) -> None:
@@ -102,9 +113,9 @@ class Victim:
         self.admin = await Wire.to(self._address, ADMIN)
         self.route_admin = await Wire.to(self._namesrv, ADMIN)
         await self.route_admin.ask(namesrv_headers.PutKVConfig("space", "key", "value"))
-        for topic in ("orders", "asks", f"{SECRET}-audit", "theirs", "theirs-2"):
+        for topic in ("orders", "asks", "jobs", f"{SECRET}-audit", "theirs", "theirs-2"):
             await self.admin.ask(admin.UpdateAndCreateTopic(topic, 1, 1, 6, "TBW102", "SINGLE_TAG", 0))
-        for group in ("owners", "locks", "waiters", "theirs", "theirs-2"):
+        for group in ("owners", "poppers", "locks", "waiters", "theirs", "theirs-2"):
             config = bodies.GroupConfig(group, retry_max_times=5).encode()
             await self.admin.ask(admin.UpdateAndCreateSubscriptionGroup(), config)
         await self.beat()
@@ -123,7 +134,7 @@ class Victim:
         await self.main.ask(headers.UpdateConsumerOffset("owners", "orders", 0, 2))
         self.targets["commit"] = await self._half(f"committed-{self.round}")
         self.targets["rollback"] = await self._half(f"rolled-back-{self.round}")
-        await self._lock()
+        await self.lock()
         await self._stage()
         await self._ask_for_reply()
 
@@ -149,7 +160,9 @@ class Victim:
         lasting = {"topic": "orders", "key": "order-1", "consumer_group": "owners", "group": "owners"}
         self.targets["message"] = {**lasting, **_named(first), "queue_id": 0, "queue_offset": 0}
         for name, most, topic in (("retry", 5, "%RETRY%owners"), ("dead", 0, "%DLQ%owners")):
-            back = headers.ConsumerSendMsgBack(_offset(first), "owners", LEVEL, None, "orders", None, most)
+            back = headers.ConsumerSendMsgBack(
+                _offset(first), "owners", self._level, None, "orders", None, most
+            )
             await self.main.ask(back)
             self.targets[name] = {
                 "topic": topic,
@@ -160,17 +173,19 @@ class Victim:
         await self.main.ask(headers.UpdateConsumerOffset("owners", "orders", 0, 2))
 
     async def _time(self) -> None:
-        delayed = await self._send("orders", b"delayed", {"DELAY": str(LEVEL), "KEYS": "order-2"}, False)
+        delayed = await self._send(
+            "orders", b"delayed", {"DELAY": str(self._level), "KEYS": "order-2"}, False
+        )
         unique = "7F00000100002A9F0000000000000002"
         timed = await self._send(
             "orders",
             b"timed",
-            {"TIMER_DELAY_SEC": str(TIMER_S), "UNIQ_KEY": unique, "KEYS": "order-3"},
+            {"TIMER_DELAY_SEC": str(self.timer_s), "UNIQ_KEY": unique, "KEYS": "order-3"},
             False,
         )
         system = {"group": "theirs", "consumer_group": "theirs", "queue_offset": 0}
         self.targets["delayed"] = {
-            **system, **_named(delayed), "topic": "SCHEDULE_TOPIC_XXXX", "queue_id": LEVEL - 1, "key": "order-2",
+            **system, **_named(delayed), "topic": "SCHEDULE_TOPIC_XXXX", "queue_id": self._level - 1, "key": "order-2",
         }  # fmt: skip
         self.targets["timed"] = {
             **system, **_named(timed), "topic": "rmq_sys_wheel_timer", "queue_id": 0, "key": "order-3",
@@ -201,7 +216,8 @@ class Victim:
             "commit_or_rollback": (8, 12),
         }
 
-    async def _lock(self) -> None:
+    async def lock(self) -> None:
+        """Lock a queue, or keep the lock."""
         queues = client_bodies.LockQueues("locks", "owner@1", [MessageQueue("orders", "broker-0", 0)])
         await self.main.ask(headers.LockBatchMq(), queues.encode())
         self.targets["lock"] = {
