@@ -344,6 +344,39 @@ async def test_doubt_about_a_store_ends_once_its_log_is_proved_and_not_before(me
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.guards(
+    "Member._step: drop await self._follow() #2",
+    "Member._step: leader != self._followed -> self._followed is None or leader.epoch != self._followed.epoch",
+)
+async def test_a_master_of_another_line_is_followed_though_its_epoch_has_the_same_number(
+    members: Members,
+) -> None:
+    """As after etcd has lost its data: an operator begins a line at a member that did not know the last epoch."""
+    prefix = f"/sparrowmq/DefaultCluster/{members.name}/"
+
+    async def elected(number: int) -> Leader:
+        to = members.settings(number)
+        leader = Leader(
+            member=number,
+            epoch=7,
+            store=f"store of {number}",
+            address=to.address(to.port),
+            shipping=to.ha_address(to.ha_port or 0),
+        )
+        state = GroupState(
+            epoch=7, line=f"line of {number}", leader=number, in_sync=(number,), begins=((7, 0),)
+        )
+        await members.ask.change({}, {prefix + "leader": leader.encode(), prefix + "state": state.encode()})
+        return leader
+
+    async with Member(members.settings(3)) as member:
+        for number in (1, 2):
+            leader = await elected(number)
+            await member._step()
+            term = member.broker.term if member.broker is not None else None
+            assert term is not None and term.leader == leader
+
+
 async def test_settings_read_anew_count_now_and_in_the_next_role(members: Members) -> None:
     member = await members.start(1)
     assert await members.leader() == 1
