@@ -75,7 +75,7 @@ class Term:
             "logEpoch": str(self.log_epoch()),
             "memberBootTimestamp": str(self.process_ms),
         }
-        if self.in_sync is not None:
+        if self.in_sync is not None and self.holds():
             table["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
             table["epochSettled"] = str(self.in_sync.is_settled).lower()
         return table

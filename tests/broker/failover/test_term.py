@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from sparrowmq.broker.failover.group_state import elected
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
@@ -14,7 +16,8 @@ def test_a_slave_tells_who_it_is_and_in_which_epoch_it_follows():
     assert told == {"memberId": "2", "masterEpoch": "7", "logEpoch": "5", "memberBootTimestamp": "9"}
 
 
-def test_a_master_tells_who_is_in_sync_too():
+@pytest.mark.guards("Term.told: self.in_sync is not None and self.holds() -> self.in_sync is not None")
+def test_a_master_tells_who_is_in_sync_too_until_its_lease_has_ended():
     async def commit(wanted):
         return wanted
 
@@ -29,6 +32,8 @@ def test_a_master_tells_who_is_in_sync_too():
     in_sync.members |= {3, 2}
     told = Term(1, 7, in_sync=in_sync).told()
     assert (told["inSyncMembers"], told["epochSettled"]) == ("1,2,3", "false")
+    told = Term(1, 7, in_sync=in_sync, holds=lambda: False).told()
+    assert "inSyncMembers" not in told and "epochSettled" not in told
 
 
 def test_a_log_that_cannot_be_cut_may_have_more_than_is_proved_to_be_the_master_s():
