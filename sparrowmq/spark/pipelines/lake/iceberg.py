@@ -400,12 +400,7 @@ def damage_named(table: Table | None) -> Iterator[None]:
         yield
     except _UNREADABLE as error:
         is_here = table is not None and table.location().startswith("file://")
-        if (
-            table is None
-            or not is_here
-            or _is_passing(error)
-            or (file := damaged_file(table, with_entries=True)) is None
-        ):
+        if table is None or not is_here or (file := damaged_file(table, with_entries=True)) is None:
             raise
         raise BadStore(
             f"{file} is damaged, and it says which files the table has; restore it, or the table, from a backup"

@@ -132,6 +132,22 @@ def test_metadata_that_cannot_be_read_for_now_takes_the_table_nowhere(tmp_path, 
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
+@pytest.mark.guards("iceberg._damage_in: drop raise", "iceberg.damaged_file: drop raise")
+@pytest.mark.parametrize("files", ["*.metadata.json", "snap-*.avro", "*-m0.avro"])
+def test_a_table_without_a_catalog_is_not_taken_back_by_a_file_that_cannot_be_read_for_now(tmp_path, files):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    table.add(1, 2)
+    shutil.rmtree(table.place.state)
+    newest = max(table.place.folder.glob(f"metadata/{files}"), key=lambda path: path.stat().st_mtime_ns)
+    aside = newest.rename(tmp_path / "aside")
+    newest.symlink_to(newest)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        table.open()
+    aside.rename(newest)
+    assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
+
+
 @pytest.mark.guards("Iceberg._create: drop sync")
 @pytest.mark.guards("Iceberg._adopt: self._table is None -> False")
 @pytest.mark.parametrize("is_synced", [True, False])
