@@ -97,15 +97,19 @@ class Members:
         return self._running[number][1]
 
     async def power_cut(self, *numbers: int) -> None:
-        """End them without a word to etcd, which keeps what it has of them; leases end by their time."""
+        """End them without a word to etcd, which keeps what it has of them. The lease of a master ends at once."""
+        leases: list[int] = []
         for number in numbers:
             member = self._running[number][0]
+            leases += [member._lease.number] if member._lease is not None else []
             member._etcd._endpoints = ["127.0.0.1:1"]
             in_sync = member.broker.term.in_sync if member.broker and member.broker.term else None
             if in_sync is not None:
                 in_sync._commit = self.no_answer
         for number in numbers:
             await self.stop(number)
+        for lease in leases:
+            await self.ask.revoke(lease)
 
     def take_disk(self, number: int) -> None:
         """Of one that does not run: its folder is not there any more."""
