@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-LONGEST_SEND_NS: Final = 30 * 10**9
+LONGEST_SEND_NS: Final = 120 * 10**9
 
 
 @dataclass(slots=True)
