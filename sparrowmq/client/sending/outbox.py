@@ -331,6 +331,7 @@ class Outbox:
                 self._routes.doubt()  # The broker hangs or is cut off. Another one may be the master by now.
             if item.queue is not None and is_slaves(error):
                 self._routes.doubt()
+                item.attempts -= 1
                 self._retry_unsent(
                     item, BrokerUnreachable(item.queue.broker_name, "a slave is where its master was")
                 )

@@ -85,6 +85,19 @@ async def test_a_send_that_a_slave_refuses_waits_until_a_route_names_the_master(
     assert sent.status is SendStatus.OK and len(peer.sent) == 6
 
 
+@pytest.mark.guards("Outbox._answered: drop item.attempts -= 1")
+async def test_refusals_of_a_slave_leave_all_attempts_for_the_master(peer):
+    peer.has("t")
+    of_a_slave = Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"no: {OF_A_SLAVE}")
+    peer.script(SEND, *[of_a_slave] * 3, None)
+    async with client(peer, timeout_s=30) as mq:
+        future = mq.send_soon("t", b"x")
+        await until(lambda: len(peer.sent) == 4)
+        for session in peer.sessions:
+            session.close()
+        assert (await future).status is SendStatus.OK
+
+
 @pytest.mark.covers("S-PROD-19")
 async def test_an_error_that_no_other_broker_would_mend_is_not_retried(peer):
     peer.has("t")
