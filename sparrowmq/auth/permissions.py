@@ -55,7 +55,7 @@ class Caller(Protocol):
 
 Need = tuple[str, int]  # a topic or retry topic, and the permissions of which one is enough
 
-# The topic of the record at an offset of the log; for a message that waits in a topic of the broker, its real topic.
+# The topic of the record at an offset of the log; for a message that waits, the topic of the broker where it waits.
 # None: no record begins there. UNKNOWN: the bytes resemble a record, but are none of a queue.
 TopicAt = Callable[[int], str | None]
 UNKNOWN: Final = ""  # only administrators may read it

@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.broker.state.users import Users
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
-from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.settings.user_settings import INNER_CREDENTIALS, demand_one_kind, named_secret
 from sparrowmq.store.message_store import MessageStore
@@ -209,15 +205,9 @@ def topics_of(store: MessageStore) -> TopicAt:
         entry = queue.entry(found.queue_offset) if queue is not None else None
         if entry is None or entry.offset != offset:
             return UNKNOWN
-        return found.topic if not names.is_internal(found.topic) else _real_topic(found) or UNKNOWN
+        return found.topic
 
     return topic_at
-
-
-def _real_topic(message: StoredMessage) -> str | None:
-    """The topic to which a waiting message goes; None for the broker's own records."""
-    real = TOPIC_PROPERTY if message.topic == names.STAGED_TOPIC else Property.REAL_TOPIC
-    return message.properties.get(real)
 
 
 def sign_of(settings: BrokerSettings) -> Sign | None:
