@@ -4,6 +4,7 @@
                  messages, and a request that waits for its answer
     judge.py     sees whether all of that is as the victim left it
     attacks.py   any request code by any identity, aimed at one of these things, from a seed
+    popped.py    a message that the victim has popped, and is working on
     wire.py      a connection that sends any fields, signed or not
     play.py      a broker, the victim, its attackers, and the search for the fewest requests that do harm
     grpc_*.py    the same for calls of the gRPC port

@@ -22,11 +22,12 @@ from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
-from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
+from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Role, Row
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.body import Body
-from tests.fuzz.access.identities import IDENTITIES
-from tests.fuzz.access.victim import OWNER, REPLY_TOPIC, Target
+from tests.fuzz.access.identities import IDENTITIES, Identity
+from tests.fuzz.access.judge import ALLOWED
+from tests.fuzz.access.victim import OWNER, REPLY_TOPIC, UNIQUE_IDS, Target
 from tests.fuzz.body_kinds import BODY_KINDS
 from tests.records import encoded
 
@@ -68,7 +69,7 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("user_type", ("Super", "Normal")),
     ("user_status", ("enable", "disable")),
     ("client", ("owner@1", "their@1", "their@2")),
-    ("key", ("order-1", "order-2", "order-3", "order-4", "7F00000100002A9F0000000000000001")),
+    ("key", ("order-1", "order-2", "order-3", "order-4", *UNIQUE_IDS)),
     ("broker_name", ("broker-0",)),
     ("cluster", ("DefaultCluster",)),
     ("addr", ("127.0.0.1:10911",)),
@@ -103,7 +104,30 @@ _WANTED: Final = {
 }
 _SERVED: Final = tuple(row for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV))
 # What makes and ends transactions, batches and replies has more states than one request shows.
-_LOADED: Final = frozenset({34, 37, 32001, 32002, 310, 325, 370, 41, 42, 11, 12, 33, 36})
+_LOADED: Final = [
+    row for row in _SERVED if row.code in {34, 37, 32001, 32002, 310, 325, 370, 41, 42, 11, 12, 33, 36}
+]
+# What any account may ask for, if it has the right on the topic or group.
+_DECIDING: Final = [
+    *_LOADED,
+    *(
+        row
+        for row in _SERVED
+        if row.access in (Access.READ, Access.WRITE, Access.CLIENT) and row.served_by & Role.BROKER
+    ),
+]
+# How often such an account does so.
+_NEAR: Final = 0.6
+_SWAPS: Final[tuple[Target, ...]] = (
+    {},
+    {},
+    {"topic": "orders"},
+    {"topic": "orders", **_GROUPS},
+    {"topic": "theirs", **_GROUPS},
+    _GROUPS,
+)
+# The fields that say which thing a request means. A place alone says that too.
+_NAMING: Final = frozenset({"commit_log_offset", "recall_handle", "writer", "offset", "extra_info"})
 PROPERTY_NAMES: Final = tuple(
     value for name, value in vars(Property).items() if name.isupper() and isinstance(value, str)
 )
@@ -148,9 +172,11 @@ class Known:
 def attack(case: Case, known: Known) -> Attack:
     """The request of a case."""
     rng = random.Random(case.seed)
-    if IDENTITIES[case.identity].replays and known.captured:
+    identity = IDENTITIES[case.identity]
+    if identity.replays and known.captured:
         return _replayed(rng, known)
-    return _Maker(rng, known).attack()
+    is_near = identity.has_a_right and rng.random() < _NEAR
+    return _Maker(rng, known, identity, is_near).attack()
 
 
 def _replayed(rng: random.Random, known: Known) -> Attack:
@@ -161,11 +187,21 @@ def _replayed(rng: random.Random, known: Known) -> Attack:
 
 
 class _Maker:
-    """Makes one request."""
+    """Makes one request. A near one is right except for one thing: the victim's topic or group, or its handle."""
 
-    def __init__(self, rng: random.Random, known: Known) -> None:
+    def __init__(self, rng: random.Random, known: Known, identity: Identity, is_near: bool) -> None:
         self._rng = rng
         self._known = known
+        self._body_sent = identity.body
+        self._is_near = is_near
+        if is_near:
+            self._row = rng.choice(_DECIDING)
+            targets = [known.targets[name] for name in _fitting(self._row, known.targets)]
+            self._target = {**rng.choice(targets), **rng.choice(_SWAPS)}
+            return
+        self._row = rng.choice(_SERVED)
+        if rng.random() < 0.5:
+            self._row = rng.choice(_LOADED)
         name = rng.choice((*OWN, *sorted(known.targets)) if rng.random() < 0.3 else sorted(known.targets))
         self._target = OWN.get(name) or known.targets[name]
         if known.places and rng.random() < 0.3:  # the victim's thing, at a place of an attacker's message
@@ -173,10 +209,7 @@ class _Maker:
             self._target = {**self._target, **dict.fromkeys(_PLACES & self._target.keys(), place)}
 
     def attack(self) -> Attack:
-        rng = self._rng
-        row = rng.choice(_SERVED)
-        if rng.random() < 0.5:
-            row = rng.choice([row for row in _SERVED if row.code in _LOADED])
+        rng, row = self._rng, self._row
         fields = self._fields(row)
         if rng.random() < 0.05:
             fields[rng.choice(PROPERTY_NAMES)] = self._text("")
@@ -186,14 +219,14 @@ class _Maker:
         fields = {}
         hints = msgspec.structs.fields(row.header) if row.header else ()
         for known in hints:
-            if known.required or self._rng.random() < 0.5:
+            if known.required or self._rng.random() < (0.9 if self._is_near else 0.5):
                 fields[known.encode_name] = _shown(self._value(known.name, known.type, 0))
         return fields
 
     def _value(self, name: str, kind: Any, depth: int) -> Any:
         rng = self._rng
         own = None if kind in _FLAGS else self._target.get(name)
-        if own is not None and rng.random() < 0.8:
+        if own is not None and (self._is_near or rng.random() < 0.8):
             return rng.choice(own) if isinstance(own, tuple) else own
         if name == "properties":
             return self._properties()
@@ -272,6 +305,8 @@ class _Maker:
             return rng.choice(("orders", "theirs", "asks", "%RETRY%owners"))
         if "GROUP" in name:
             return rng.choice(("owners", "owner-producers", "theirs"))
+        if "UNIQ" in name:  # of a message, or of the one that this message recalls
+            return rng.choice(UNIQUE_IDS)
         if "KEY" in name:
             return self._text("key")
         if name == "TRAN_OWNER" or "MSG" in name:
@@ -288,11 +323,12 @@ class _Maker:
             return msgspec.json.encode({"attempts": attempts})
         if row.code in (32001, 320):
             marks = render({"UNIQ_KEY": f"{rng.randrange(1 << 60):032}"}).encode()
-            return batch.encode([batch.BatchPart(b"from an attacker", marks)])
+            return batch.encode([batch.BatchPart(self._body_sent, marks)])
         chosen = rng.random()
         if chosen < 0.5:
             return self._forged()
-        return b"from an attacker" if chosen < 0.8 else self._json(rng.choice(list(_BODIES.values())))
+        is_plain = chosen < 0.8 or self._body_sent == ALLOWED
+        return self._body_sent if is_plain else self._json(rng.choice(list(_BODIES.values())))
 
     def _json(self, kind: type[Body]) -> bytes:
         return msgspec.json.encode(self._struct(kind, 0))
@@ -314,12 +350,19 @@ class _Maker:
         return encoded(
             topic,
             0,
-            b"from an attacker",
+            self._body_sent,
             render(marks).encode(),
             queue_offset=queue_offset,
             physical_offset=self._known.log_end() + BODY_AT,
             sys_flag=rng.choice((0, 4)),
         )
+
+
+def _fitting(row: Row, targets: dict[str, Target]) -> list[str]:
+    """The things that a request can mean: those that have the handles in its fields; all if none has."""
+    names = {each.name for each in msgspec.structs.fields(row.header)} if row.header else set()
+    needed = _NAMING & names
+    return sorted(name for name, target in targets.items() if needed <= target.keys()) or sorted(targets)
 
 
 def chosen_text(rng: random.Random, name: str) -> str:

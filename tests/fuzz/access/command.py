@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sparrowmq.protocol.codes import RequestCode
 from tests.fuzz.access.attacks import Case
-from tests.fuzz.access.play import Played, Stage, least, live, rounds_of
+from tests.fuzz.access.play import ATTACKERS, Played, Stage, least, live, rounds_of
 
 HONEST: Final = ("owner", "admin", "white")
 
@@ -22,7 +22,7 @@ def attack_all(
     """Play cases until there are none left, or a fault. Returns the faults, with the fewest cases that repeat them."""
     logging.disable(logging.CRITICAL)  # brokers log each denial
     began, done, answers = time.monotonic(), 0, Counter[tuple[str, Any, int]]()
-    identities, most = stage.attackers, stage.cases_of_a_life
+    identities, most = ATTACKERS, stage.cases_of_a_life
     if replays:
         identities = (*identities, "replayer")
     for life in range(-(-cases // most)):

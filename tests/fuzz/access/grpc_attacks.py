@@ -21,12 +21,9 @@ from sparrowmq.grpc.wire_types import message
 from sparrowmq.http2.calls import Streaming
 from sparrowmq.loop.clock import SystemClock
 from tests.fuzz.access.attacks import PROPERTY_NAMES, chosen_text
-from tests.fuzz.access.identities import IDENTITIES
-from tests.fuzz.access.judge import ALLOWED
 from tests.fuzz.access.victim import Target
 from tests.grpc.scripted import ScriptedBrokers
 
-FORBIDDEN: Final = b"from an attacker"
 _FIXED: Final[Mapping[tuple[str, str], tuple[Any, ...]]] = {
     ("Broker", "name"): ("broker-0", "broker-0", "broker-0", "broker-1"),
     ("Broker", "id"): (0,),
@@ -123,11 +120,6 @@ def _method(path: str, served: Any) -> Method:
     except KeyError:  # both ways are commands
         kinds = message(f"{name}Command"), message(f"{name}Command")
     return Method(path, *kinds, is_stream, is_stream and served.may_be_silent)
-
-
-def body_of(identity: str) -> bytes:
-    """The body of the messages that an identity sends."""
-    return ALLOWED if IDENTITIES[identity].may_send else FORBIDDEN
 
 
 class Maker:

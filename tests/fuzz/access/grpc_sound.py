@@ -14,7 +14,8 @@ from typing import Any, Final
 from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.protocol.messages.property_names import Property
 from tests.fuzz.access.attacks import OWN, Case
-from tests.fuzz.access.grpc_attacks import Call, Maker, Method, body_of, methods, walk
+from tests.fuzz.access.grpc_attacks import Call, Maker, Method, methods, walk
+from tests.fuzz.access.identities import IDENTITIES
 from tests.fuzz.access.victim import Target
 
 CLIENT_IDS: Final = ("owner-grpc", "owner-grpc", "owner@1", "their@1", "their@2")
@@ -61,12 +62,12 @@ def grpc_attack(case: Case, targets: Mapping[str, Target], now_s: int) -> Call:
     client_id, is_mangled = rng.choice(CLIENT_IDS), rng.random() < _MANGLED
     if is_mangled:
         name = rng.choice((*OWN, *sorted(targets)) if rng.random() < 0.2 else sorted(targets))
-        maker = Maker(rng, OWN.get(name) or targets[name], body_of(case.identity), now_s)
+        maker = Maker(rng, OWN.get(name) or targets[name], IDENTITIES[case.identity].body, now_s)
     else:
         known = {**targets, **OWN} if rng.random() < 0.2 else targets
         target = known[rng.choice(fitting(method, known) or sorted(known))]
         swap = rng.choice(_SWAPS) if rng.random() < _SWAPPED else {}
-        maker = SoundMaker(rng, _whole(target) | swap, body_of(case.identity), now_s)
+        maker = SoundMaker(rng, _whole(target) | swap, IDENTITIES[case.identity].body, now_s)
     count = rng.choice((1, 1, 2)) if method.is_silent else 1
     requests = [maker.made(method.request) for _ in range(count)]
     ends_after_s = rng.choice((0.0, 0.001, 0.003)) if rng.random() < _CANCELLED else None

@@ -14,8 +14,9 @@ from typing import Any, Final
 from sparrowmq.grpc.settings_answer import set_ms
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution, message
 from sparrowmq.testing.clock import ManualClock
-from tests.fuzz.access.grpc_attacks import FORBIDDEN, Call, methods
+from tests.fuzz.access.grpc_attacks import Call, methods
 from tests.fuzz.access.grpc_wire import GrpcWire
+from tests.fuzz.access.identities import FORBIDDEN
 from tests.fuzz.access.judge import ALLOWED
 from tests.fuzz.access.victim import MARKER, OWNER, Victim
 from tests.grpc.scripted import named

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from tests.fuzz.access.judge import ALLOWED
 from tests.fuzz.access.victim import ADMIN, OWNER, WHITE
 from tests.fuzz.access.wire import Credentials
+
+FORBIDDEN: Final = b"from an attacker"
 
 
 class Identity(NamedTuple):
@@ -24,6 +27,16 @@ class Identity(NamedTuple):
     replays: bool = False
     may_hear: bool = False
     may_send: bool = False
+
+    @property
+    def body(self) -> bytes:
+        """The body of the messages that it sends."""
+        return ALLOWED if self.may_send else FORBIDDEN
+
+    @property
+    def has_a_right(self) -> bool:
+        """Whether it has a right on a topic of the victim, and so passes the first check."""
+        return self.may_hear or self.may_send
 
 
 IDENTITIES: Final = {

@@ -172,12 +172,13 @@ class Judge:
         found: list[bytes] = []
         while True:
             bodies = [bytes(message.body) for message in await self._pulled()]
-            found += [body for body in bodies if body != ALLOWED]
+            found += [body for body in bodies if ALLOWED not in body]
             if len(found) >= len(self._victim.unread) or loop.time() > limit:
                 break
             await self._clock.advance(0.01)
             await asyncio.sleep(0.001)
         wanted, self._victim.unread = self._victim.unread, []
+        self._victim.read.update(wanted)
         faults = [f"{body[:60]!r} is strange" for body in found if body not in wanted]
         faults += [f"{body!r} is missing" for body in wanted if body not in found]
         faults += [f"{body!r} is there twice" for body in wanted if found.count(body) > 1]

@@ -27,6 +27,7 @@ from tests.fuzz.access.grpc_attacks import Call
 from tests.fuzz.access.grpc_play import GrpcLife, grpc_address
 from tests.fuzz.access.identities import IDENTITIES, Identity
 from tests.fuzz.access.judge import Judge
+from tests.fuzz.access.popped import Popped
 from tests.fuzz.access.victim import LATE, MARKER, SETTINGS, USERS, Victim, accounts_at
 from tests.fuzz.access.wire import Wire
 
@@ -42,12 +43,7 @@ WAVE: Final = 20
 # The first question about a transaction comes after six seconds, and what was sent to be answered is answered by then.
 QUESTIONS_S: Final = 7.0
 ANSWERS_S: Final = 1.0
-ATTACKERS: Final = tuple(
-    each.name
-    for each in IDENTITIES.values()
-    if not (each.may or each.replays or each.may_hear or each.may_send)
-)
-GRPC_ATTACKERS: Final = (*ATTACKERS, "subscriber", "publisher")
+ATTACKERS: Final = tuple(each.name for each in IDENTITIES.values() if not (each.may or each.replays))
 _SENDS: Final = frozenset({10, 310, 320})
 
 
@@ -61,10 +57,6 @@ class Stage(NamedTuple):
 
     users: bool = False
     port: str = REMOTING
-
-    @property
-    def attackers(self) -> tuple[str, ...]:
-        return ATTACKERS if self.port == REMOTING else GRPC_ATTACKERS
 
     @property
     def cases_of_a_round(self) -> int:
@@ -122,6 +114,7 @@ class Life:
         self._addresses = cluster.brokers[0].address, cluster.namesrv
         self._victim = victim
         self._played = played
+        self._popped = Popped(victim)
         self._wires: dict[tuple[str, bool], Wire] = {}
         self._known = Known(
             victim.targets, victim.main.captured, log_end=lambda: cluster.brokers[0].store.end
@@ -154,19 +147,22 @@ class Life:
             # An error repeats what was wrong, and a replayed frame has the marker.
             heard = wire.heard[1::2] if identity.replays else wire.heard
             if not identity.may and not is_of_namesrv:  # any account may ask for routes and names
+                if identity.may_hear:
+                    heard = [self._victim.without_shown(part) for part in heard]
                 found += [f"{name} heard {part[:400]!r}" for part in heard if MARKER in part]
             wire.heard.clear()
         return found
 
     async def judge(self) -> list[str]:
-        """Find nothing: the victim has no more than `Judge` knows."""
-        return []
+        """What attackers did to the popped message."""
+        return [f"its popped message: {fault}" for fault in await self._popped.judge()]
 
     async def settle_in(self) -> None:
         """Do nothing: the victim has all that these attackers want."""
 
     async def prepare(self) -> None:
-        """Do nothing, too."""
+        """Renew the popped message."""
+        await self._popped.prepare()
 
     async def close(self) -> None:
         for wire in self._wires.values():

@@ -14,7 +14,7 @@ from tests.fuzz.access.attacks import OWN, Case
 from tests.fuzz.access.grpc_attacks import methods
 from tests.fuzz.access.grpc_play import GrpcLife
 from tests.fuzz.access.grpc_sound import fitting, grpc_attack, sound_call
-from tests.fuzz.access.play import GRPC_ATTACKERS, Stage, live, rounds_of, scene
+from tests.fuzz.access.play import ATTACKERS, Stage, live, rounds_of, scene
 
 SEED = 20261129
 ACCOUNTS = Stage(port="grpc")
@@ -37,7 +37,7 @@ def cases(identities, count=150, seed=SEED):
 async def test_nothing_of_others_is_read_written_or_decided_by_grpc(stage, seeds):
     """The short form of `./run fuzz --access --port grpc`."""
     for seed in range(SEED, SEED + seeds):
-        played = await live(cases(GRPC_ATTACKERS, seed=seed), stage=stage)
+        played = await live(cases(ATTACKERS, seed=seed), stage=stage)
         assert played.faults == [], ",".join(str(case) for case in played.guilty)
 
 

@@ -76,6 +76,8 @@ SETTINGS: Final[dict[str, Any]] = {
 }
 # The broker makes users with policies of the same accounts.
 USERS: Final[dict[str, Any]] = {"authentication": True, "authorization": True, "migrates_accounts": True}
+# Of its first message, and of its timed one.
+UNIQUE_IDS: Final = ("7F00000100002A9F0000000000000001", "7F00000100002A9F0000000000000002")
 STAGED_COUNT: Final = 2
 # The delay of what arrives last, and the delay level that is as long: after a short life or a long one.
 LATE: Final = {True: (180, 7), False: (600, 14)}
@@ -94,6 +96,8 @@ class Victim:
         targets: by name, the fields that name each thing.
         unread: the bodies that were sent to topic `orders`, and that the judge has not seen there yet.
         late: the bodies that arrive there after `timer_s`.
+        read: the bodies that the judge has seen there.
+        shown: the bodies that the consumers of its topics may hear in this round.
     """
 
     def __init__(self, broker: Broker, namesrv: str, clock: ManualClock, *, is_short: bool = False) -> None:
@@ -102,6 +106,8 @@ class Victim:
         self._clock = clock
         self.round = 0
         self.unread: list[bytes] = []
+        self.read: set[bytes] = set()
+        self.shown: set[bytes] = set()
         self.late = [b"%s delayed" % MARKER, b"%s timed" % MARKER]
         self.timer_s, self._level = LATE[is_short]
         self.targets: dict[str, Target] = {}
@@ -130,6 +136,7 @@ class Victim:
     async def prepare(self) -> None:
         """Renew what one round uses up."""
         self.round += 1
+        self.shown = self.read | set(self.unread)
         await self.beat()
         await self.main.ask(headers.UpdateConsumerOffset("owners", "orders", 0, 2))
         self.targets["commit"] = await self._half(f"committed-{self.round}")
@@ -141,6 +148,22 @@ class Victim:
     def close(self) -> None:
         for wire in (self.main, self.asker, self.admin, self.route_admin):
             wire.close()
+
+    def without_shown(self, heard: bytes) -> bytes:
+        """The bytes without what consumers may hear: nothing that came to `orders` after the round began."""
+        for body in sorted(self.shown, key=len, reverse=True):
+            heard = heard.replace(body, b"")
+        return heard
+
+    async def send(
+        self, topic: str, body: bytes, properties: dict[str, str], arrives: bool = True
+    ) -> Command:
+        """Send one message. `arrives`: whether consumers get it in this round."""
+        whole = b"%s %s" % (MARKER, body)
+        if arrives and topic == "orders":
+            self.unread.append(whole)
+        request = send_request(topic, 0, properties, producer_group="owner-producers")
+        return await self.main.ask(request, whole)
 
     # What it owns -------------------------------------------------------------------------------------------------
 
@@ -154,9 +177,9 @@ class Victim:
             await wire.ask(headers.HeartBeat(), beat.encode())
 
     async def _fill(self) -> None:
-        keys = {"KEYS": "order-1", "UNIQ_KEY": "7F00000100002A9F0000000000000001", "TAGS": "t"}
-        first = await self._send("orders", b"first", keys)
-        await self._send("orders", b"second", {})
+        keys = {"KEYS": "order-1", "UNIQ_KEY": UNIQUE_IDS[0], "TAGS": "t"}
+        first = await self.send("orders", b"first", keys)
+        await self.send("orders", b"second", {})
         lasting = {"topic": "orders", "key": "order-1", "consumer_group": "owners", "group": "owners"}
         self.targets["message"] = {**lasting, **_named(first), "queue_id": 0, "queue_offset": 0}
         for name, most, topic in (("retry", 5, "%RETRY%owners"), ("dead", 0, "%DLQ%owners")):
@@ -173,14 +196,11 @@ class Victim:
         await self.main.ask(headers.UpdateConsumerOffset("owners", "orders", 0, 2))
 
     async def _time(self) -> None:
-        delayed = await self._send(
-            "orders", b"delayed", {"DELAY": str(self._level), "KEYS": "order-2"}, False
-        )
-        unique = "7F00000100002A9F0000000000000002"
-        timed = await self._send(
+        delayed = await self.send("orders", b"delayed", {"DELAY": str(self._level), "KEYS": "order-2"}, False)
+        timed = await self.send(
             "orders",
             b"timed",
-            {"TIMER_DELAY_SEC": str(self.timer_s), "UNIQ_KEY": unique, "KEYS": "order-3"},
+            {"TIMER_DELAY_SEC": str(self.timer_s), "UNIQ_KEY": UNIQUE_IDS[1], "KEYS": "order-3"},
             False,
         )
         system = {"group": "theirs", "consumer_group": "theirs", "queue_offset": 0}
@@ -200,7 +220,7 @@ class Victim:
     async def _half(self, body: str) -> Target:
         unique = f"7F00000100002A9F{self.round:08}{len(body):08}"
         marks = {"TRAN_MSG": "true", "PGROUP": "owner-producers", "UNIQ_KEY": unique, "KEYS": "order-4"}
-        sent = await self._send("orders", body.encode(), marks, False)
+        sent = await self.send("orders", body.encode(), marks, False)
         reply = sent.header(headers.SendMessageReply)
         return {
             **_named(sent),
@@ -245,17 +265,8 @@ class Victim:
     async def _ask_for_reply(self) -> None:
         self.correlation = f"correlation-{self.round}"
         marks = {"REPLY_TO_CLIENT": "owner@1", "CORRELATION_ID": self.correlation, "TTL": "3000"}
-        await self._send("asks", b"ask %d" % self.round, marks)
+        await self.send("asks", b"ask %d" % self.round, marks)
         self.targets["reply"] = {"topic": REPLY_TOPIC, "client_id": "owner@1", "properties": render(marks)}
-
-    async def _send(
-        self, topic: str, body: bytes, properties: dict[str, str], arrives: bool = True
-    ) -> Command:
-        whole = b"%s %s" % (MARKER, body)
-        if arrives and topic == "orders":
-            self.unread.append(whole)
-        request = send_request(topic, 0, properties, producer_group="owner-producers")
-        return await self.main.ask(request, whole)
 
 
 def accounts_at(folder: Path) -> Path:
