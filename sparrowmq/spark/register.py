@@ -30,6 +30,9 @@ from sparrowmq.spark.java import CORES, spark_environment
 from sparrowmq.spark.source_and_sink import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
+# With TCP, each task can wait 40 ms: Java's system holds a second small write back until the first is acknowledged, and
+# the worker's system delays the acknowledgement. Spark 4.1 has Unix sockets, in Java's folder for temporary files.
+UNIX_SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
@@ -54,7 +57,7 @@ def session(
         builder = builder.master(master)
     elif master is not None:
         builder = builder.master(master)
-    for name, value in (SETTINGS | dict(settings or {})).items():
+    for name, value in (SETTINGS | UNIX_SOCKETS | dict(settings or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -25,6 +25,13 @@ def test_a_session_has_the_settings_it_was_given(spark):
     assert spark.range(3).count() == 3
 
 
+@pytest.mark.guards("register.session: UNIX_SOCKETS -> {}")
+def test_java_and_the_workers_talk_by_unix_sockets(spark):
+    assert session().sparkContext is spark.sparkContext
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"])
+    assert found.collect() == ["True"]
+
+
 def test_the_package_has_the_session_and_nothing_else():
     assert sparrowmq.spark.session is session
     with pytest.raises(AttributeError, match=r"module 'sparrowmq\.spark' has no attribute 'sessions'"):
