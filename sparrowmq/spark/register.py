@@ -12,10 +12,12 @@ it is the server's environment that must have it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sysconfig
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +61,17 @@ def session(
         builder = builder.master(master)
     for name, value in (SETTINGS | UNIX_SOCKETS | dict(settings or {})).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    socket = spark.sparkContext._accumulatorServer.server_address
+    if isinstance(socket, str):  # else it is an address of TCP
+        remove_at_exit(socket)
+    return spark
+
+
+@cache
+def remove_at_exit(socket: str) -> None:
+    """Remove the Unix socket of a driver that ends without `stop()`, which pyspark leaves."""
+    atexit.register(Path(socket).unlink, missing_ok=True)
 
 
 def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:

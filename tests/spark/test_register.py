@@ -1,6 +1,7 @@
 """sparrowmq.spark.register: a session that knows the source."""
 
 import os
+import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,15 @@ def test_java_and_the_workers_talk_by_unix_sockets(spark):
     assert session().sparkContext is spark.sparkContext
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"])
     assert found.collect() == ["True"]
+
+
+@pytest.mark.slow
+@pytest.mark.guards("register.remove_at_exit: drop atexit.register")
+def test_a_program_that_does_not_stop_its_session_leaves_no_socket():
+    context = "sparrowmq.spark.session('local[1]').sparkContext"
+    program = f"import sparrowmq.spark; print({context}._accumulatorServer.server_address)"
+    found = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert found.stdout.startswith("/") and not Path(found.stdout.strip()).exists()
 
 
 def test_the_package_has_the_session_and_nothing_else():
