@@ -16,6 +16,7 @@ import atexit
 import os
 import re
 import sysconfig
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -32,9 +33,8 @@ from sparrowmq.spark.java import CORES, spark_environment
 from sparrowmq.spark.source_and_sink import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
-# With TCP, each task can wait 40 ms: Java's system holds a second small write back until the first is acknowledged, and
-# the worker's system delays the acknowledgement. Spark 4.1 has Unix sockets, in Java's folder for temporary files.
-UNIX_SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
+_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket"
+_LONGEST_SOCKET_FOLDER: Final = 60  # bytes: macOS takes addresses of 103, and Spark's names have 43
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
@@ -59,13 +59,27 @@ def session(
         builder = builder.master(master)
     elif master is not None:
         builder = builder.master(master)
-    for name, value in (SETTINGS | UNIX_SOCKETS | dict(settings or {})).items():
+    sockets = unix_sockets(tempfile.gettempdir()) if (master or "").startswith("local") else {}
+    for name, value in (SETTINGS | sockets | dict(settings or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     socket = spark.sparkContext._accumulatorServer.server_address
     if isinstance(socket, str):  # else it is an address of TCP
         remove_at_exit(socket)
     return spark
+
+
+def unix_sockets(folder: str) -> dict[str, str]:
+    """Settings that let Java and Python workers of one machine talk by Unix sockets in a folder, or in /tmp.
+
+    With TCP, each task can wait 40 ms: Java's system holds a second small write back until the first is acknowledged,
+    and the worker's system delays the acknowledgement. Spark 4.1 and later can have Unix sockets. Without the setting
+    they are in Java's folder for temporary files, whose path is too long for an address in many clusters.
+    """
+    for each in (folder, "/tmp"):
+        if len(os.fsencode(each)) <= _LONGEST_SOCKET_FOLDER and os.access(each, os.W_OK | os.X_OK):
+            return {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": each}
+    return {}
 
 
 @cache

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 import sparrowmq.spark
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.register import cores_of, found_by_workers, register, session
+from sparrowmq.spark.register import cores_of, found_by_workers, register, session, unix_sockets
 
 pytestmark = pytest.mark.spark
 
@@ -26,11 +26,19 @@ def test_a_session_has_the_settings_it_was_given(spark):
     assert spark.range(3).count() == 3
 
 
-@pytest.mark.guards("register.session: UNIX_SOCKETS -> {}")
+@pytest.mark.guards("register.session: unix_sockets(tempfile.gettempdir()) -> {}")
 def test_java_and_the_workers_talk_by_unix_sockets(spark):
     assert session().sparkContext is spark.sparkContext
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"])
     assert found.collect() == ["True"]
+
+
+@pytest.mark.guards("register.unix_sockets: len(os.fsencode(each)) <= _LONGEST_SOCKET_FOLDER -> True")
+def test_a_folder_whose_path_is_too_long_for_sockets_is_not_taken(tmp_path):
+    far = tmp_path / ("x" * 60)
+    far.mkdir()
+    assert unix_sockets(str(far))["spark.python.unix.domain.socket.dir"] == "/tmp"
+    assert unix_sockets("/var/tmp")["spark.python.unix.domain.socket.dir"] == "/var/tmp"
 
 
 @pytest.mark.slow
