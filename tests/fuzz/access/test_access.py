@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from sparrowmq.auth import permissions
 from sparrowmq.auth.user_check import UserCheck
 from sparrowmq.broker.transactions.deciders import Deciders
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
 from tests.fuzz.access.attacks import Case
+from tests.fuzz.access.planted import ask_for_no_owner, check_no_permission
 from tests.fuzz.access.play import ATTACKERS, Stage, live, rounds_of
 
 SEED = 20261123
@@ -99,14 +99,7 @@ async def _without_guard(monkeypatch, codes):
     ],
 )
 async def test_harm_by_an_account_with_a_right_on_the_topic_is_seen(monkeypatch, identity, codes, found):
-    """As if the broker checked no permission for one request."""
-    check = permissions.check
-
-    def lenient(account, row, asked):
-        if row.code not in codes:
-            check(account, row, asked)
-
-    monkeypatch.setattr(permissions, "check", lenient)
+    check_no_permission(monkeypatch, codes)
     faults = (await live(rounds_of(5, 0, (identity,), 1200))).faults
     assert any(found in fault for fault in faults)
 
@@ -116,16 +109,7 @@ async def test_harm_by_an_account_with_a_right_on_the_topic_is_seen(monkeypatch,
     ("kind", "found"), [(Deciders, "lasting' is strange"), (Recalls, "timed' is missing")]
 )
 async def test_harm_by_an_account_that_may_send_to_the_topic_is_seen(monkeypatch, kind, found):
-    """As if each account with PUB of the topic were the owner of its transactions, or of its messages for a time."""
-    include = Recalls.include
-
-    def of_any_owner(self, topic, unique_id, owner):
-        return include(self, topic, unique_id, None)
-
-    if kind is Recalls:
-        monkeypatch.setattr(Recalls, "include", of_any_owner)
-    else:
-        monkeypatch.setattr(Deciders, "check", lambda *_: None)
+    ask_for_no_owner(monkeypatch, kind)
     faults = (await live(rounds_of(5, 0, ("publisher",), 800))).faults
     assert any(found in fault for fault in faults)
 

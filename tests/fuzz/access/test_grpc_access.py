@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.auth import permissions
 from sparrowmq.broker.grpc_port.local_brokers import LocalLink
 from sparrowmq.broker.transactions.deciders import Deciders
 from sparrowmq.grpc.statuses import Status
@@ -14,6 +13,7 @@ from tests.fuzz.access.attacks import OWN, Case
 from tests.fuzz.access.grpc_attacks import methods
 from tests.fuzz.access.grpc_play import GrpcLife
 from tests.fuzz.access.grpc_sound import fitting, grpc_attack, sound_call
+from tests.fuzz.access.planted import ask_for_no_owner, check_no_permission
 from tests.fuzz.access.play import ATTACKERS, Stage, live, rounds_of, scene
 
 SEED = 20261129
@@ -87,13 +87,7 @@ async def test_every_sound_call_succeeds_for_the_account_that_has_the_right(stag
     ],
 )
 async def test_harm_by_a_port_that_checks_no_permission_for_one_request_is_found(monkeypatch, found, codes):
-    check = permissions.check
-
-    def lenient(account, row, asked):
-        if row.code not in codes:
-            check(account, row, asked)
-
-    monkeypatch.setattr(permissions, "check", lenient)
+    check_no_permission(monkeypatch, codes)
     faults = (await live(cases(("denied", "other")), stage=ACCOUNTS)).faults
     assert any(found in fault for fault in faults)
 
@@ -101,16 +95,7 @@ async def test_harm_by_a_port_that_checks_no_permission_for_one_request_is_found
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Deciders, Recalls])
 async def test_harm_by_an_account_that_may_only_send_to_the_topic_is_found(monkeypatch, kind):
-    """As if each account with PUB of the topic were the owner of its transactions, or of its messages for a time."""
-    include = Recalls.include
-
-    def of_any_owner(self, topic, unique_id, owner):
-        return include(self, topic, unique_id, None)
-
-    if kind is Recalls:
-        monkeypatch.setattr(Recalls, "include", of_any_owner)
-    else:
-        monkeypatch.setattr(Deciders, "check", lambda *_: None)
+    ask_for_no_owner(monkeypatch, kind)
     assert (await live(cases(("publisher",)), stage=ACCOUNTS)).faults
 
 
