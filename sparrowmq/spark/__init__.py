@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sparrowmq.spark.idle_workers import silence_worker
+
 if TYPE_CHECKING:
     from sparrowmq.spark.register import session as session
+
+
+silence_worker()
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,7 @@ from sparrowmq.spark.source_and_sink import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
 _UNIX_SOCKETS: Final = "spark.python.unix.domain.socket"
+_DAEMON: Final = "sparrowmq.spark.worker_daemon"
 _LONGEST_SOCKET_FOLDER: Final = 60  # bytes: macOS takes addresses of 103, and Spark's names have 43
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
@@ -78,7 +79,8 @@ def unix_sockets(folder: str) -> dict[str, str]:
     """
     for each in (folder, "/tmp"):
         if len(os.fsencode(each)) <= _LONGEST_SOCKET_FOLDER and os.access(each, os.W_OK | os.X_OK):
-            return {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": each}
+            sockets = {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": each}
+            return sockets | {"spark.python.daemon.module": _DAEMON}
     return {}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import sparrowmq.spark
+import sparrowmq.spark.worker_daemon
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.register import cores_of, found_by_workers, register, session, unix_sockets
 
@@ -26,11 +26,16 @@ def test_a_session_has_the_settings_it_was_given(spark):
     assert spark.range(3).count() == 3
 
 
-@pytest.mark.guards("register.session: unix_sockets(tempfile.gettempdir()) -> {}")
+@pytest.mark.guards(
+    "register.session: unix_sockets(tempfile.gettempdir()) -> {}",
+    'register.unix_sockets: {"spark.python.daemon.module": _DAEMON} -> {}',
+)
 def test_java_and_the_workers_talk_by_unix_sockets(spark):
     assert session().sparkContext is spark.sparkContext
-    found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"])
-    assert found.collect() == ["True"]
+    found = spark.sparkContext.parallelize([0], 1).map(
+        lambda _: (os.environ["PYTHON_UNIX_DOMAIN_ENABLED"], sys.modules["__main__"].__file__)
+    )
+    assert found.collect() == [("True", sparrowmq.spark.worker_daemon.__file__)]
 
 
 @pytest.mark.guards("register.unix_sockets: len(os.fsencode(each)) <= _LONGEST_SOCKET_FOLDER -> True")
