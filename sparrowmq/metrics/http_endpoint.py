@@ -1,7 +1,8 @@
 """A small HTTP server for metrics and health: GET of a few paths, one request for each connection.
 
-It has no TLS, no request bodies and no host names. h11 reads requests and refuses long ones. A connection ends after
-ten seconds of silence. When there are too many connections, the oldest ends that has asked for nothing, or else the
+It has no TLS, no request bodies and no host names. Of a request it reads the first line, and refuses a long head
+before it looks at any line: a parser that has more to do holds up all clients of a broker. A connection ends after ten
+seconds. When there are too many connections, the oldest ends that has asked for nothing, or else the
 oldest of all. So idle connections keep no probe from its answer.
 """
 
@@ -9,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
-
-import h11
 
 from sparrowmq import descriptors
 from sparrowmq.errors import SparrowError
@@ -25,6 +24,8 @@ log = logging.getLogger(__name__)
 TEXT: Final = "text/plain; charset=utf-8"
 _LONGEST_HEAD: Final = 8 << 10
 _SILENCE_S: Final = 10.0
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_REQUEST: Final = re.compile(rb"([!-~]+) ([!-~]+) HTTP/1\.[01]\r?")
 
 
 class Answer(NamedTuple):
@@ -107,7 +108,7 @@ class Visit(asyncio.Protocol):
     def __init__(self, answer: Callable[[str], Awaitable[Answer]], ended: Callable[[Visit], object]) -> None:
         self._answer = answer
         self._ended = ended
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
+        self._head = bytearray()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._limit: asyncio.TimerHandle | None = None
@@ -122,11 +123,15 @@ class Visit(asyncio.Protocol):
         self._limit = asyncio.get_running_loop().call_later(_SILENCE_S, self.close)
 
     def data_received(self, chunk: bytes) -> None:
-        try:
-            self._http.receive_data(chunk)
-            self._go_on()
-        except h11.RemoteProtocolError as error:
-            self._say(Answer(error.error_status_hint, f"{error}\n".encode()))
+        if self._task is not None:
+            return
+        searched = len(self._head)
+        self._head += chunk
+        end = _HEAD_END.search(self._head, max(0, searched - 2))
+        if (end.start() if end else len(self._head)) > _LONGEST_HEAD:
+            self._say(Answer(431, b"the head of the request is too long\n"))
+        elif end:
+            self._begin(bytes(self._head[: self._head.index(b"\n")]))
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
@@ -141,25 +146,17 @@ class Visit(asyncio.Protocol):
             self._transport = None
         self._ended(self)
 
-    def _go_on(self) -> None:
-        if self._task is not None:
-            return
-        while (event := self._http.next_event()) is not h11.NEED_DATA:
-            if isinstance(event, h11.Request):
-                self._begin(event)
-                return
-            if isinstance(event, h11.ConnectionClosed):
-                self.close()
-                return
-
-    def _begin(self, request: h11.Request) -> None:
-        if request.method != b"GET":
+    def _begin(self, line: bytes) -> None:
+        request = _REQUEST.fullmatch(line)
+        if request is None:
+            self._say(Answer(400, b"this is no request of HTTP/1.1\n"))
+        elif request[1] != b"GET":
             self._say(Answer(405, b"only GET is answered here\n"))
-            return
-        if self._transport is not None:
-            self._transport.pause_reading()  # h11 would keep any number of bytes behind the request
-        self._task = asyncio.ensure_future(self._reply(request.target.decode("latin-1")))
-        self._task.add_done_callback(self._replied)
+        else:
+            if self._transport is not None:
+                self._transport.pause_reading()  # any number of bytes may follow the request
+            self._task = asyncio.ensure_future(self._reply(request[2].decode("ascii")))
+            self._task.add_done_callback(self._replied)
 
     async def _reply(self, target: str) -> None:
         self._say(await self._answer(target))
@@ -172,20 +169,9 @@ class Visit(asyncio.Protocol):
     def _say(self, answer: Answer) -> None:
         if self._transport is None:
             return
-        head = h11.Response(
-            status_code=answer.status,
-            headers=[
-                ("content-type", answer.kind),
-                ("content-length", str(len(answer.body))),
-                ("connection", "close"),
-            ],
+        head = (
+            f"HTTP/1.1 {answer.status} \r\ncontent-type: {answer.kind}\r\n"
+            f"content-length: {len(answer.body)}\r\nconnection: close\r\n\r\n"
         )
-        # After an invalid request h11 may be unable to answer: then the connection ends without an answer.
-        with suppress(h11.LocalProtocolError):
-            said = [
-                self._http.send(head),
-                self._http.send(h11.Data(answer.body)),
-                self._http.send(h11.EndOfMessage()),
-            ]
-            self._transport.write(b"".join(part for part in said if part))
+        self._transport.write(head.encode() + answer.body)
         self._transport.close()

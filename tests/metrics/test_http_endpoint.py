@@ -1,7 +1,8 @@
 """The port that Prometheus asks: what it answers, and whom it does not wait for."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from time import thread_time
 
 import pytest
 
@@ -85,6 +86,24 @@ async def test_what_is_no_question_is_told_so(asked, status, words, caplog):
         said = await say(port, asked)
     assert said.startswith(b"HTTP/1.1 %d " % status) and words in said
     assert not caplog.records
+
+
+HEADS = {
+    "blanks in front of a wrong character": (b"a:" + b" " * 8000 + b"\x00", b"200"),
+    "more blanks": (b"a:" + b" " * 20_000 + b"\x00", b"431"),
+    "many lines": (b"a:b\r\n" * 40_000, b"431"),
+    "many words": (b"a:" + b" b" * 60_000, b"431"),
+}
+
+
+@pytest.mark.guards("Visit.data_received: _LONGEST_HEAD -> 1 << 30")
+@pytest.mark.parametrize(("lines", "status"), HEADS.values(), ids=HEADS)
+async def test_no_head_keeps_the_event_loop_from_others(lines, status):
+    async with answering(metrics=ok) as port:
+        before_s = thread_time()
+        with suppress(ConnectionError):  # it was closed while some of the head was on its way
+            assert (await say(port, get("/metrics")[:-2] + lines + b"\r\n\r\n"))[9:12] == status
+        assert thread_time() - before_s < 0.05
 
 
 async def test_a_page_that_cannot_be_made_says_why():
