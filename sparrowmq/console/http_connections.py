@@ -1,6 +1,8 @@
 """The connections of the console's port: before a log-in, no visitor can hold all of them or fill the memory.
 
-    head of a request    at most 64 KiB; h11 reads one request at a time, also of a client that sends many together
+    head of a request    at most 32 KiB and 100 lines, of bytes that h11 matches in linear time; h11 reads one request
+                         at a time, also of a client that sends many together
+    body                 with its length: no browser sends one in chunks, whose lines would need the same care
     waiting              at most 10 s for a whole head, however slowly its bytes come; 5 s for its first byte after an
                          answer, as uvicorn has it
     connections          above the limit the oldest goes that has asked for nothing yet; TLS handshakes count, too, and
@@ -12,6 +14,7 @@ uvicorn's other parser, httptools, has none of these limits.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Coroutine, Generator
 from typing import Any, ClassVar, Final, TypeAlias
@@ -23,6 +26,12 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 
 HEAD_S: Final = 10.0
+_LONGEST_HEAD: Final = 32 << 10
+_MOST_LINES: Final = 100
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+# For blanks in front of such a byte the regular expressions of h11 0.16 take quadratic time: 64 kB took a minute.
+# A line that begins with a blank continues the one before, so many of them are many blanks, too.
+_REFUSED: Final = re.compile(rb"[\0\v\f]|\r(?!\n)|\n[ \t]")
 
 
 def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
@@ -32,6 +41,28 @@ def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
         all = LimitedSessions[_Counted](most, clock, lambda each: each.has_asked, "connections")
 
     return Connection
+
+
+class Requests(h11.Connection):
+    """The requests of one connection; h11 reads only heads that take it little time."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Return the next part of a request. Raises: h11.RemoteProtocolError, it is not HTTP, or is refused."""
+        if self.their_state is h11.IDLE:
+            _check_head(self.trailing_data[0])
+        event = super().next_event()
+        if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
+            raise h11.RemoteProtocolError("a body needs its length", error_status_hint=411)
+        return event
+
+
+def _check_head(given: bytes) -> None:
+    end = _HEAD_END.search(given)
+    head = given[: end.start() + 1] if end is not None else given
+    if len(head) > _LONGEST_HEAD:
+        raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
+    if end is not None and (head.count(b"\n") > _MOST_LINES or _REFUSED.search(head)):
+        raise h11.RemoteProtocolError("the head has too many lines, or an invalid byte")
 
 
 class HttpConnection(H11Protocol):
@@ -44,6 +75,10 @@ class HttpConnection(H11Protocol):
     all: ClassVar[LimitedSessions[_Counted]]
     has_asked = False
     _deadline: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.conn = Requests(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
+from time import thread_time
 
 import pytest
 import uvicorn
@@ -131,6 +132,40 @@ async def test_a_long_head_is_refused():
         writer.write(ASKED[:-2] + b"".join(b"x-%d: %s\r\n" % (number, b"a" * 1000) for number in range(100)))
         with suppress(ConnectionError):  # it was closed while some of the head was on its way
             assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+
+
+HEADS = {
+    "blanks in front of a zero byte": b"a:" + b" " * 25_000 + b"\0",
+    "blanks in front of a lone carriage return": b"a:" + b" " * 25_000 + b"\rb",
+    "many lines that continue one": b"a:" + b"\r\n " * 9_000 + b"\r\n \f",
+    "many lines": b"a:b\r\n" * 200,
+    "many words": b"a:" + b" b" * 20_000,
+}
+
+
+@pytest.mark.guards(
+    "http_connections._check_head: drop _REFUSED.search(head)",
+    "http_connections._check_head: head.count(b'\\n') > _MOST_LINES -> False",
+    "http_connections._check_head: end.start() + 1 -> 0",
+)
+@pytest.mark.parametrize("lines", HEADS.values(), ids=HEADS)
+async def test_no_head_keeps_the_event_loop_from_others(lines):
+    async with served() as connect:
+        assert await is_answered(await connect())  # what is loaded for the first request costs more
+        reader, writer = await connect()
+        before_s = thread_time()
+        with suppress(ConnectionError):  # it was closed while some of the head was on its way
+            writer.write(ASKED[:-2] + lines + b"\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        assert thread_time() - before_s < 0.05
+
+
+@pytest.mark.guards("Requests.next_event: name == b'transfer-encoding' -> False")
+async def test_a_body_in_chunks_is_refused():
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
 
 
 async def test_requests_sent_together_are_read_one_by_one():

@@ -1,6 +1,7 @@
 """The door, as an ASGI application before one that tells who came."""
 
 import warnings
+from time import thread_time
 
 import pytest
 from starlette.requests import HTTPConnection
@@ -9,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.login.login_attempts import FREE
-from sparrowmq.console.login.login_guard import Guard, forwarded_prefix, is_from_here
+from sparrowmq.console.login.login_guard import Guard, cookie_in, forwarded_prefix, is_from_here
 from sparrowmq.console.users import Account, Accounts, Role, hashed
 from sparrowmq.testing import ManualClock
 
@@ -29,8 +30,9 @@ async def inside(scope, receive, send):
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close"})
         return
-    session = HTTPConnection(scope).state.session
-    await PlainTextResponse(f"{session.name} {session.role.name}")(scope, receive, send)
+    session, cookies = HTTPConnection(scope).state.session, HTTPConnection(scope).cookies
+    seen = f", dark and with{'' if 'slow' in cookies else 'out'} slow" if "dark" in cookies else ""
+    await PlainTextResponse(f"{session.name} {session.role.name}{seen}")(scope, receive, send)
 
 
 def door(**settings):
@@ -71,6 +73,29 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(client):
     assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "Path=/" in cookie and "Secure" not in cookie
     safe = TestClient(client.app, base_url="https://testserver", follow_redirects=False)
     assert "Secure" in log_in(safe).headers["set-cookie"]
+
+
+def test_a_cookie_is_found_among_others_in_linear_time():
+    for cookies, value in (
+        ("", None),
+        ("a=1", "1"),
+        ("b=2; a=1.x==; c", "1.x=="),
+        ("a=1;  a = 2 ;aa=3", "2"),
+        ("b=a=1; ;", None),
+        ('a="' + "\\" * 30_000 + '"', '"' + "\\" * 30_000 + '"'),
+    ):
+        before_s = thread_time()
+        assert cookie_in({"cookie": cookies}, "a") == value
+        assert thread_time() - before_s < 0.05
+
+
+@pytest.mark.guards("login_guard._with: name == b'cookie' -> False")
+def test_pages_get_no_cookie_with_quotes(client):
+    """FastAPI parses all cookies for each page, in quadratic time."""
+    log_in(client)
+    client.cookies.set("dark", "1")
+    client.cookies.set("slow", '"' + "\\" * 9 + '"')
+    assert client.get("/").text == "olga OPERATE, dark and without slow"
 
 
 @pytest.mark.parametrize(
