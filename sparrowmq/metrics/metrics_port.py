@@ -124,8 +124,8 @@ class MetricsPort:
 
     async def _metrics(self, query: Query) -> Answer:
         if self._exporter is not None and query.get("compat") == "exporter":
-            return page(await self._read(self._exporter, {}))
-        return page(await self._series())
+            return await to_end(page(await self._read(self._exporter, {})))
+        return await to_end(page(await self._series()))
 
     async def _health(self, _: Query) -> Answer:
         return Answer(200, b"ok\n")

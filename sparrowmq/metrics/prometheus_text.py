@@ -8,6 +8,7 @@ from typing import Final, cast
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 
+from sparrowmq.loop.slices import Steps
 from sparrowmq.metrics.figures import Kind
 from sparrowmq.metrics.http_endpoint import Answer
 from sparrowmq.metrics.series import Series
@@ -15,20 +16,39 @@ from sparrowmq.metrics.series import Series
 # It reads the boot time of the machine once. Linux changes that time when the clock is set, so a new look at it would
 # seem to be a restart of this process.
 _PROCESS: Final = ProcessCollector(registry=None)
+_ROWS_AT_ONCE: Final = 10  # in one step; a sample takes about 10 us
 
 
 class _Collected:
-    """A source of metrics for the client library."""
+    """A source of one metric for the client library."""
 
-    def __init__(self, series: Iterable[Series]) -> None:
+    def __init__(self, series: Series) -> None:
         self._series = series
 
     def collect(self) -> Iterator[Metric]:
-        return map(_metric, self._series)
+        yield _metric(self._series)
 
 
-def page(series: Iterable[Series]) -> Answer:
-    return Answer(200, generate_latest(_Collected(series)), CONTENT_TYPE_PLAIN_0_0_4)
+def page(series: Iterable[Series]) -> Steps[Answer]:
+    """Write the page in steps: 10,000 samples take 0.1 s of the processor."""
+    text: list[bytes] = []
+    for each in series:
+        head = generate_latest(_Collected(each._replace(rows=[], buckets=())))  # HELP and TYPE
+        text.append(head)
+        for piece in _pieces(each):
+            text.append(generate_latest(_Collected(piece))[len(head) :])
+            yield
+        yield
+    return Answer(200, b"".join(text), CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _pieces(series: Series) -> Iterator[Series]:
+    """Yield some rows of a series, or a histogram of it, which has two dozen samples."""
+    count = _ROWS_AT_ONCE
+    for first in range(0, len(series.rows), count):
+        yield series._replace(rows=series.rows[first : first + count], buckets=())
+    for each in series.buckets:
+        yield series._replace(rows=[], buckets=[each])
 
 
 def process_series() -> Iterator[Series]:

@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
 from sparrowmq.metrics.prometheus_text import page, process_series
@@ -67,7 +68,8 @@ async def _serve(
     """Answer until what `running` gives is called; it gives that once the port listens, or why it cannot."""
 
     async def metrics(_: Query) -> Answer:
-        return page([*series_of(figures, {"node_type": "spark"}, _MOST_SERIES), *process_series()])
+        series = series_of(figures, {"node_type": "spark"}, _MOST_SERIES)
+        return at_once(page([*series, *process_series()]))
 
     async def health(_: Query) -> Answer:
         return Answer(200, b"ok\n")

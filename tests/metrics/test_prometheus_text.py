@@ -1,20 +1,23 @@
 """The text that Prometheus reads."""
 
 import os
+from time import thread_time
 
 import pytest
 from prometheus_client import ProcessCollector
 
+from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
+from sparrowmq.stats import Histogram
 from tests.metrics.test_series import parsed
 
 
 def test_the_text_has_help_and_type_of_each_figure():
     figures = Figures()
     figures.counter("sparrowmq_messages_sent_total", "messages handed out").value = 7
-    assert page(series_of(figures, {}, 1)).body == (
+    assert at_once(page(series_of(figures, {}, 1))).body == (
         b"# HELP sparrowmq_messages_sent_total messages handed out\n"
         b"# TYPE sparrowmq_messages_sent_total counter\n"
         b"sparrowmq_messages_sent_total 7.0\n"
@@ -24,12 +27,34 @@ def test_the_text_has_help_and_type_of_each_figure():
 def test_a_gauge_keeps_the_ending_of_a_counter():
     figures = Figures()
     figures.gauge("put_total", "rocketmq-exporter's", lambda: 7)
-    assert b"# TYPE put_total gauge\nput_total 7.0\n" in page(series_of(figures, {}, 1)).body
+    assert b"# TYPE put_total gauge\nput_total 7.0\n" in at_once(page(series_of(figures, {}, 1))).body
+
+
+@pytest.mark.guards("prometheus_text._pieces: _ROWS_AT_ONCE -> 1 << 20")
+def test_no_step_of_a_long_page_keeps_the_event_loop_from_others():
+    figures, labels, seen = Figures(), [(f"topic-{number:04}",) for number in range(2000)], Histogram()
+    seen.record(5)
+    figures.gauges("lag", "of each", ("topic",), lambda: [(each, 7) for each in labels])
+    figures.histograms(
+        "took", "each", ("topic",), lambda: [(each, seen) for each in labels[:200]], [1, 10], 1
+    )
+    steps, longest_s, text = page(series_of(figures, {}, 5000)), 0.0, ""
+    try:
+        while True:
+            before_s = thread_time()
+            next(steps)
+            longest_s = max(longest_s, thread_time() - before_s)
+    except StopIteration as end:
+        text = end.value.body.decode()
+    assert longest_s < 0.005
+    assert text.count("# HELP") == 2 and text.index("topic-0009") < text.index("topic-0010")
+    found = parsed(text)
+    assert (len(found["lag"]), len(found["took_bucket"]), len(found["took_count"])) == (2000, 600, 200)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="there is no /proc here")
 def test_the_process_has_its_memory_and_descriptors():
-    found = parsed(page(process_series()).body.decode())
+    found = parsed(at_once(page(process_series())).body.decode())
     assert found["process_resident_memory_bytes"][()] > 1 << 20
     assert found["process_open_fds"][()] > 2
     assert found["process_cpu_seconds_total"][()] > 0
@@ -37,6 +62,6 @@ def test_the_process_has_its_memory_and_descriptors():
 
 @pytest.mark.guards("prometheus_text.process_series: _PROCESS -> ProcessCollector(registry=None)")
 def test_a_clock_that_was_set_is_no_restart_of_the_process(monkeypatch):
-    before = parsed(page(process_series()).body.decode())["process_start_time_seconds"]
+    before = parsed(at_once(page(process_series())).body.decode())["process_start_time_seconds"]
     monkeypatch.setattr(ProcessCollector, "_boot_time", lambda self: 0)
-    assert parsed(page(process_series()).body.decode())["process_start_time_seconds"] == before
+    assert parsed(at_once(page(process_series())).body.decode())["process_start_time_seconds"] == before

@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page
 from sparrowmq.metrics.series import OTHERS, all_series, series_of
@@ -13,7 +14,7 @@ Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 def read(figures: Figures, common: dict[str, str] | None = None, most: int = 10) -> Samples:
     """Each sample's name, and its value by its labels."""
-    return parsed(page(series_of(figures, common or {}, most)).body.decode())
+    return parsed(at_once(page(series_of(figures, common or {}, most))).body.decode())
 
 
 def parsed(text: str) -> Samples:

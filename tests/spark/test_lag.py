@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page
 from sparrowmq.metrics.series import series_of
@@ -105,7 +106,7 @@ def test_prometheus_gets_it_by_kafkas_names():
     listener.lags["q"], listener.losses["q"] = Lag(0, 15, 7.5, 20), Losses(3, 1)
     figures = Figures()
     listener.tell_metrics(figures)
-    said = page(series_of(figures, {}, 200)).body.decode().splitlines()
+    said = at_once(page(series_of(figures, {}, 200))).body.decode().splitlines()
     assert (
         'maxOffsetsBehindLatest{query="q"} 15.0' in said and 'avgOffsetsBehindLatest{query="q"} 7.5' in said
     )

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page
 from sparrowmq.metrics.series import series_of
@@ -92,7 +93,7 @@ def test_prometheus_gets_all_of_it_by_kafkas_names():
     report = seen({"failOnDataLoss": "false"}, [(3, 1)], Ended((0, 0, 5), latest=12))
     figures = Figures()
     report.tell_metrics(figures, "table orders")
-    said = page(series_of(figures, {}, 200)).body.decode()
+    said = at_once(page(series_of(figures, {}, 200))).body.decode()
     for line in (
         'maxOffsetsBehindLatest{query="table orders"} 7.0',
         'sparrowmq_spark_rows_lost_total{query="table orders"} 2.0',
