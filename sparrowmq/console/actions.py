@@ -23,6 +23,7 @@ from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.dead_letter_search import topic_of
 from sparrowmq.console.reading.reset_effects import ResetEffect, position_of, skip_text, topics_of
+from sparrowmq.console.reading.shown_settings import hidden
 from sparrowmq.console.users import Role
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
@@ -392,13 +393,7 @@ def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMe
 
 # Brokers, accounts and name servers ---------------------------------------------------------------------------------
 
-_SECRET: Final = ("secret", "password", "privatekey")
 _ACCOUNT_PERMS: Final = ("", "DENY", "PUB", "SUB", "PUB|SUB")
-
-
-def hidden(key: str, value: str) -> str:
-    """The value of a setting, unless it is a secret."""
-    return "••••••" if value and any(word in key.lower() for word in _SECRET) else value
 
 
 def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Action:

@@ -15,7 +15,7 @@ from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.client.admin.topics import Topic, TopicShare
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
-from sparrowmq.console.actions import BrokerAccounts, hidden
+from sparrowmq.console.actions import BrokerAccounts
 from sparrowmq.console.layout.action_dialog import Asked
 from sparrowmq.console.layout.forms import properties_in
 from sparrowmq.console.layout.view import Forbidden
@@ -181,10 +181,6 @@ async def test_a_setting_changes_while_the_broker_runs(two, look):
     view = seen(role=Role.ADMIN, look=look)
     assert await carried_out(view, change, name="fileReservedTime", value="48") == "fileReservedTime is 48"
     assert (await broker_settings(look.servers, address))["fileReservedTime"] == "48"
-
-
-def test_a_secret_setting_is_hidden():
-    assert hidden("haSecret", "x") == "••••••" and hidden("haSecret", "") == "" and hidden("port", "1") == "1"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.operations.broker_operations import broker_settings
-from sparrowmq.console.actions import change_setting, hidden
+from sparrowmq.console.actions import change_setting
 from sparrowmq.console.history.samples import PERIOD_S
 from sparrowmq.console.layout.described_page import Page, heading
 from sparrowmq.console.layout.tables import Column, Columns, Table, chosen, pairs
 from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
 from sparrowmq.console.reading.cluster_view import BrokerNow
+from sparrowmq.console.reading.shown_settings import broker_settings
 
 # A setting's name, its value, and the other values that brokers have.
 SettingRow = tuple[str, str, str]
@@ -105,9 +105,9 @@ def setting_rows(settings: Mapping[str, str], others: Mapping[str, Mapping[str, 
 
     def elsewhere(key: str, value: str) -> str:
         differing = {name: each[key] for name, each in others.items() if each.get(key, value) != value}
-        return ", ".join(f"{name}: {hidden(key, other)}" for name, other in differing.items())
+        return ", ".join(f"{name}: {other}" for name, other in differing.items())
 
-    return [(key, hidden(key, value), elsewhere(key, value)) for key, value in sorted(settings.items())]
+    return [(key, value, elsewhere(key, value)) for key, value in sorted(settings.items())]
 
 
 PAGE: Final = Page("/cluster/{name:path}", "Broker {name}", draw)

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.client.admin.findings import told_conditions
-from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.layout.described_page import Description, Page, heading, section
 from sparrowmq.console.layout.tables import NO_ANSWER, UP, Badge, Column, Columns, Link, Table, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.cluster_view import BrokerNow
+from sparrowmq.console.reading.shown_settings import broker_settings
 
 # Settings that are different on each broker.
 _OWN: Final = frozenset(

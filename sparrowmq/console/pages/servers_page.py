@@ -8,11 +8,11 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin.findings import Finding, Verdict
-from sparrowmq.client.admin.operations.namesrv_operations import namesrv_settings
 from sparrowmq.console.actions import use_name_servers
 from sparrowmq.console.layout.described_page import Page, heading
 from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns, Table, pairs
 from sparrowmq.console.layout.view import View
+from sparrowmq.console.reading.shown_settings import namesrv_settings
 from sparrowmq.errors import SparrowError
 
 # The address of a name server, and why it does not answer.

@@ -18,13 +18,13 @@ from sparrowmq.client.admin import groups, single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, producers
-from sparrowmq.client.admin.operations.namesrv_operations import namesrv_settings
 from sparrowmq.client.admin.operations.topic_operations import topic_table
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
+from sparrowmq.console.reading.shown_settings import namesrv_settings
 from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
