@@ -5,7 +5,8 @@
     everything else        needs a session; a browser without one is sent to the log-in page, anything else gets 401
 
 Changes come over the web socket or by POST, and a browser names the page that sends them. A foreign `Origin` is
-refused, so no other site can use a visitor's cookie. Answers forbid frames, and loading anything from other sites.
+refused, also where a page only reads: Socket.IO lets pages of all origins read its answers. So no other site, and no
+other port of this machine, can use a visitor's cookie. Answers forbid frames, and loading anything from other sites.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Guard:
     async def _web_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         session = self.sessions.find(self._cookie_of(headers))
-        if session is None or not is_from_here(headers):
+        if session is None or not is_from_here(headers, changes=True):
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -89,7 +90,7 @@ class Guard:
         session = self.sessions.find(self._cookie_of(request.headers))
         if path == "/healthz":
             response: Response = PlainTextResponse("ok\n")
-        elif request.method not in ("GET", "HEAD") and not is_from_here(request.headers):
+        elif not is_from_here(request.headers, changes=request.method not in ("GET", "HEAD")):
             response = PlainTextResponse(_FOREIGN, 403)
         elif path == "/login":
             response = await self._log_in(request)
@@ -191,14 +192,16 @@ def forwarded_prefix(headers: Mapping[str, str]) -> str:
     return quote(prefix) if prefix.startswith("/") and login_page.own_path(prefix) == prefix else ""
 
 
-def is_from_here(headers: Mapping[str, str]) -> bool:
+def is_from_here(headers: Mapping[str, str], *, changes: bool) -> bool:
     """Return whether a page of the console sent the request; programs other than browsers name no origin.
+
+    A link on another site leads here without an origin; such a request must not change anything.
 
     A proxy's `X-Forwarded-Host` counts too: no page can make a browser send it.
     """
     origin = headers.get("origin")
     if origin is None:
-        return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+        return not changes or headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
     return origin.partition("://")[2] in {headers.get("host"), headers.get("x-forwarded-host")} - {None, ""}
 
 
