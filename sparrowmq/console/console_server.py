@@ -53,7 +53,7 @@ from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
 # A page is loaded again, without what was typed in it, if its browser is silent for longer than this and a pulse.
 _KEPT_S: Final = 10.0
 
-_SWEEP_S = 30.0
+_SWEEP_S = 5.0
 
 
 class Console:
@@ -177,7 +177,7 @@ class Console:
     async def _sweep(self, guard: Guard) -> None:
         while True:
             await self._clock.sleep(_SWEEP_S)
-            guard.sessions.sweep()
+            guard.renew()
 
 
 @contextmanager

@@ -13,13 +13,14 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.changed_files import ChangedFiles
 
 _COST: Final = (1 << 14, 8, 1)  # n, r, p: what RFC 7914 gives for log-ins
 _LONGEST: Final = 1024  # characters of a password; more is no password but an attempt to keep us busy
@@ -46,12 +47,34 @@ class Account:
 
 
 class Accounts:
-    def __init__(self, accounts: Mapping[str, Account]) -> None:
-        self._accounts = dict(accounts)
+    """The accounts by name.
+
+    Args:
+        changed: returns the accounts as they are now; None if they have not changed.
+    """
+
+    def __init__(
+        self,
+        accounts: Mapping[str, Account],
+        changed: Callable[[], Mapping[str, Account] | None] = lambda: None,
+    ) -> None:
+        self._accounts = accounts
+        self._changed = changed
         self._unknown = Account("", Role.VIEW, hashed(secrets.token_hex()))
 
     def named(self, name: str) -> Account | None:
         return self._accounts.get(name)
+
+    def renew(self) -> set[str]:
+        """Read a file that has changed; return the names that have gone, or have another role or password.
+
+        Raises: ConfigError, the file is wrong; the accounts stay as they were.
+        """
+        before, now = self._accounts, self._changed()
+        if now is None:
+            return set()
+        self._accounts = now
+        return {name for name, each in before.items() if now.get(name) != each}
 
     def check(self, name: str, password: str) -> Account | None:
         """The account, if the password is its own; takes as long for a wrong name. Blocks for about 50 ms."""
@@ -61,7 +84,13 @@ class Accounts:
 
 
 def read(path: Path) -> Accounts:
-    """The accounts of a file. Raises: ConfigError, it cannot be read, has none, or a line is wrong."""
+    """The accounts of a file, which may change. Raises: ConfigError, as `renew`."""
+    files = ChangedFiles(lambda: [path])
+    return Accounts(_in_file(path), lambda: _in_file(path) if files.look() else None)
+
+
+def _in_file(path: Path) -> Mapping[str, Account]:
+    """Raises: ConfigError, it cannot be read, has no account, or a line is wrong."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -71,7 +100,7 @@ def read(path: Path) -> Accounts:
         raise ConfigError(
             f"{path} names no user; `sparrowmq console --make-user NAME:ROLE` prints a line for it"
         )
-    return Accounts(accounts)
+    return accounts
 
 
 def parse(lines: Iterable[str], source: str) -> dict[str, Account]:

@@ -61,6 +61,21 @@ def test_a_file_without_users_or_no_file_is_an_error(tmp_path):
         read(tmp_path / "nowhere")
 
 
+def test_a_file_that_changes_renews_the_accounts(tmp_path):
+    path, alice = tmp_path / "users", Account("alice", Role.ADMIN, KEPT)
+    path.write_text("\n".join([alice.line(), Account("bob", Role.VIEW, KEPT).line()]))
+    accounts = read(path)
+    assert accounts.renew() == set()
+    path.write_text(Account("alice", Role.VIEW, KEPT).line())
+    assert [accounts.renew() for _ in range(3)] == [set(), {"alice", "bob"}, set()]
+    path.write_text("alice")
+    accounts.renew()
+    with pytest.raises(ConfigError, match="no password"):
+        accounts.renew()
+    assert accounts.renew() == set()
+    assert accounts.named("bob") is None and accounts.named("alice") == Account("alice", Role.VIEW, KEPT)
+
+
 def test_a_name_alone_is_an_administrators():
     assert named("alice", "--user") == ("alice", Role.ADMIN)
     assert named("alice:view", "--user") == ("alice", Role.VIEW)

@@ -28,6 +28,7 @@ from sparrowmq.console.login import known_browsers, login_page
 from sparrowmq.console.login.login_attempts import Attempts
 from sparrowmq.console.login.sessions import LIFE_S, Session, Sessions
 from sparrowmq.console.users import Account, Role
+from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.log_limit import LogLimit
 
@@ -66,6 +67,14 @@ class Guard:
         self._clock = clock
         self._cookie = f"sparrowmq_{settings.port}"
         self._browser_cookie = f"sparrowmq_known_{settings.port}"
+
+    def renew(self) -> None:
+        """End the sessions whose time is over, or whose user has gone or has another role or password."""
+        self.sessions.sweep()
+        try:
+            self.sessions.end_of(self._settings.accounts.renew())
+        except ConfigError as error:
+            log.warning("the users stay as they were: %s", error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -134,7 +143,7 @@ class Guard:
             await self._clock.sleep(turn.wait_s)
         async with self._checking:
             account = await asyncio.to_thread(self._settings.accounts.check, name, form.get("password", ""))
-        if account is None:
+        if account is None or account != self._settings.accounts.named(name):  # it has changed meanwhile
             self._lines.log(log, logging.WARNING, "a log-in from %s failed", address)
             return HTMLResponse(login_page.page(action, target, _WRONG, name), 403)
         self._attempts.succeeded(address, name, browser)

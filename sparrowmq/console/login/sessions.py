@@ -1,4 +1,5 @@
-"""The sessions of visitors: a signed cookie names a session, which ends with the log-out, or after half a day.
+"""The sessions of visitors: a signed cookie names a session, which ends with the log-out, or after half a day,
+or when its user changes.
 
     cookie  id.signature      id: 32 random bytes; the signature is HMAC-SHA256 with a key made at each start
 
@@ -11,6 +12,7 @@ import hashlib
 import hmac
 import secrets
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -112,6 +114,11 @@ class Sessions:
         """Log out."""
         ident = self._ident(cookie)
         if ident in self._sessions:
+            self._end(ident)
+
+    def end_of(self, names: Collection[str]) -> None:
+        """End the sessions of some users."""
+        for ident in [ident for ident, each in self._sessions.items() if each.name in names]:
             self._end(ident)
 
     def sweep(self) -> None:

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.login.login_attempts import FREE
 from sparrowmq.console.login.login_guard import Guard, cookie_in, forwarded_prefix, is_from_here
-from sparrowmq.console.users import Account, Accounts, Role, hashed
+from sparrowmq.console.users import Account, Accounts, Role, hashed, read
 from sparrowmq.testing import ManualClock
 
 with warnings.catch_warnings():
@@ -96,6 +96,38 @@ def test_pages_get_no_cookie_with_quotes(client):
     client.cookies.set("dark", "1")
     client.cookies.set("slow", '"' + "\\" * 9 + '"')
     assert client.get("/").text == "olga OPERATE, dark and without slow"
+
+
+@pytest.mark.guards("Guard.renew: drop self.sessions.end_of")
+@pytest.mark.parametrize(
+    "changed", [{}, {"olga": Account("olga", Role.VIEW, KEPT)}], ids=["gone", "another role"]
+)
+def test_a_user_who_changes_has_to_log_in_again(changed):
+    now = [None]
+    accounts = Accounts({"olga": Account("olga", Role.OPERATE, KEPT)}, now.pop)
+    guard = Guard(inside, ConsoleSettings(accounts), ManualClock())
+    client = TestClient(guard, base_url="http://testserver", follow_redirects=False)
+    log_in(client)
+    guard.renew()
+    assert client.get("/").text == "olga OPERATE"
+    now.append(changed)
+    guard.renew()
+    assert client.get("/").status_code == 401
+
+
+def test_a_wrong_file_of_users_ends_no_session(tmp_path, caplog):
+    path = tmp_path / "users"
+    path.write_text(Account("olga", Role.OPERATE, KEPT).line())
+    guard = Guard(inside, ConsoleSettings(read(path)), ManualClock())
+    client = TestClient(guard, base_url="http://testserver", follow_redirects=False)
+    log_in(client)
+    path.write_text("olga")
+    for _ in range(3):
+        guard.renew()
+    assert client.get("/").text == "olga OPERATE"
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+        f"the users stay as they were: {path}:1: no password as --make-user prints it"
+    ]
 
 
 @pytest.mark.parametrize(
