@@ -21,6 +21,7 @@ from sparrowmq.loop.clock import Clock
 
 LIFE_S: Final = 12 * 3600.0
 _MOST: Final = 1000  # sessions; the oldest makes room
+_MOST_OF_USER: Final = 50  # so one user cannot end the sessions of all others
 _MOST_NOTICES: Final = 20  # that wait for a page
 
 
@@ -95,7 +96,10 @@ class Sessions:
     def begin(self, name: str, role: Role) -> str:
         """A new session; returns its cookie."""
         self.sweep()
-        if len(self._sessions) >= _MOST:
+        own = [ident for ident, each in self._sessions.items() if each.name == name]
+        if len(own) >= _MOST_OF_USER:
+            self._end(own[0])
+        elif len(self._sessions) >= _MOST:
             self._end(next(iter(self._sessions)))
         ident = secrets.token_hex(32)
         self._sessions[ident] = Session(name, role, self._clock.monotonic() + LIFE_S)

@@ -1,3 +1,5 @@
+import pytest
+
 from sparrowmq.console.login.sessions import LIFE_S, Notice, Session, Sessions
 from sparrowmq.console.users import Role
 from sparrowmq.testing import ManualClock
@@ -77,3 +79,12 @@ def test_the_eldest_makes_room():
     first = sessions.begin("first", Role.VIEW)
     others = [sessions.begin(f"{number}", Role.VIEW) for number in range(1000)]
     assert sessions.find(first) is None and sessions.find(others[-1]) is not None
+
+
+@pytest.mark.guards("Sessions.begin: len(own) >= _MOST_OF_USER -> False")
+def test_a_user_who_logs_in_again_and_again_ends_only_the_own_sessions():
+    sessions = Sessions(ManualClock())
+    other = sessions.begin("other", Role.ADMIN)
+    own = [sessions.begin("first", Role.VIEW) for _ in range(1000)]
+    assert sessions.find(other) is not None and len(sessions) == 51
+    assert sessions.find(own[0]) is None and sessions.find(own[-1]) is not None
