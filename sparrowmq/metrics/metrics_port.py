@@ -24,6 +24,7 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.pauses import Pauses
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import Series, all_series
+from sparrowmq.metrics.shared_page import SharedPage
 from sparrowmq.remoting.door import Door
 from sparrowmq.version import VERSION
 
@@ -95,6 +96,7 @@ class MetricsPort:
         self._lookup = lookup
         self._exporter = exporter
         self._one_at_a_time = asyncio.Lock()
+        self._own, self._of_exporter = SharedPage(self._own_page), SharedPage(self._page_of_exporter)
         _declare_build(figures)
         figures.gauge(
             "sparrowmq_time_seconds",
@@ -124,8 +126,15 @@ class MetricsPort:
 
     async def _metrics(self, query: Query) -> Answer:
         if self._exporter is not None and query.get("compat") == "exporter":
-            return await to_end(page(await self._read(self._exporter, {})))
+            return await self._of_exporter.get()
+        return await self._own.get()
+
+    async def _own_page(self) -> Answer:
         return await to_end(page(await self._series()))
+
+    async def _page_of_exporter(self) -> Answer:
+        assert self._exporter is not None
+        return await to_end(page(await self._read(self._exporter, {})))
 
     async def _health(self, _: Query) -> Answer:
         return Answer(200, b"ok\n")

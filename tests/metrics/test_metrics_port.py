@@ -77,7 +77,7 @@ async def test_figures_are_read_within_their_lookup_and_one_visit_at_a_time():
     figures.gauge("visits", "so far", lambda: found[0])
     async with serving(figures, lookup=lookup) as address:
         read = await asyncio.gather(*(samples(address, "zone", "node_type") for _ in range(4)))
-    assert sorted(each["visits"][("a", "test")] for each in read) == [1, 2, 3, 4]
+    assert {each["visits"][("a", "test")] for each in read} == set(range(1, entered + 1))
 
 
 async def test_the_exporters_figures_have_no_labels_of_ours_but_the_operators():
