@@ -24,6 +24,11 @@ log = logging.getLogger(__name__)
 TEXT: Final = "text/plain; charset=utf-8"
 _LONGEST_HEAD: Final = 8 << 10
 _SILENCE_S: Final = 10.0
+# Answers have texts of others, such as the errors on the page of a lake. No browser runs scripts in them.
+_SECURITY: Final = (
+    "content-security-policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
+    "x-content-type-options: nosniff\r\n"
+)
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _REQUEST: Final = re.compile(rb"([!-~]+) ([!-~]+) HTTP/1\.[01]\r?")
 
@@ -171,7 +176,7 @@ class Visit(asyncio.Protocol):
             return
         head = (
             f"HTTP/1.1 {answer.status} \r\ncontent-type: {answer.kind}\r\n"
-            f"content-length: {len(answer.body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(answer.body)}\r\n{_SECURITY}connection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + answer.body)
         self._transport.close()

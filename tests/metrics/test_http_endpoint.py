@@ -60,6 +60,13 @@ async def test_a_page_is_answered_with_its_query():
     assert said.endswith(b"ok [('b', ' '), ('compat', 'exporter')]")
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/<script>"])
+async def test_no_browser_runs_a_script_of_an_answer_or_shows_it_in_a_frame(path):
+    async with answering(metrics=ok) as port:
+        said = (await say(port, get(path))).decode()
+    assert "default-src 'none';" in said and "frame-ancestors 'none'" in said and "nosniff" in said
+
+
 async def test_a_question_may_come_byte_by_byte():
     async with answering(metrics=ok) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
