@@ -54,7 +54,7 @@ def save(
         OSError: it could not be written; the old content is still what `load` finds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    written, content = _beside(path, ".tmp"), _sealed(encode(value))
+    written, content = _beside(path, ".tmp"), sealed(encode(value))
     try:
         _write_synced(written, content, is_secret)
     except OSError as error:
@@ -91,7 +91,7 @@ def load(
                 broken.append(_ABSENT)
             continue
         try:
-            found = (decode or _decode)(_unsealed(content), kind)
+            found = (decode or _decode)(unsealed(content), kind)
         except ValueError as error:  # msgspec's and JSON's errors are ValueErrors.
             broken.append(f"{candidate.name}: {error}")
             continue
@@ -120,14 +120,14 @@ def peek(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> tu
     """Return the content of this file alone, and whether it has a checksum; None if it cannot be read."""
     try:
         content = path.read_bytes()
-        found = decode(_unsealed(content), kind)
+        found = decode(unsealed(content), kind)
     except (OSError, ValueError):
         return None
     return found, _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0)) is not None
 
 
-def _sealed(content: bytes) -> bytes:
-    """JSON, with its checksum if it is an object."""
+def sealed(content: bytes) -> bytes:
+    """Return JSON, with its checksum if it is an object."""
     head = content.rstrip()[:-1]
     if not content.rstrip().endswith(b"}"):
         return content
@@ -135,8 +135,8 @@ def _sealed(content: bytes) -> bytes:
     return b"".join((head, comma, b'"checksum":"%08x"}' % crc32(head)))
 
 
-def _unsealed(content: bytes) -> bytes:
-    """The content without its checksum, if it has one. Raises: ValueError, the checksum is wrong."""
+def unsealed(content: bytes) -> bytes:
+    """Return the content without its checksum, if it has one. Raises: ValueError, the checksum is wrong."""
     seal = _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0))
     if seal is None:
         return content

@@ -57,7 +57,7 @@ def test_a_missing_file_falls_back_to_the_one_before_and_that_is_told(path):
     assert "it is missing or empty" in told[0] and "topics.json.bak is read instead" in told[0]
 
 
-@pytest.mark.guards("snapshot._unsealed: false head")
+@pytest.mark.guards("snapshot.unsealed: false head")
 def test_a_digit_that_changed_is_damage(path):
     snapshot.save(path, {"offset": 1024})
     snapshot.save(path, {"offset": 2048})

@@ -47,8 +47,14 @@ def test_the_note_of_an_earlier_release_says_only_which_batch_is_done(tmp_path):
     assert kept_progress(tmp_path) == planned.done(-1, -1)
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    (tmp_path / "lake.json").write_text('{"batch":')
+@pytest.mark.guards("kept_progress.keep_progress: sealed_text -> str")
+@pytest.mark.parametrize(
+    "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("5", "6")]
+)
+def test_a_damaged_file_is_named(tmp_path, damage):
+    keep_progress(tmp_path, Progress(-1, Offsets(), Offsets({ONE: 5}), True))
+    file = tmp_path / "lake.json"
+    file.write_text(damage(file.read_text()))
     with pytest.raises(ConfigError, match=r"lake\.json is damaged; restore it"):
         kept_progress(tmp_path)
 

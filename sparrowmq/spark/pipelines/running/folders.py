@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.snapshot import sync
+from sparrowmq.snapshot import sealed, sync
 
 try:
     import fcntl
@@ -51,6 +51,11 @@ def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
     new.rename(path)
+
+
+def sealed_text(text: str) -> str:
+    """Return the JSON of an object with its checksum, by which `snapshot.unsealed` notices a changed byte."""
+    return sealed(text.encode()).decode()
 
 
 def move_file(source: str | Path, target: Path) -> None:

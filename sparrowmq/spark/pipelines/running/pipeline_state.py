@@ -14,7 +14,12 @@ from sparrowmq import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
-from sparrowmq.spark.pipelines.running.folders import demand_same, local_path, replace_file
+from sparrowmq.spark.pipelines.running.folders import (
+    demand_same,
+    local_path,
+    replace_file,
+    sealed_text,
+)
 from sparrowmq.spark.source.partition_ranges import Offsets, Part
 
 Pairs = dict[MessageQueue, MessageQueue]
@@ -104,7 +109,7 @@ class State:
         kept = {"settled": self._settled, "label": self.label, "targets": rows, "incarnations": incarnations}
         if self.begin is not None:
             kept["begin"] = self.begin
-        replace_file(self.folder / _FILE, json.dumps(kept, indent=1), is_safe=True)
+        replace_file(self.folder / _FILE, sealed_text(json.dumps(kept, indent=1)), is_safe=True)
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
         """Return the end of each target when a batch was begun the first time, or an earlier place.
@@ -134,19 +139,24 @@ class State:
         return snapshot.load(self.folder / _BEGUN_FILE, _Begun) or _Begun()
 
     def _kept(self) -> dict[str, Any] | None:
-        path = self.folder / _FILE
         has_more = (self.folder / _BEGUN_FILE).exists() or is_planned(Path(self.checkpoint))
         if not self.is_begun and not has_more:
             return None
+        kept = self._read()
+        demand_same(f"the pipeline of {self.folder}", kept["settled"], self._settled)
+        return kept
+
+    def _read(self) -> dict[str, Any]:
+        """Raises: BadStore, the file is damaged or gone."""
+        path = self.folder / _FILE
         try:
-            kept: dict[str, Any] = json.loads(path.read_text())
-            settled = kept["settled"]
+            kept: dict[str, Any] = json.loads(snapshot.unsealed(path.read_bytes()))
+            _ = kept["settled"], kept["label"]
         except (ValueError, KeyError, TypeError, FileNotFoundError):
             raise BadStore(
                 f"{path} is damaged or gone, and it has the mark by which the pipeline knows its copies; restore it "
                 "from a backup. Without it, a pipeline in another folder copies all messages again"
             ) from None
-        demand_same(f"the pipeline of {self.folder}", settled, self._settled)
         return kept
 
 

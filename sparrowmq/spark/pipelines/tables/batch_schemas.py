@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq.errors import InvalidSchema
-from sparrowmq.spark.pipelines.running.folders import replace_file
+from sparrowmq.errors import BadStore, InvalidSchema
+from sparrowmq.snapshot import unsealed
+from sparrowmq.spark.pipelines.running.folders import replace_file, sealed_text
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Source
 
 MOST_NEW: Final = 1000  # ids for which one batch asks: any sender can invent more
@@ -44,8 +45,7 @@ class BatchSchemas:
     def __init__(self, ask: Ask, path: Path | None) -> None:
         self._ask = ask
         self._path = path
-        is_there = path is not None and path.exists()
-        self._kept = _Kept(**json.loads(path.read_text())) if is_there and path else _Kept()
+        self._kept = _read(path) if path is not None and path.exists() else _Kept()
 
     def of(self, batch: int, ids: Iterable[int]) -> tuple[Mapping[int, Source], Mapping[int, str]]:
         """Return the schemas of a batch, and why some ids have none.
@@ -75,7 +75,18 @@ class BatchSchemas:
         kept.batch, kept.missing = batch, missing
         kept.known |= found
         if self._path is not None and json.dumps(asdict(kept)) != before:
-            replace_file(self._path, json.dumps(asdict(kept)))
+            replace_file(self._path, sealed_text(json.dumps(asdict(kept))), is_safe=True)
+
+
+def _read(path: Path) -> _Kept:
+    """Raises: BadStore, the file is damaged."""
+    try:
+        return _Kept(**json.loads(unsealed(path.read_bytes())))
+    except (ValueError, TypeError):
+        raise BadStore(
+            f"{path}, the schemas of the last batch, is damaged; restore it from a backup, or remove it: then the "
+            "registry is asked for them again"
+        ) from None
 
 
 def _source(kept: Mapping[str, Any]) -> Source:

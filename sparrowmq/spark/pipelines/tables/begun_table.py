@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.snapshot import unsealed
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import demand_same, locked, replace_file
+from sparrowmq.spark.pipelines.running.folders import demand_same, locked, replace_file, sealed_text
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.partition_types import partition_kinds
+from sparrowmq.spark.pipelines.tables.progress import parsed
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, Raw, Shape, Whole, arrow_types
 
 if TYPE_CHECKING:
@@ -241,18 +243,18 @@ def begun(root: Path | Address) -> Settled | None:
     is_there = path.exists()
     if is_there:
         with suppress(ValueError, TypeError):
-            return Settled(**json.loads(path.read_text()))
-    record = record_at(root) if isinstance(root, Path) else None
+            return Settled(**json.loads(unsealed(path.read_bytes())))
+    record = parsed(record_at(root)) if isinstance(root, Path) else None
     if record is None and is_there:
         raise BadStore(
             f"{path}, the settings of the table, is damaged; restore it from a backup, or move {path.parent} away if "
             "the table has no rows yet"
         )
-    return Settled(**json.loads(record)["settled"]) if record else None
+    return Settled(**record.settled) if record is not None else None
 
 
 def keep(state: Path, settled: Settled) -> None:
-    replace_file(state / "table.json", json.dumps(settled.said(), indent=2), is_safe=True)
+    replace_file(state / "table.json", sealed_text(json.dumps(settled.said(), indent=2)), is_safe=True)
 
 
 def state_of(root: Path | Address) -> Path:

@@ -59,7 +59,7 @@ class Record(msgspec.Struct, frozen=True):
     log: dict[str, Any] | None = None
 
     def text(self) -> str:
-        return msgspec.json.encode(self).decode()
+        return snapshot.sealed(msgspec.json.encode(self)).decode()
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -77,10 +77,10 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def parsed(text: str | None) -> Record | None:
-    """A record from a commit; None if it has none that this release can read."""
+    """A record from a commit; None if it has none, or one that is damaged or of another release."""
     try:
-        return msgspec.json.decode(text, type=Record) if text else None
-    except msgspec.MsgspecError:
+        return msgspec.json.decode(snapshot.unsealed(text.encode()), type=Record) if text else None
+    except ValueError:  # msgspec's errors are ValueErrors, too
         return None
 
 

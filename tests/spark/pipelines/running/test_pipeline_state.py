@@ -1,5 +1,7 @@
 """sparrowmq.spark.pipelines.running.pipeline_state: what a pipeline keeps between its runs."""
 
+import json
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -65,6 +67,27 @@ def test_the_begin_is_there_again(tmp_path):
     assert state.begin is None
     state.keep_begin(begin)
     assert State(tmp_path, {"topic": "a"}).begin == begin
+
+
+@pytest.mark.guards("State._write: sealed_text -> str")
+def test_a_mark_with_a_changed_byte_is_noticed(tmp_path):
+    """A pipeline with another mark does not find its copies, and would copy messages twice."""
+    state = State(tmp_path, {"topic": "a"})
+    state.keep(PAIRS)
+    changed = f"{state.label[:-1]}{'b' if state.label.endswith('a') else 'a'}"
+    file = tmp_path / "pipeline.json"
+    file.write_text(file.read_text().replace(state.label, changed))
+    with pytest.raises(BadStore, match=r"pipeline.json is damaged or gone, .* restore it from a backup"):
+        State(tmp_path, {"topic": "a"})
+
+
+def test_the_file_of_an_earlier_release_has_no_checksum_and_is_read(tmp_path):
+    state = State(tmp_path, {"topic": "a"})
+    state.keep(PAIRS)
+    kept = json.loads((tmp_path / "pipeline.json").read_text())
+    del kept["checksum"]
+    (tmp_path / "pipeline.json").write_text(json.dumps(kept, indent=1))
+    assert State(tmp_path, {"topic": "a"}).label == state.label
 
 
 @pytest.mark.parametrize("content", [b"", b'{"settled": {"to', b"{}", b"[]", b"5", b"\xff"])

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.errors import InvalidSchema, NetworkError
+from sparrowmq.errors import BadStore, InvalidSchema, NetworkError
 from sparrowmq.spark.pipelines.tables.batch_schemas import MOST_NEW, BatchSchemas
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Source
 
@@ -51,6 +51,20 @@ def test_a_batch_that_is_repeated_misses_what_it_missed(tmp_path):
     again = BatchSchemas(ask, tmp_path / "schemas.json")
     assert again.of(3, [7]) == ({}, {7: "no such schema"})
     assert again.of(4, [7]) == ({7: Source("AVRO", "seven")}, {})
+
+
+@pytest.mark.guards("BatchSchemas._look_up: sealed_text -> str")
+@pytest.mark.parametrize(
+    "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("one", "two")]
+)
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path, damage):
+    file = tmp_path / "schemas.json"
+    BatchSchemas(Registered(_1="one"), file).of(0, [1])
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(
+        BadStore, match=r"schemas.json, .* is damaged; restore it from a backup, or remove it"
+    ):
+        BatchSchemas(Registered(), file)
 
 
 def test_a_registry_that_is_away_leaves_nothing_behind(tmp_path):

@@ -48,6 +48,17 @@ def test_a_table_that_an_earlier_release_began_is_read(tmp_path):
     assert Settled("orders", "parquet", "whole", None).begins() == {}
 
 
+@pytest.mark.guards("begun_table.keep: sealed_text -> str")
+def test_settings_with_a_changed_digit_are_noticed(tmp_path):
+    """With another begin, `backfill` would leave messages out, or add them twice."""
+    root = tmp_path / "orders"
+    keep(state_of(root), Settled(**KEPT))
+    file = state_of(root) / "table.json"
+    file.write_text(file.read_text().replace('"0": 7', '"0": 9'))
+    with pytest.raises(BadStore, match=r"table.json, the settings of the table, is damaged; restore it"):
+        begun(root)
+
+
 @pytest.mark.parametrize("left", [0, 30])
 def test_damaged_settings_are_those_of_the_table_or_are_told(tmp_path, left):
     root = tmp_path / "orders"

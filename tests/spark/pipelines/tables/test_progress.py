@@ -47,6 +47,15 @@ def test_a_record_survives_the_commit_and_one_of_a_stored_log_has_no_place():
     assert parsed("") is parsed(None) is placed(None) is parsed("{") is None
 
 
+@pytest.mark.guards("Record.text: snapshot.sealed -> bytes")
+def test_a_record_with_a_changed_digit_says_nothing():
+    """With another offset, a start that needs the record would lose messages, or add them twice."""
+    text = record(7, (1, 2), (3, 4)).text()
+    assert parsed(text.replace('"1":4', '"1":9')) is None
+    unsealed = text[: text.index(',"checksum"')] + "}"
+    assert parsed(unsealed) == parsed(text), "that of an earlier release"
+
+
 @pytest.mark.parametrize(
     ("rows", "errors", "wanted"),
     [
