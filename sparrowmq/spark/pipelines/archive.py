@@ -86,10 +86,10 @@ def _archive_store(
     if runner.dry_run:
         runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
         return runner.report
-    settled = settle(root, settled)
-    if settled.begin is not None:
-        raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
     with held(root, runner), runner.timed():
+        settled = settle(root, settled)
+        if settled.begin is not None:
+            raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
         writer = TableWriter(root, settled, runner.report, f"-{broker}")
         parts = LogParts(state_of(root) / f"stored-{broker}.json", runner, numbered(writer, files))
         found = [Span(file, 0, file.size) for file in files]

@@ -106,8 +106,8 @@ def _publish(
         runner.say(f"topic {topic} was made again since rows were sent, so all rows are sent again")
         known = known.forgotten()
         reached = known.reached(rows)
-    state.keep(paired(reached.next, topics.writable(sink, [topic]), state.targets))
     with runner.at_work(state.folder):
+        state.keep(paired(reached.next, topics.writable(sink, [topic]), state.targets))
         snapshot.save(folder / _STORED_FILE, stored)
         # A run that was cut short is repeated with the same number, and so with the ends that it noted.
         floors = state.floors(known.runs, partial(ends_of, sink))

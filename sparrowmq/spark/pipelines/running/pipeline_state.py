@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq import snapshot
-from sparrowmq.errors import BadStore
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import (
@@ -104,6 +104,12 @@ class State:
         return {part: each for part, each in incarnations.items() if each != self.incarnations[part]}
 
     def _write(self) -> None:
+        """Raises: ConfigError, another first start has written the file since this one has looked."""
+        if self.is_begun and self._read()["label"] != self.label:
+            raise ConfigError(
+                f"another run has begun the pipeline of {self.folder} at the same time; start this one again when the "
+                "other one has ended"
+            )
         rows = [[_place(source), _place(target)] for source, target in sorted(self.targets.items())]
         incarnations = [[*part, known] for part, known in sorted(self.incarnations.items())]
         kept = {"settled": self._settled, "label": self.label, "targets": rows, "incarnations": incarnations}

@@ -254,7 +254,18 @@ def begun(root: Path | Address) -> Settled | None:
 
 
 def keep(state: Path, settled: Settled) -> None:
-    replace_file(state / "table.json", sealed_text(json.dumps(settled.said(), indent=2)), is_safe=True)
+    """Write the settings of a table.
+
+    Raises: ConfigError, another first start has written its own since this one has looked.
+    """
+    path = state / "table.json"
+    with suppress(ValueError, TypeError, FileNotFoundError):
+        if Settled(**json.loads(unsealed(path.read_bytes()))).writer != settled.writer:
+            raise ConfigError(
+                f"another run has begun the table of {state} at the same time; start this one again when the other "
+                "one has ended"
+            )
+    replace_file(path, sealed_text(json.dumps(settled.said(), indent=2)), is_safe=True)
 
 
 def state_of(root: Path | Address) -> Path:

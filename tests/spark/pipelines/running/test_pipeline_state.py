@@ -69,6 +69,18 @@ def test_the_begin_is_there_again(tmp_path):
     assert State(tmp_path, {"topic": "a"}).begin == begin
 
 
+@pytest.mark.guards("State._write: false self.is_begun")
+def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
+    """The copies of each have a mark of their own, so a run with the other mark would copy all again."""
+    one, other = State(tmp_path, {"topic": "a"}), State(tmp_path, {"topic": "a"})
+    one.keep(PAIRS)
+    with pytest.raises(
+        ConfigError, match=r"another run has begun the pipeline .* at the same time; start this"
+    ):
+        other.keep(PAIRS)
+    assert State(tmp_path, {"topic": "a"}).label == one.label
+
+
 @pytest.mark.guards("State._write: sealed_text -> str")
 def test_a_mark_with_a_changed_byte_is_noticed(tmp_path):
     """A pipeline with another mark does not find its copies, and would copy messages twice."""
