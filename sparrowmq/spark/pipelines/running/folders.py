@@ -119,16 +119,20 @@ def demand_absent(to: str | Path) -> None:
 def new_folder(to: str | Path) -> Iterator[Path]:
     """Yield a folder for files, which becomes `to` when all are in it; one that a killed run has left is removed.
 
-    Raises: ConfigError, as `demand_absent`.
+    Raises: ConfigError, as `demand_absent`, or another run is at work on the same folder.
     """
     demand_absent(to)
     whole = local_path(to)
     begun = whole.with_name(f".{whole.name}.begun")
-    shutil.rmtree(begun, ignore_errors=True)
-    yield begun
-    for each in begun.rglob("*"):  # a power cut would leave a folder with its name and without its rows
-        sync(each)
-    begun.rename(whole)
+    with locked(begun):
+        demand_absent(to)  # another run may have ended since
+        files = begun / "files"
+        shutil.rmtree(files, ignore_errors=True)
+        yield files
+        for each in files.rglob("*"):  # a power cut would leave a folder with its name and without its rows
+            sync(each)
+        files.rename(whole)
+        shutil.rmtree(begun)
 
 
 def demand_same(what: str, begun: Mapping[str, object], now: Mapping[str, object]) -> None:

@@ -71,6 +71,20 @@ def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
+@pytest.mark.guards("folders.new_folder: locked(begun) -> open(os.devnull)")
+def test_two_runs_do_not_write_into_one_folder(tmp_path):
+    """Spark would put the files of both into the folder, and so each row twice, or miss files of the first run."""
+    with new_folder(tmp_path / "new") as folder:
+        folder.mkdir()
+        (folder / "whole").touch()
+        with pytest.raises(ConfigError, match=r"another run is at work in .*\.new\.begun"):
+            new_folder(tmp_path / "new").__enter__()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["whole"]
+    with pytest.raises(ConfigError, match="is there already"):
+        new_folder(tmp_path / "new").__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
 def test_answers_and_reports_do_not_go_into_a_folder_that_is_there(tmp_path):
     answer: Answer = Answer.__new__(Answer)  # nothing of it is asked before
     with pytest.raises(ConfigError, match="is there already"):
