@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -28,13 +29,14 @@ from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place, of_another_run
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
+from sparrowmq.spark.pipelines.lake.widening import fits
 from sparrowmq.spark.pipelines.running.folders import move_file
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _KEPT_COMMITS: Final = 10
-_COMPACTED: Final = "compacted-"
+_OF_BATCH: Final = re.compile(r"(.+)-(\d{9})-\d+\.parquet$")
 
 
 class Folder:
@@ -58,10 +60,13 @@ class Folder:
         return _record_of(max(self._commits.glob("[0-9]*.json"), default=None))
 
     def columns(self) -> dict[str, pa.DataType]:
-        """As the newest file of a batch has them; files that were put together may lack newer columns."""
-        files = sorted(self.paths(), key=os.path.getmtime)
-        newest = [file for file in files if not file.name.startswith(_COMPACTED)][-1:] or files
-        found = {field.name: field.type for file in newest for field in pq.read_schema(file)}
+        """As the last batch of each writer has them; files that were put together may lack newer columns."""
+        files = self.paths()
+        found: dict[str, pa.DataType] = {}
+        for file in _of_last_batches(files) or files:
+            for field in pq.read_schema(file):
+                had = found.get(field.name)
+                found[field.name] = field.type if had is None or fits(had, field.type) else had
         return {DAY: pa.date32(), **found} if found and DAY in self.layout.left_out else found
 
     def commit(self, batch: int, staged: Staged) -> None:
@@ -97,7 +102,7 @@ class Folder:
         partitioning = self.layout.partitioning
         for folder in self._folders(lambda partition: partitioning.has_begun(partition, before)):
             for group in groups(sorted(folder.glob("*.parquet")), self._place.file_bytes):
-                merged = self._place.state / "compacted" / f"{_COMPACTED}{uuid.uuid4().hex}.parquet"
+                merged = self._place.state / "compacted" / f"compacted-{uuid.uuid4().hex}.parquet"
                 merge(group, merged)
                 moves = {str(merged): str(folder / merged.name)}
                 _sync(moves)
@@ -159,10 +164,19 @@ class Folder:
             new.unlink()
 
 
+def _of_last_batches(files: Iterable[Path]) -> list[Path]:
+    """A file of the last batch of each writer; their times say nothing, as clocks are set back at times."""
+    last: dict[str, tuple[int, Path]] = {}
+    for file in files:
+        if found := _OF_BATCH.match(file.name):
+            last[found[1]] = max(last.get(found[1], (-1, file)), (int(found[2]), file))
+    return [file for _, file in last.values()]
+
+
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of a table, whichever writer's."""
-    found = folder.glob(f"{OWN_FOLDER}*/[0-9]*.json")
-    return _record_of(max(found, key=os.path.getmtime, default=None))
+    """The record of the last batch of the stream's writer; of another one, if that has none."""
+    last = (max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*")))
+    return next((record for commit in last if (record := _record_of(commit)) is not None), None)
 
 
 def _record_of(commit: Path | None) -> str | None:

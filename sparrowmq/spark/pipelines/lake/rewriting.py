@@ -8,7 +8,6 @@ sees, and the next run begins again.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -116,9 +115,6 @@ def _rewrite(file: Path, new: Path, change: Change) -> int:
                 changed = change(batch)
                 rows += changed.num_rows
                 writer.write_batch(changed)
-    # The newest file of a folder is the one that was written last, and not the one that was written again last.
-    old = file.stat()
-    os.utime(new, ns=(old.st_atime_ns, old.st_mtime_ns))
     return rows
 
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -11,6 +13,7 @@ pytest.importorskip("duckdb")
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
+from sparrowmq.spark.pipelines.lake.parquet import record_at
 from sparrowmq.spark.pipelines.running.folders import locked
 from tests.spark.pipelines.lake.tables import Table
 
@@ -37,6 +40,29 @@ def test_a_crash_behind_the_commit_is_finished_by_the_next_start(tmp_path, monke
     assert len(table.numbers()) == 1 + moved
     assert table.open().last_batch() == 1
     assert table.numbers() == [1, 2, 3, 4]
+
+
+def test_columns_are_those_of_the_last_batch_when_the_clock_was_set_back(tmp_path):
+    """With those of an earlier batch, a column that becomes wider would not be written again: two types of one name."""
+    table = Table(tmp_path, "parquet")
+    table.add(0, 1)
+    table.add(1, 2, new=5)
+    for file in table.open().paths():
+        hour_ns = 3_600 * 10**9 * file.name.count("-000000001-")
+        os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns - hour_ns))
+    assert list(table.open().columns()) == ["_day", "number", "new"]
+    table.open().compact(date.fromisoformat("2026-02-01"))
+    assert list(table.open().columns()) == ["_day", "number", "new"]
+
+
+def test_the_settings_are_those_of_the_last_batch_when_the_clock_was_set_back(tmp_path):
+    table = Table(tmp_path, "parquet")
+    for batch in range(2):
+        table.open().commit(batch, replace(table.staged(batch, batch), record=f"record {batch}"))
+    commits = table.place.folder / OWN_FOLDER
+    later = (commits / "000000001.json").stat().st_mtime + 3600
+    os.utime(commits / "000000000.json", (later, later))
+    assert record_at(table.place.folder) == "record 1"
 
 
 def test_arrow_reads_the_folder_with_all_that_is_in_it(tmp_path):
