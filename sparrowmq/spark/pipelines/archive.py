@@ -22,14 +22,21 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import DAY
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, settle, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import (
+    Settled,
+    begun,
+    held,
+    place_of,
+    read_begun,
+    settle,
+    state_of,
+)
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.tables.progress import placed
+from sparrowmq.spark.pipelines.tables.progress import Record, placed
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.source.incarnations import lose_old
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of
@@ -117,20 +124,34 @@ def archived(
     settled = begun(root)
     if settled is None or settled.mode != _MODE:
         raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")
-    old = read_table(spark, root).drop(DAY).select(*settled.shape().columns)
+    old, record = _rows_and_record(spark, root, settled)
     if name_server is None:
         return old
     given = {**(options or {}), "nameServer": name_server, "topic": settled.topic}
-    return old.unionByName(_since(spark, _reached(root, settled, old), given, settled))
+    return old.unionByName(_since(spark, _reached(record, old), given, settled))
 
 
-def _reached(root: Path | Address, settled: Settled, old: DataFrame) -> Offsets:
+def _rows_and_record(
+    spark: SparkSession, root: Path | Address, settled: Settled
+) -> tuple[DataFrame, Record | None]:
+    """Return the rows of an archive, and the record of the last batch that is among them."""
+    while True:
+        record = _record(root, settled)
+        rows = read_begun(spark, root).drop(DAY).select(*settled.shape().columns)
+        if _record(root, settled) == record:
+            return rows, record
+
+
+def _record(root: Path | Address, settled: Settled) -> Record | None:
+    place = Place(root, state_of(root), settled.writer, only_looked_at=True)
+    return placed(open_lake(settled.format, place).record())
+
+
+def _reached(record: Record | None, old: DataFrame) -> Offsets:
     """The next offsets of an archive: by its last commit, or behind its rows if stored logs were the last to fill it.
 
     Its rows may be of several topics of the name: what they say is not where the archive is in the newest of them.
     """
-    place = Place(root, state_of(root), settled.writer, only_looked_at=True)
-    record = placed(open_lake(settled.format, place).record())
     if record is not None and record.end is not None:
         return from_json(record.end)
     ends = old.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import pytest
 
@@ -49,6 +50,24 @@ def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic,
     assert [tuple(row) for row in both.orderBy("queueId", "queueOffset").collect()] == [
         tuple(row) for row in topic.read().orderBy("queueId", "queueOffset").collect()
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.guards("archive._rows_and_record: true _record(root, settled) == record")
+def test_a_batch_that_is_archived_while_the_reader_begins_is_read_once(topic, where, tmp_path, monkeypatch):
+    topic.send(0, 100)
+    archive(topic.name, tmp_path / "a", **where)
+    topic.send(100, 50)
+    module = sys.modules[archive.__module__]
+    read_begun = module.read_begun
+
+    def behind_one_batch_more(spark, root):
+        archive(topic.name, tmp_path / "a", **where)
+        return read_begun(spark, root)
+
+    monkeypatch.setattr(module, "read_begun", behind_one_batch_more)
+    both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
+    assert numbers(both) == list(range(150))
 
 
 @pytest.mark.slow

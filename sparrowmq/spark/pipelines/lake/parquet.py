@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _KEPT_COMMITS: Final = 10
+_MERGE: Final = "merge.json"
 _OF_BATCH: Final = re.compile(r"(.+)-(\d{9})-\d+\.parquet$")
 
 
@@ -47,7 +48,7 @@ class Folder:
         self.layout = Layout(place.partitioning, keeps=False, has_log=False)
         self._commits = place.folder / f"{OWN_FOLDER}{place.lane}"
         self._earlier = place.state / f"commits{place.lane}"  # where earlier releases had them
-        self._merges = place.state / "merge.json"
+        self._merges = place.state / _MERGE
         if not place.only_looked_at:
             self._finish()
             self._finish_merge()
@@ -171,6 +172,15 @@ def _of_last_batches(files: Iterable[Path]) -> list[Path]:
         if found := _OF_BATCH.match(file.name):
             last[found[1]] = max(last.get(found[1], (-1, file)), (int(found[2]), file))
     return [file for _, file in last.values()]
+
+
+def commits_at(folder: Path, state: Path) -> list[str] | None:
+    """The last commits of a table's writers; None while files of a batch or of a merge are not all in their places."""
+    last = [max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*"))]
+    commits = [commit for commit in last if commit is not None]
+    if (state / _MERGE).exists() or any(_read(commit).get("moves") for commit in commits):
+        return None
+    return [str(commit) for commit in commits]
 
 
 def record_at(folder: Path) -> str | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.snapshot import unsealed
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
+from sparrowmq.spark.pipelines.lake.parquet import commits_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sparrowmq.spark.pipelines.running.runner import Runner
+
+
+_STEADY_S: Final = 30.0  # for files of a batch or a merge to get to their places
+_LOOK_S: Final = 0.1
 
 
 @dataclass
@@ -227,11 +233,29 @@ def _has_rows(root: Path | Address, partitioning: Partitioning) -> bool:
 
 
 def read_begun(spark: SparkSession, root: Path | Address) -> DataFrame:
-    """The rows of a table, in the partitions and types of its settings. Raises: ConfigError, as `read_table`."""
+    """The rows of a table, in the partitions and types of its settings: of each batch all or none.
+
+    Raises: ConfigError, as `read_table`, or a killed run has left a batch half done in a Parquet folder.
+    """
     if (settled := begun(root)) is None:
         return read_table(spark, root)
     partitioning = settled.partitioning
-    return read_table(spark, root, partitioning, partition_kinds(partitioning, settled.fields))
+    kinds = partition_kinds(partitioning, settled.fields)
+    if isinstance(root, Address) or settled.format != "parquet":
+        return read_table(spark, root, partitioning, kinds)
+    until_s = time.monotonic() + _STEADY_S
+    while time.monotonic() < until_s:
+        commits = commits_at(root, state_of(root))
+        if commits is None:
+            time.sleep(_LOOK_S)
+            continue
+        rows = read_table(spark, root, partitioning, kinds)
+        if commits_at(root, state_of(root)) == commits:
+            return rows
+    raise ConfigError(
+        f"a run has begun to change the files of {root}, and is not done: if it was killed, start the pipeline that "
+        "fills the table again, as that ends the change; then repeat this"
+    )
 
 
 def begun(root: Path | Address) -> Settled | None:

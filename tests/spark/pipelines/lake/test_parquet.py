@@ -4,6 +4,7 @@ import os
 import shutil
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ pytest.importorskip("duckdb")
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
-from sparrowmq.spark.pipelines.lake.parquet import record_at
+from sparrowmq.spark.pipelines.lake.parquet import commits_at, record_at
 from sparrowmq.spark.pipelines.running.folders import locked
 from tests.spark.pipelines.lake.tables import Table
 
@@ -38,8 +39,26 @@ def test_a_crash_behind_the_commit_is_finished_by_the_next_start(tmp_path, monke
         with pytest.raises(KeyboardInterrupt):
             table.open().commit(1, staged)
     assert len(table.numbers()) == 1 + moved
+    assert commits_at(table.place.folder, table.place.state) is None
     assert table.open().last_batch() == 1
+    found = commits_at(table.place.folder, table.place.state)
+    assert found is not None and [Path(commit).name for commit in found] == ["000000001.json"]
     assert table.numbers() == [1, 2, 3, 4]
+
+
+def test_a_merge_that_was_killed_shows_in_the_commits_until_the_next_start(tmp_path, monkeypatch):
+    table = Table(tmp_path, "parquet")
+    for batch in range(2):
+        table.add(batch, batch)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_given, **_more: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            table.open().compact(date.fromisoformat("2026-02-01"))
+    assert table.numbers() == [0, 0, 1, 1]
+    assert commits_at(table.place.folder, table.place.state) is None
+    table.open()
+    assert table.numbers() == [0, 1]
+    assert commits_at(table.place.folder, table.place.state) is not None
 
 
 def test_columns_are_those_of_the_last_batch_when_the_clock_was_set_back(tmp_path):

@@ -10,12 +10,14 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.tables import begun_table
 from sparrowmq.spark.pipelines.tables.begun_table import (
     Settled,
     begun,
     begun_at,
     extended,
     keep,
+    read_begun,
     settle,
     state_of,
 )
@@ -57,6 +59,20 @@ def test_settings_with_a_changed_digit_are_noticed(tmp_path):
     file.write_text(file.read_text().replace('"0": 7', '"0": 9'))
     with pytest.raises(BadStore, match=r"table.json, the settings of the table, is damaged; restore it"):
         begun(root)
+
+
+@pytest.mark.guards("begun_table.read_begun: false commits is None")
+def test_a_batch_that_a_killed_run_has_left_half_done_is_not_read(tmp_path, monkeypatch):
+    """`publish` would count the rows whose files are not in their places yet as sent, and never send them."""
+    root = tmp_path / "orders"
+    keep(state_of(root), Settled("orders", "parquet", "raw", None))
+    commits = root / ".sparrowmq"
+    commits.mkdir(parents=True)
+    moves = {str(tmp_path / "staged"): str(root / "_day=2026-01-31" / "w-000000000-00000.parquet")}
+    (commits / "000000000.json").write_text(json.dumps({"moves": moves, "record": ""}))
+    monkeypatch.setattr(begun_table, "_STEADY_S", 0.2)
+    with pytest.raises(ConfigError, match=r"if it was killed, start the pipeline that fills the table again"):
+        read_begun(None, root)  # type: ignore[arg-type]  # Spark is not asked
 
 
 def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
