@@ -17,7 +17,7 @@ _LONGEST_WHOLE: Final = 19  # digits of the largest long
 _LONGEST: Final = 1100
 _DOUBLE: Final = re.compile(
     r"[+-]?(?:(?P<name>NaN|Infinity)"
-    r"|(?P<plain>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+    r"|(?P<plain>(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?"
     r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
 )
 _TRIMMED: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away

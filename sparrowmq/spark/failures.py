@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-_OURS: Final = re.compile(r"^\W*sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
+_OURS: Final = re.compile(r"^[^\w\n]*+sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _NO_ROOM: Final = (
     "No space left on device",
     "Disk quota exceeded",
@@ -19,7 +19,7 @@ _WRITTEN: Final = re.compile(
     rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{'|'.join(_NO_ROOM)}): '([^']+)'"
 )
 _DISKS: Final = "the table, its progress, or the temporary files of Spark"
-_PYTHONS: Final = re.compile(r"^\W*((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
+_PYTHONS: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
 
 CONFIG_ERROR: Final = "ConfigError"
 # Our errors that come again at each start.

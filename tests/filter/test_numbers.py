@@ -1,6 +1,7 @@
 """Numbers out of text, as Java's valueOf reads them; tests/interop compares them with Java itself."""
 
 import math
+from time import thread_time
 
 import pytest
 
@@ -81,6 +82,12 @@ def test_a_long_has_64_bits():
 )
 def test_doubles_are_as_java_writes_them(text, expected):
     assert double(text) == expected
+
+
+def test_no_text_takes_quadratic_time():
+    begin = thread_time()
+    assert [double("0" * 1000 + "x") for _ in range(20)] == [None] * 20
+    assert thread_time() - begin < 0.2  # it was 0.7 s
 
 
 def test_not_a_number_is_a_number_to_java():

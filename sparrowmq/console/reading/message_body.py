@@ -83,6 +83,7 @@ def _is_cut(part: bytes) -> bool:
 
 
 _NOTHING: Final = object()
+_LONGEST_PATH: Final = 1000
 _STEP: Final = re.compile(r"""\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[("(?:[^"\\]|\\.)*")\]""")
 _COMPARISON: Final = re.compile(r"\s*(==|!=|>=|<=|>|<|~)\s*(.+?)\s*")
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -107,6 +108,8 @@ class JsonPath:
     @staticmethod
     def parse(text: str) -> JsonPath:
         """Raises: ValueError, the text is not a JSON path."""
+        if len(text) > _LONGEST_PATH:
+            raise ValueError(f"a JSON path has at most {_LONGEST_PATH} characters")
         rest = text.strip().removeprefix("$")
         steps: list[str | int] = []
         while match := _STEP.match(rest):

@@ -106,7 +106,9 @@ def _decode_json(header: bytes) -> Command:
 
 # So many fields take no noticeable time. Only a header with more commas is searched for its fields.
 _SUSPECT_COMMAS: Final = 8 * MAX_EXT_FIELDS
-_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_TEXT: Final = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL
+)  # without an end, too: once for all
 _MOST_TEXTS: Final = 2 * MAX_EXT_FIELDS + 16  # with those beside the fields
 
 

@@ -309,8 +309,9 @@ def _key(key: object, bare: bool) -> bytes:
     return _quote(_standard(key)) + b":"
 
 
-_TEXT = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z))', re.DOTALL)
-_BLANKS_OF_KEY = re.compile(r"(?<=[{,])[ \t\r\n]+|[ \t\r\n]+(?=:)")
+# Each character is looked at once, also in a text without an end, or in blanks without a ":" behind them.
+_TEXT = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))', re.DOTALL)
+_BLANKS_OF_KEY = re.compile(r"(?<=[{,])[ \t\r\n]++|(?<![ \t\r\n])[ \t\r\n]++(?=:)")
 _KEY_BEGIN = re.compile(r"(?<=[{,])(?=[\w$-]{1,100}:)")
 _KEY_END = re.compile(r"(?<=[\w$]):")
 _A_TEXT = "\0"

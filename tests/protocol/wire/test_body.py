@@ -1,7 +1,9 @@
 """The rules that all bodies share."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
+from time import thread_time
 
 import msgspec
 import pytest
@@ -63,6 +65,14 @@ def test_a_large_request_is_never_read_by_the_slow_reader(
     monkeypatch.delattr(json, "_Reader")
     with pytest.raises(RemoteProtocolError, match="no Sample in standard JSON"):
         Sample.of_request(raw)
+
+
+@pytest.mark.parametrize("raw", [b"{a:" + b" " * 8000 + b"1}", b'{a:"' + b'\\"' * 4000 + b"\\"])
+def test_no_request_in_a_dialect_takes_quadratic_time(raw: bytes) -> None:
+    begin = thread_time()
+    with suppress(RemoteProtocolError):
+        Sample.of_request(raw)
+    assert thread_time() - begin < 0.1  # it was 0.4 s
 
 
 def test_servers_read_requests_within_the_limits() -> None:

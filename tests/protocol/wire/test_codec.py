@@ -2,6 +2,7 @@
 
 import json
 import re
+from time import thread_time
 
 import msgspec
 import pytest
@@ -152,6 +153,13 @@ def test_a_header_with_too_many_fields_is_refused_before_they_are_decoded(
 ) -> None:
     with pytest.raises(RemoteProtocolError, match="more than 128 extFields"):
         decode(serializer, header, b"")
+
+
+def test_no_header_takes_quadratic_time() -> None:
+    begin = thread_time()
+    with pytest.raises(RemoteProtocolError):
+        decode(0, b'{"code":10,' + b"," * 1200 + b'"' + b'\\"' * 16_000, b"")
+    assert thread_time() - begin < 0.2  # it was 2 s
 
 
 def test_a_long_value_does_not_count_as_many_fields() -> None:
