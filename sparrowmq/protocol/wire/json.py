@@ -429,7 +429,8 @@ class _Reader:
             text, self.at = cast(tuple[str, int], _scan_string(self.text, self.at + 1, False))
         except JSONDecodeError as error:
             raise NotJson(f"the JSON has a broken text: {error}") from None
-        return text
+        # Java writes half of a surrogate pair as "?", too. With it, neither a page nor a terminal could show the text.
+        return text if text.isascii() else text.encode(errors="replace").decode()
 
     def _skip(self) -> None:
         if self.text[self.at : self.at + 1] in _BLANK:  # most values have none before them

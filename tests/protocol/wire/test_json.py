@@ -61,6 +61,7 @@ def with_queue(text: str) -> str:
     return text.replace("QUEUE", QUEUE_KEY)
 
 
+@pytest.mark.guards("_Reader._string: text.isascii() -> True")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -76,6 +77,8 @@ def with_queue(text: str) -> str:
         ("{0:12345678901234567890}", {"0": 12345678901234567890}),
         ("[]", []),
         ('"x"', "x"),
+        ('{"half a pair":"\\ud800x"}', {"half a pair": "?x"}),
+        ('{"a pair":"\\ud83d\\ude00"}', {"a pair": "😀"}),
     ],
 )
 def test_the_dialects_are_read(text: str, value: object) -> None:
