@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
+from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.string_hash import string_hash
 
 ALL: Final = "*"
@@ -47,7 +48,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
     topic: str
     expression: str = ALL
     tags: frozenset[str] = frozenset()
-    codes: frozenset[int] = frozenset()
+    codes: frozenset[Long] = frozenset()
     version: int = 0
     kind: str = TAG
     class_filter: bool = False

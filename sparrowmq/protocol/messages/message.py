@@ -16,6 +16,7 @@ import msgspec
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
+from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.property_names import RESERVED
@@ -258,7 +259,7 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="ca
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: Long
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}[{self.queue_id}]"

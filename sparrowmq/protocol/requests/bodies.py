@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import field
 
+from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.body import Body
@@ -27,7 +28,7 @@ class BrokerRoute(Body):
 
     cluster: str = ""
     broker_name: str = ""
-    broker_addrs: dict[int, str] = {}
+    broker_addrs: dict[Long, str] = {}
     enable_acting_master: bool | None = None
     zone_name: str | None = None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Self, cast
 
 from sparrowmq.loop.slices import Steps
+from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
 from sparrowmq.protocol.wire import json
@@ -81,13 +82,13 @@ class ConsumeTimeSpans(Body):
 class CorrectionOffsets(Body):
     """By queue id. (Java: QueryCorrectionOffsetBody)"""
 
-    correction_offsets: dict[int, int] = {}
+    correction_offsets: dict[Long, int] = {}
 
 
 class ConsumerOffsets(Body):
     """Queue id to next offset, by "topic@group": code 43 and consumerOffset.json."""
 
-    offset_table: dict[str, dict[int, int]] = {}
+    offset_table: dict[str, dict[Long, int]] = {}
     data_version: DataVersion | None = None
     journal: JournalMark | None = None
 
@@ -96,7 +97,7 @@ class DelayPoint(Body):
     """The next offset to deliver by delay level, by the records of the log before an offset."""
 
     log_offset: int = 0
-    offset_table: dict[int, int] = {}
+    offset_table: dict[Long, int] = {}
 
 
 class DelayOffsets(Body):
@@ -107,7 +108,7 @@ class DelayOffsets(Body):
     once they have the log up to its end of that moment.
     """
 
-    offset_table: dict[int, int] = {}
+    offset_table: dict[Long, int] = {}
     data_version: DataVersion | None = None
     log_offset: int | None = None
     earlier: list[DelayPoint] | None = None
@@ -141,7 +142,7 @@ class ResetOffsets(Body):
 class _ResetRow(Body):
     topic: str = ""
     broker_name: str = ""
-    queue_id: int = 0
+    queue_id: Long = 0
     offset: int = 0
 
 

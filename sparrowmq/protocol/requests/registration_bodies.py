@@ -24,6 +24,7 @@ from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.requests.registration_pieces import joined, pieces
 from sparrowmq.protocol.wire import json
@@ -188,7 +189,7 @@ class BrokerGroup(Body):
 
     cluster: str = ""
     broker_name: str = ""
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
 
 
 class BrokerMembers(Body):

@@ -8,18 +8,15 @@ their JSON.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
+from sparrowmq.protocol.java_numbers import Long as Long
 from sparrowmq.protocol.wire.fields import text_of
 
 R = TypeVar("R", bound="Header")
 Q = TypeVar("Q", bound="Request[Any]")
-
-# A number in a header, as Java's. A larger one is refused when the header is decoded, before it reaches a handler or a
-# file.
-Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Header(msgspec.Struct, rename="camel", gc=False):
