@@ -8,9 +8,9 @@ Source: the classes of org.apache.rocketmq.common.protocol, Java 4.9.8, whose ou
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-from msgspec import field
+from msgspec import Meta, field
 
 from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
@@ -21,6 +21,8 @@ from sparrowmq.protocol.wire.body import Body
 
 MASTER: Final = 0
 MOST_QUEUES: Final = 65_535  # of a topic at one broker
+# A route with more is refused when it is read: its readers make each queue, and 2^31 of them fill every memory.
+QueueCount: TypeAlias = Annotated[int, Meta(le=MOST_QUEUES)]
 
 
 class BrokerRoute(Body):
@@ -37,8 +39,8 @@ class QueueRoute(Body):
     """The queues of a topic on one broker, and their permission. (Java: QueueData)"""
 
     broker_name: str = ""
-    read_queue_nums: int = 0
-    write_queue_nums: int = 0
+    read_queue_nums: QueueCount = 0
+    write_queue_nums: QueueCount = 0
     perm: int = 0
     topic_sys_flag: int = 0
 

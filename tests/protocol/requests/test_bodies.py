@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests import bodies, client_bodies, offset_bodies
 from sparrowmq.protocol.subscription import Subscription
@@ -150,6 +151,14 @@ def test_a_route_of_5_is_read() -> None:
         b'"filterServerTable":null,"queueDatas":[],"topicQueueMappingByBroker":null}'
     )
     assert bodies.TopicRoute.decode(sent).broker_datas == [bodies.BrokerRoute("c", "b", {0: "h:1"}, False)]
+
+
+@pytest.mark.guards("requests.bodies: Meta(le=MOST_QUEUES) -> 0")
+@pytest.mark.parametrize("name", ["readQueueNums", "writeQueueNums"])
+def test_a_route_with_more_queues_than_a_topic_has_is_refused(name: str) -> None:
+    raw = json.dumps({"queueDatas": [{"brokerName": "b", name: 1 << 31}]}).encode()
+    with pytest.raises(RemoteProtocolError, match="<= 65535"):
+        bodies.TopicRoute.decode(raw)
 
 
 def test_versions_of_4_and_5_can_be_the_same() -> None:
