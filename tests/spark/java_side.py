@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,8 +23,15 @@ def main(infile, outfile):
 """
 
 
-def said_by_idle_worker(daemon, imports, folder):
+def said_by_idle_worker(daemon, imports):
     """What a daemon and its worker print if Java closes the worker after one task."""
+    with tempfile.TemporaryDirectory(
+        dir="/tmp"
+    ) as folder:  # pytest's folders are too long for a socket's address
+        return _said(daemon, imports, Path(folder))
+
+
+def _said(daemon, imports, folder):
     (folder / "pyspark_worker.py").write_text(WORKER.format(imports=imports))
     folders = {"PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder), "PYTHONPATH": str(folder)}
     with subprocess.Popen(

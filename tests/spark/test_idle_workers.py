@@ -14,6 +14,6 @@ SPARKS_OWN = "pyspark.daemon"
 @pytest.mark.guards(
     "until_closed: BrokenPipeError -> TimeoutError", "idle_workers.silence_worker: drop if getattr"
 )
-def test_an_idle_worker_that_java_closes_prints_nothing(tmp_path):
-    assert "BrokenPipeError" in said_by_idle_worker(SPARKS_OWN, "", tmp_path)
-    assert said_by_idle_worker(SPARKS_OWN, "import sparrowmq.spark", tmp_path) == ""
+def test_an_idle_worker_that_java_closes_prints_nothing():
+    assert "BrokenPipeError" in said_by_idle_worker(SPARKS_OWN, "")
+    assert said_by_idle_worker(SPARKS_OWN, "import sparrowmq.spark") == ""

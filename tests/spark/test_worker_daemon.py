@@ -10,5 +10,5 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.guards("worker_daemon: drop silence(daemon)")
-def test_an_idle_worker_that_java_closes_prints_nothing(tmp_path):
-    assert said_by_idle_worker("sparrowmq.spark.worker_daemon", "", tmp_path) == ""
+def test_an_idle_worker_that_java_closes_prints_nothing():
+    assert said_by_idle_worker("sparrowmq.spark.worker_daemon", "") == ""
