@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,14 @@ class Sends:
         return self.results
 
 
-async def has_route(members: Members, namesrv: str) -> None:
-    """Ask for the route of the topic again and again; fails once there is none."""
+async def has_route(members: Members, namesrv: str, begins: asyncio.Event) -> None:
+    """Ask for the route of the topic again and again; fails if there is none any more."""
     session = await members.pool.session(namesrv)
+    while not begins.is_set():
+        with suppress(RemoteError):  # the master has not registered the new topic yet
+            await session.call(GetRoute("orders"))
+            begins.set()
+        await asyncio.sleep(0.005)
     while True:
         await session.call(GetRoute("orders"))
         await asyncio.sleep(0.005)
@@ -177,7 +182,8 @@ async def test_a_topic_has_a_route_while_the_last_member_becomes_the_master(
     async with named(members, tmp_path) as namesrv, asyncio.TaskGroup() as tasks:
         await members.two_in_sync()
         assert await members.send(1, b"first") == OK
-        watched = tasks.create_task(has_route(members, namesrv))
+        watched = tasks.create_task(has_route(members, namesrv, begins := asyncio.Event()))
+        await begins.wait()
         await members.power_cut(1)
         assert await members.leader(2) == 2
         watched.cancel()
