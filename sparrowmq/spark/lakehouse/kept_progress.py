@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.snapshot import unsealed
-from sparrowmq.spark.pipelines.running.folders import replace_file, sealed_text
+from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed, replace_file
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, from_json, to_json
 
@@ -76,7 +75,7 @@ def keep_progress(state: Path, progress: Progress) -> None:
     else:
         start, end = to_json(progress.start), to_json(progress.end)
         plan = {"v": VERSION, "batch": progress.batch, "start": start, "end": end}
-        replace_file(state / _PLAN, sealed_text(json.dumps(plan)), is_safe=True)
+        keep_sealed(state / _PLAN, plan)
 
 
 def kept_progress(state: Path) -> Progress | None:
@@ -85,7 +84,7 @@ def kept_progress(state: Path) -> Progress | None:
     if not path.exists():
         return None
     try:
-        plan = json.loads(unsealed(path.read_bytes()))
+        plan = read_sealed(path)
         progress = Progress(int(plan["batch"]), from_json(plan["start"]), from_json(plan["end"]), False)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path} is damaged; restore it from a backup") from None

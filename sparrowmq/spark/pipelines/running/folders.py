@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -10,10 +11,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.snapshot import sealed, sync
+from sparrowmq.snapshot import sealed, sync, unsealed
 
 try:
     import fcntl
@@ -53,9 +54,14 @@ def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
     new.rename(path)
 
 
-def sealed_text(text: str) -> str:
-    """Return the JSON of an object with its checksum, by which `snapshot.unsealed` notices a changed byte."""
-    return sealed(text.encode()).decode()
+def keep_sealed(path: Path, value: Mapping[str, Any], indent: int | None = None) -> None:
+    """Write an object in JSON with its checksum, the whole file or nothing, also if the power fails."""
+    replace_file(path, sealed(json.dumps(value, indent=indent).encode()).decode(), is_safe=True)
+
+
+def read_sealed(path: Path) -> Any:
+    """Return what `keep_sealed` wrote, or JSON without a checksum. Raises: OSError; ValueError, it is damaged."""
+    return json.loads(unsealed(path.read_bytes()))
 
 
 def move_file(source: str | Path, target: Path) -> None:

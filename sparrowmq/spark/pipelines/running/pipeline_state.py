@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -16,9 +15,9 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import (
     demand_same,
+    keep_sealed,
     local_path,
-    replace_file,
-    sealed_text,
+    read_sealed,
 )
 from sparrowmq.spark.source.partition_ranges import Offsets, Part
 
@@ -115,7 +114,7 @@ class State:
         kept = {"settled": self._settled, "label": self.label, "targets": rows, "incarnations": incarnations}
         if self.begin is not None:
             kept["begin"] = self.begin
-        replace_file(self.folder / _FILE, sealed_text(json.dumps(kept, indent=1)), is_safe=True)
+        keep_sealed(self.folder / _FILE, kept, indent=1)
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
         """Return the end of each target when a batch was begun the first time, or an earlier place.
@@ -156,7 +155,7 @@ class State:
         """Raises: BadStore, the file is damaged or gone."""
         path = self.folder / _FILE
         try:
-            kept: dict[str, Any] = json.loads(snapshot.unsealed(path.read_bytes()))
+            kept: dict[str, Any] = read_sealed(path)
             _ = kept["settled"], kept["label"]
         except (ValueError, KeyError, TypeError, FileNotFoundError):
             raise BadStore(

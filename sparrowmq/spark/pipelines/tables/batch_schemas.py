@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.errors import BadStore, InvalidSchema
-from sparrowmq.snapshot import unsealed
-from sparrowmq.spark.pipelines.running.folders import replace_file, sealed_text
+from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Source
 
 MOST_NEW: Final = 1000  # ids for which one batch asks: any sender can invent more
@@ -75,13 +74,13 @@ class BatchSchemas:
         kept.batch, kept.missing = batch, missing
         kept.known |= found
         if self._path is not None and json.dumps(asdict(kept)) != before:
-            replace_file(self._path, sealed_text(json.dumps(asdict(kept))), is_safe=True)
+            keep_sealed(self._path, asdict(kept))
 
 
 def _read(path: Path) -> _Kept:
     """Raises: BadStore, the file is damaged."""
     try:
-        return _Kept(**json.loads(unsealed(path.read_bytes())))
+        return _Kept(**read_sealed(path))
     except (ValueError, TypeError):
         raise BadStore(
             f"{path}, the schemas of the last batch, is damaged; restore it from a backup, or remove it: then the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.snapshot import unsealed
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.parquet import commits_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import demand_same, locked, replace_file, sealed_text
+from sparrowmq.spark.pipelines.running.folders import demand_same, keep_sealed, locked, read_sealed
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.partition_types import partition_kinds
@@ -267,7 +265,7 @@ def begun(root: Path | Address) -> Settled | None:
     is_there = path.exists()
     if is_there:
         with suppress(ValueError, TypeError):
-            return Settled(**json.loads(unsealed(path.read_bytes())))
+            return Settled(**read_sealed(path))
     record = parsed(record_at(root)) if isinstance(root, Path) else None
     if record is None and is_there:
         raise BadStore(
@@ -284,12 +282,12 @@ def keep(state: Path, settled: Settled) -> None:
     """
     path = state / "table.json"
     with suppress(ValueError, TypeError, FileNotFoundError):
-        if Settled(**json.loads(unsealed(path.read_bytes()))).writer != settled.writer:
+        if Settled(**read_sealed(path)).writer != settled.writer:
             raise ConfigError(
                 f"another run has begun the table of {state} at the same time; start this one again when the other "
                 "one has ended"
             )
-    replace_file(path, sealed_text(json.dumps(settled.said(), indent=2)), is_safe=True)
+    keep_sealed(path, settled.said(), indent=2)
 
 
 def state_of(root: Path | Address) -> Path:

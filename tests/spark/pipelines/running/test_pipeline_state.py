@@ -81,7 +81,7 @@ def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
     assert State(tmp_path, {"topic": "a"}).label == one.label
 
 
-@pytest.mark.guards("State._write: sealed_text -> str")
+@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 def test_a_mark_with_a_changed_byte_is_noticed(tmp_path):
     """A pipeline with another mark does not find its copies, and would copy messages twice."""
     state = State(tmp_path, {"topic": "a"})

@@ -53,7 +53,7 @@ def test_a_batch_that_is_repeated_misses_what_it_missed(tmp_path):
     assert again.of(4, [7]) == ({7: Source("AVRO", "seven")}, {})
 
 
-@pytest.mark.guards("BatchSchemas._look_up: sealed_text -> str")
+@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 @pytest.mark.parametrize(
     "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("one", "two")]
 )

@@ -50,7 +50,7 @@ def test_a_table_that_an_earlier_release_began_is_read(tmp_path):
     assert Settled("orders", "parquet", "whole", None).begins() == {}
 
 
-@pytest.mark.guards("begun_table.keep: sealed_text -> str")
+@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 def test_settings_with_a_changed_digit_are_noticed(tmp_path):
     """With another begin, `backfill` would leave messages out, or add them twice."""
     root = tmp_path / "orders"
