@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.grpc import settings_answer
 from sparrowmq.grpc.acknowledging import Acknowledging, invisible_ms_of
 from sparrowmq.grpc.brokers import Brokers
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.grpc.given_up import Asked, GivenUp
 from sparrowmq.grpc.grpc_clients import Client, Clients, Send
 from sparrowmq.grpc.message_out import is_unpacked, message_of
 from sparrowmq.grpc.popped import Popped, popped_messages
@@ -31,7 +32,6 @@ from sparrowmq.grpc.telemetry import check_size
 from sparrowmq.grpc.wire_bytes import field, time_of
 from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -44,20 +44,6 @@ log = logging.getLogger(__name__)
 _BEGIN: Final = field(1, bytes(status().SerializeToString()))
 _TOGETHER_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
 _MARGIN_S: Final = 0.5  # of the caller's time, for the way back
-_EMPTY: Final = (
-    ResponseCode.NO_MESSAGE,
-    ResponseCode.POLLING_TIMEOUT,
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-)
-
-
-class Asked(NamedTuple):
-    """A receive: the pop that it is, and where."""
-
-    pop: PopMessage
-    broker_name: str
-    filter: Subscription
 
 
 class Receiving:
@@ -67,6 +53,7 @@ class Receiving:
         self._clients = clients
         self._renewals = renewals
         self._acks = acks
+        self._given_up = GivenUp(acks)
         self._clock = clock
         self._lines = LogLimit(clock)  # such a message comes again and again
 
@@ -102,8 +89,7 @@ class Receiving:
         await _turn_of(client)
         asked = self._asked(caller, client, request)
         config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
-        timeout_s = asked.pop.poll_time / 1000 + 10
-        answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
+        answer = await self._given_up.pop(caller.brokers, asked)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
         renewed_for = client if request.auto_renew else None
         await self._deliver(renewed_for, caller.brokers, asked, popped, config.retry_max_times + 1, send)
