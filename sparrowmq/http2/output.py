@@ -4,7 +4,8 @@
     it does not                      the rest waits in its stream; streams take turns, one frame each, when
                                      WINDOW_UPDATE opens a window or the socket takes bytes again
 
-Trailers wait behind the data of their stream. Other frames never wait, as the number of them is limited.
+Messages that wait are joined, so many small ones leave in few frames. Trailers wait behind the data of their stream.
+Other frames never wait, as the number of them is limited.
 """
 
 from __future__ import annotations
@@ -98,8 +99,7 @@ class Output:
             self.sent_frames += 1
             self.pieces.append(frame(DATA, 0, stream.stream_id, payload))
             return
-        stream.pending.append(payload)
-        stream.pending_bytes += size
+        stream.pending += payload
         self.pending_bytes += size
         self._waiting[stream.stream_id] = stream
         if not self.is_stopped and self.ready_bytes < READY_BYTES:
@@ -170,20 +170,13 @@ class Output:
 
     def _advance(self, stream: Stream) -> int:
         """Send one frame of a stream's waiting data. Returns its size."""
-        size = min(stream.send_window, self.window, self.largest_frame)
+        size = min(stream.send_window, self.window, self.largest_frame, len(stream.pending))
         if size <= 0:
             return 0
-        first = stream.pending[0]
-        if len(first) > size:
-            piece = first[:size]
-            stream.pending[0] = first[size:]
-        else:
-            piece = first
-            stream.pending.popleft()
-            size = len(piece)
+        piece = bytes(stream.pending[:size])
+        del stream.pending[:size]  # moves no byte of the rest
         stream.send_window -= size
         self.window -= size
-        stream.pending_bytes -= size
         self.pending_bytes -= size
         self.ready_bytes += size
         self.sent_bytes += size
@@ -214,8 +207,7 @@ class Output:
         self.pieces.append(header_frames(stream_id, block, is_end, self.largest_frame))
 
     def _drop(self, stream: Stream) -> None:
-        self.pending_bytes -= stream.pending_bytes
+        self.pending_bytes -= len(stream.pending)
         stream.pending.clear()
-        stream.pending_bytes = 0
         stream.end_block = None
         self._waiting.pop(stream.stream_id, None)

@@ -75,7 +75,7 @@ class StreamExchange(Exchange):
         self._send_headers()
         self.around.connection.output.message(stream, b"".join([framed(message) for message in messages]))
         self.around.flush()
-        while stream.pending_bytes > UNSENT_BYTES:
+        while len(stream.pending) > UNSENT_BYTES:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
 

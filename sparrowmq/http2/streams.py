@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from sparrowmq.http2 import stream_states as states
@@ -19,7 +18,7 @@ class Stream:
         held_bytes: received and not `consumed` yet.
         kept_bytes: other memory of the request: the stream itself, its headers, its messages that grew.
         send_window: the bytes that the peer takes; negative after its settings made windows smaller.
-        pending, pending_bytes: output that waits.
+        pending: output that waits.
         end_block: the trailers behind the output; None before the end.
         body_bytes: the announced rest of the body; -1 if nothing is announced.
     """
@@ -31,7 +30,6 @@ class Stream:
         "held_bytes",
         "kept_bytes",
         "pending",
-        "pending_bytes",
         "receive_window",
         "send_window",
         "state",
@@ -46,8 +44,7 @@ class Stream:
         self.held_bytes = 0
         self.kept_bytes = 0
         self.send_window = send_window
-        self.pending: deque[bytes] = deque()
-        self.pending_bytes = 0
+        self.pending = bytearray()
         self.end_block: bytes | None = None
         self.body_bytes = -1
 

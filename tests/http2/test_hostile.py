@@ -83,7 +83,7 @@ def check(served):
     streams = connection.streams.values()
     assert len(streams) <= LIMITS.streams
     assert connection.held_bytes == sum(stream.held_bytes + stream.kept_bytes for stream in streams)
-    assert output.pending_bytes == sum(stream.pending_bytes for stream in streams)
+    assert output.pending_bytes == sum(len(stream.pending) for stream in streams)
     assert all(not stream.is_closed and stream.held_bytes <= FIRST_WINDOW for stream in streams)
     assert 0 <= connection._window <= CONNECTION_WINDOW or connection.fault is not None
     assert output.window >= 0

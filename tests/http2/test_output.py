@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import hpack
 import pytest
 
@@ -206,3 +208,34 @@ def test_a_smaller_table_is_acknowledged_in_the_next_block_only():
     sender.output.headers(stream, b"head")
     sender.output.headers(stream, b"head")
     assert [payload for *_, payload in sender.sent()] == [b"\x20head", b"head"]
+
+
+@pytest.mark.guards("Output._advance: del stream.pending[:size] -> stream.pending = stream.pending[size:]")
+def test_a_window_of_one_byte_moves_one_byte():
+    """A peer may give a byte at a time of each of a thousand large answers."""
+    sender = Sender(window=10)
+    stream = sender.stream(1, window=0)
+    sender.output.message(stream, bytes(8 << 20))
+    sender.output.widen(stream, 1)
+    tracemalloc.start()
+    try:
+        sender.output.flush()
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert data_sizes(sender.sent()) == [(1, 1)]
+    assert most_bytes < 1 << 20
+
+
+def test_many_small_messages_that_wait_leave_in_few_frames():
+    sender = Sender(window=10**6)
+    stream = sender.stream(1, window=0)
+    for at in range(10_000):
+        sender.output.message(stream, at.to_bytes(4, "big"))
+    sender.output.widen(stream, 10**6)
+    sender.output.flush()
+    found = sender.sent()
+    assert data_sizes(found) == [(1, 16_384), (1, 16_384), (1, 7_232)]
+    assert b"".join(payload for _, _, _, payload in found) == b"".join(
+        at.to_bytes(4, "big") for at in range(10_000)
+    )
