@@ -6,11 +6,13 @@ more than an entry here. So a call may end up to STEP_S behind its limit. The cl
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, Protocol
 
 from sparrowmq.loop.clock import Clock, Timer
 
 STEP_S: Final = 0.05
+_TOGETHER: Final = 64  # calls that end in one turn of the loop; peers may have thousands with the same limit
 _KEPT_STEPS: Final = 1200  # a minute: timers without calls stay, as the next calls probably need them
 
 
@@ -65,5 +67,11 @@ class Deadlines:
             del self._steps[at]
 
     def _is_over(self, at: int) -> None:
-        for call in list(self._steps.pop(at).calls):
+        step = self._steps[at]
+        for call in list(islice(step.calls, _TOGETHER)):
+            step.calls.pop(call, None)
             call.time_is_over()
+        if step.calls:
+            step.timer = self._clock.call_later(0, self._is_over, at)
+        else:
+            del self._steps[at]

@@ -22,6 +22,7 @@ from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.door import Door
@@ -191,8 +192,12 @@ class GrpcServer:
         self._clock.age(0)  # notice pauses from now on
         while True:
             await self._clock.sleep(shortest_s / CHECKS_IN_LIMIT)
-            for session in list(self.sessions):
-                session.check()
+            await to_end(self._checks())
+
+    def _checks(self) -> Steps[None]:
+        for session in list(self.sessions):
+            yield from session.check()
+            yield
 
     def _holds(self, session: GrpcSession, change: int) -> None:
         self._occupied_bytes += change

@@ -26,6 +26,7 @@ from sparrowmq.http2.request_headers import RequestHeaders
 from sparrowmq.http2.stream_exchange import exchange_of
 from sparrowmq.http2.streams import Stream
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.log_limit import LogLimit
@@ -216,7 +217,7 @@ class GrpcSession:
         self._hall.lines.log(log, logging.WARNING, text, self.address, why)
         self.abort()
 
-    def check(self) -> None:
+    def check(self) -> Steps[None]:
         """End a peer that is silent, slow or stuck, and calls whose requests never become whole."""
         limits, age = self._hall.limits, self._hall.clock.age
         silent_s = age(self._last_read)
@@ -236,7 +237,7 @@ class GrpcSession:
             self.connection.output.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
             self._flush_soon()
         else:
-            self._end_slow_calls()
+            yield from self._end_slow_calls()
 
     # What the connection calls --------------------------------------------------------------------------------------
 
@@ -379,7 +380,7 @@ class GrpcSession:
             return False
         return clock.age(self._stuck_since) > self._hall.limits.unread_s
 
-    def _end_slow_calls(self) -> None:
+    def _end_slow_calls(self) -> Steps[None]:
         limit_s, age = self._hall.limits.partial_s, self._hall.clock.age
         for stream in list(self.connection.streams.values()):
             call: Answering | None = stream.call
@@ -387,3 +388,4 @@ class GrpcSession:
                 call.fail(
                     Status.DEADLINE_EXCEEDED, f"the rest of the request did not come within {limit_s:g} s"
                 )
+            yield

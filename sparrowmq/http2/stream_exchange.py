@@ -15,6 +15,7 @@ from sparrowmq.http2.exchange import Exchange, Surroundings, UnaryExchange
 from sparrowmq.http2.exchange_tasks import decompressed
 from sparrowmq.http2.grpc_wire import MessageReader, framed
 from sparrowmq.http2.streams import Stream
+from sparrowmq.loop.slices import pause
 
 UNSENT_BYTES: Final = (
     8 << 20
@@ -60,6 +61,8 @@ class StreamExchange(Exchange):
                 self.around.connection.keep(self.stream, kept - self.stream.kept_bytes)
                 self.around.connection.consumed(self.stream, size)
                 self.around.flush()
+                if self.reader.held_bytes:  # a window may hold thousands of messages that cost no wait
+                    await pause()
             elif self._is_whole:
                 if self.reader.held_bytes:
                     raise GrpcError(Status.INTERNAL, "the last message of the request is not whole")

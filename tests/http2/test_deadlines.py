@@ -4,6 +4,7 @@ import pytest
 
 from sparrowmq.http2.deadlines import STEP_S, Deadlines
 from sparrowmq.testing import ManualClock
+from tests.turns import Turns
 
 
 class Call:
@@ -49,3 +50,21 @@ async def test_long_limits_of_ended_calls_leave_nothing():
     assert len(deadlines) == 1
     deadlines.drop(kept, deadlines.add(kept, 1))
     assert len(deadlines) == 2
+
+
+@pytest.mark.guards("Deadlines._is_over: islice(step.calls, _TOGETHER) -> step.calls")
+async def test_thousands_of_calls_with_one_limit_end_in_several_turns_of_the_loop():
+    clock = ManualClock()
+    deadlines, turns = Deadlines(clock), Turns()
+
+    class Noted(Call):
+        def time_is_over(self):
+            super().time_is_over()
+            turns.note()
+
+    calls = [Noted() for _ in range(1000)]
+    steps = {deadlines.add(call, 1) for call in calls}
+    deadlines.drop(calls[-1], *steps)
+    await clock.advance(2)
+    assert [call.is_over for call in calls] == [True] * 999 + [False]
+    assert turns.most_in_one <= 64 and len(deadlines) == 0

@@ -287,3 +287,21 @@ async def test_a_handshake_that_stops_ends_with_the_server(methods, authority, t
                 await asyncio.sleep(0.01)
             await server.drain(0.1)
             assert await peer.next() is None
+
+
+@pytest.mark.guards("GrpcSession._end_slow_calls: drop yield", "GrpcServer._checks: drop yield #2")
+async def test_a_look_at_many_calls_may_pause_after_each_call_and_each_connection(methods, monkeypatch):
+    steps: list[int] = []
+
+    async def counted(work):
+        steps.append(len(list(work)))
+
+    monkeypatch.setattr("sparrowmq.http2.server.to_end", counted)
+    async with GrpcServer(methods.all(), Limits(partial_s=0.1)) as server:
+        port = await server.start("127.0.0.1", 0)
+        async with connected(port) as peer, connected(port) as idle:
+            peer.send(*[headers(at, path("/test.Test/Talk")) for at in range(1, 41, 2)])
+            assert await peer.is_served() and await idle.is_served()
+            async with asyncio.timeout(60):
+                while 22 not in steps:
+                    await asyncio.sleep(0.01)

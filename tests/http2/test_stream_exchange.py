@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 import pytest
 
-from tests.http2.peer_frames import GZIP, call, compressed, connected, headers, path
+from sparrowmq.http2.calls import Streaming
+from sparrowmq.http2.server import GrpcServer
+from tests.http2.peer_frames import GZIP, call, compressed, connected, data, headers, path
+from tests.turns import Turns
 
 
 async def test_answers_of_one_send_share_a_frame(server):
@@ -57,3 +62,22 @@ async def test_a_decompressed_message_of_a_stream_counts_until_the_method_wants_
         assert (await peer.until("data"))[3][5:] == b"100000"
         [session] = server.sessions
         assert session.connection.held_bytes < 10_000
+
+
+@pytest.mark.guards("StreamExchange._requests: drop await pause()")
+async def test_a_window_full_of_tiny_requests_leaves_other_clients_their_turns():
+    turns, seen, all_seen = Turns(), [], asyncio.Event()
+
+    async def take(call, requests, send):
+        async for request in requests:
+            turns.note()
+            seen.append(request)
+            if len(seen) == 5_000:
+                all_seen.set()
+
+    async with GrpcServer({"/test.Test/Take": Streaming(take)}) as server:
+        port = await server.start("127.0.0.1", 0)
+        async with connected(port) as peer:
+            peer.send(headers(1, path("/test.Test/Take")), *[data(1, bytes(5_000))] * 5)
+            await asyncio.wait_for(all_seen.wait(), 60)
+    assert seen == [b""] * 5_000 and turns.most_in_one == 1
