@@ -32,7 +32,7 @@ _MOST_BYTES: Final = {
     "QueryRoute": ROUTE_BYTES,
     "QueryAssignment": ROUTE_BYTES,
 }
-_MOST_FIELDS: Final = 16_384
+_MOST_FIELDS: Final = 8_192
 _MESSAGES, _BODY = 1, 4  # the numbers of the fields
 
 
@@ -91,6 +91,8 @@ def other_bytes(raw: bytes) -> int:
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
     """Return a number, and where it ends. Raises: RemoteProtocolError."""
+    if at < len(raw) and raw[at] < 0x80:
+        return raw[at], at + 1
     number = 0
     for shift in range(0, 70, 7):
         if at >= len(raw):

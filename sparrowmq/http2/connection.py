@@ -50,6 +50,7 @@ from sparrowmq.remoting.turn_share import BURST_S
 CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 STREAM_BYTES: Final = 4096  # the memory of a call, with its task
 REMEMBERED_RESETS: Final = 1_000  # streams that we reset; the peer may have sent frames before it knew
+SMALL_FRAME: Final = 1024  # bytes; a larger one may cost a millisecond
 EARNED_BY_FRAME: Final = (
     4  # control frames that a frame of an answer allows: updates of two windows, and pings
 )
@@ -221,7 +222,7 @@ class Connection:
                 self._fail_stream(fault)
             at = start + size
             count += 1
-            if count & 1 == 0:  # a call has two frames
+            if count & 1 == 0 or size > SMALL_FRAME:  # a call has two frames
                 now = self._now()
                 if until == 0.0:
                     until = self._until(now)

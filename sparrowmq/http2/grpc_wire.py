@@ -67,7 +67,8 @@ class MessageReader:
         if len(self._bytes) < end:
             return None
         flag = self._bytes[0]
-        message = bytes(self._bytes[HEAD_BYTES:end])
+        with memoryview(self._bytes) as view:  # one copy
+            message = bytes(view[HEAD_BYTES:end])
         del self._bytes[:end]
         if flag and (flag != 1 or self._encoding != "gzip"):
             raise GrpcError(

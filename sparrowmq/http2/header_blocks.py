@@ -23,7 +23,7 @@ from librt.strings import BytesWriter
 from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 from sparrowmq.http2.header_table import ENTRY_BYTES, TABLE_BYTES, HeaderTable
 
-HARD_LIST_BYTES: Final = 64 * 1024
+HARD_LIST_BYTES: Final = 32 * 1024
 
 _LONGEST_INTEGER: Final = 5  # bytes behind the first
 
@@ -57,6 +57,10 @@ class HeaderReader:
         pairs: list[tuple[bytes, bytes]] = []
         list_bytes = 0
         while at < end:
+            if list_bytes > HARD_LIST_BYTES:
+                raise ConnectionFault(
+                    ENHANCE_YOUR_CALM, f"the headers are larger than {HARD_LIST_BYTES} bytes"
+                )
             first = block[at]
             if first & 0x80:
                 index, at = _integer(block, at, 0x7F)
@@ -69,15 +73,12 @@ class HeaderReader:
                 if pairs or size > TABLE_BYTES:
                     raise _broken("the size of the table changes behind headers, or is too large")
                 table.resize(size)
+                list_bytes += ENTRY_BYTES  # so a block cannot have thousands of them
                 continue
             else:
                 pair, at = self._literal(block, at, 0x0F)
             pairs.append(pair)
             list_bytes += len(pair[0]) + len(pair[1]) + ENTRY_BYTES
-            if list_bytes > HARD_LIST_BYTES:
-                raise ConnectionFault(
-                    ENHANCE_YOUR_CALM, f"the headers are larger than {HARD_LIST_BYTES} bytes"
-                )
         return pairs
 
     def _literal(self, block: bytes, at: int, mask: int) -> tuple[tuple[bytes, bytes], int]:

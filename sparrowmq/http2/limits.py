@@ -15,6 +15,7 @@ class Limits:
         streams: calls of one connection that may run at the same time. More are refused, and gRPC clients wait.
         header_list_bytes: names, values, and 32 bytes for each header of a request; larger ones get status 431.
         header_block_bytes: of one request's compressed headers, in all its frames; more ends the connection.
+            Few clients send more, as they know `header_list_bytes`.
         message_bytes: of one request message, also after decompression.
         occupied_bytes: of all connections' open calls: their headers, their messages until these are handled, and the
             answers that peers have not read. Above that, the connection with most of them is ended.
@@ -33,7 +34,7 @@ class Limits:
     backlog: int = 1024
     streams: int = 1_000
     header_list_bytes: int = 16 * 1024
-    header_block_bytes: int = 32 * 1024
+    header_block_bytes: int = 16 * 1024
     message_bytes: int = 16 * 1024 * 1024
     occupied_bytes: int = 256 * 1024 * 1024
     unsent_bytes: int = 32 * 1024 * 1024

@@ -428,6 +428,15 @@ def test_a_connection_without_time_in_this_turn_handles_one_call():
     served.connection._until = lambda now: now - 1
     served.connection.receive(b"".join(call(stream_id) for stream_id in range(1, 101, 2)))
     assert len([event for event in served.events if event[0] == "request"]) == 1
+
+
+@pytest.mark.guards("Connection._take_frames: drop size > SMALL_FRAME")
+def test_a_connection_without_time_in_this_turn_handles_one_large_frame():
+    served = Served()
+    served.connection._until = lambda now: now - 1
+    large = [*CALL, ("a", "x" * 8_000)]
+    served.connection.receive(b"".join(headers(stream_id, large, WHOLE) for stream_id in range(1, 9, 2)))
+    assert len([event for event in served.events if event[0] == "request"]) == 1
     served.connection.go_on()
     assert len([event for event in served.events if event[0] == "request"]) == 2
 

@@ -102,3 +102,15 @@ def test_timeouts_have_their_units(text, expected):
 def test_a_wrong_timeout_is_refused(text):
     with pytest.raises(GrpcError):
         timeout_s(text)
+
+
+def test_a_large_message_is_copied_once():
+    reader = MessageReader(16 << 20)
+    reader.add(framed(bytes(16 << 20)))
+    tracemalloc.start()
+    try:
+        message = reader.next()
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert message == bytes(16 << 20) and most_bytes < 17 << 20

@@ -41,6 +41,13 @@ def test_a_small_block_does_not_become_a_large_list():
     assert caught.value.code == frames.ENHANCE_YOUR_CALM
 
 
+@pytest.mark.guards("HeaderReader._pairs: drop list_bytes += ENTRY_BYTES")
+def test_a_block_does_not_change_the_size_of_the_table_thousands_of_times():
+    with pytest.raises(ConnectionFault) as caught:
+        HeaderReader().read(b"\x20" * 2_000)
+    assert caught.value.code == frames.ENHANCE_YOUR_CALM
+
+
 NAMES = st.sampled_from([b":method", b":path", b"x-mq-request-id", b"te", b"x" * 80])
 VALUES = st.sampled_from([b"POST", b"/", b"", b"trailers", b"y" * 300]) | st.binary(max_size=40)
 
