@@ -322,8 +322,13 @@ class Clients:
         known = self._consumers.get(group)
         return known.subscriptions.get(topic) if known else None
 
-    def groups_subscribed_to(self, topic: str) -> set[str]:
-        return {name for name, group in self._consumers.items() if topic in group.subscriptions}
+    def groups_subscribed_to(self, topic: str) -> Steps[list[str]]:
+        found = []
+        for group in list(self._consumers.values()):
+            if topic in group.subscriptions:
+                found.append(group.name)
+            yield
+        return found
 
     def producers(self, group: str) -> list[Member]:
         known = self._producers.get(group)

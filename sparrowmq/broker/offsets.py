@@ -37,7 +37,7 @@ class Offsets:
         path: of consumerOffset.json.
         known: the offsets by group and topic, if they are known from the log; else the file has them.
     Attributes:
-        unlogged: the group, topic and queue of each offset that changed and is not in the log yet.
+        unlogged: the group, topic and queue of each offset that changed and is not in the log yet, the oldest first.
         on_delete: called with the name of a group whose offsets are deleted, at once.
         mark: returns the part of the journal that the offsets have.
         on_move: called with the group, the topic, the queue and the offset of a commit that changes something.
@@ -46,7 +46,7 @@ class Offsets:
     """
 
     def __init__(self, path: Path, known: OffsetTable | None = None) -> None:
-        self.unlogged: set[tuple[str, str, int]] = set()
+        self.unlogged: dict[tuple[str, str, int], None] = {}
         self.on_delete: Callable[[str], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
         self.on_move: Callable[[str, str, int, int], object] | None = None
@@ -63,7 +63,7 @@ class Offsets:
             queues = topics[topic] = {}
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
-            self.unlogged.add((group, topic, queue_id))
+            self.unlogged[group, topic, queue_id] = None
             self.file.touch()
             if self.on_move is not None:
                 self.on_move(group, topic, queue_id, offset)
@@ -83,7 +83,7 @@ class Offsets:
                             *(group, topic, queue_id, offset, end),
                         )
                         queues[queue_id] = end
-                        self.unlogged.add((group, topic, queue_id))
+                        self.unlogged[group, topic, queue_id] = None
                         self.file.touch()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -109,11 +109,16 @@ class Offsets:
                 for queue_id in list(self.of_group(group, topic)):
                     yield group, topic, queue_id
 
-    def topics_of(self, group: str) -> set[str]:
-        return set(self._table.get(group, ()))
+    def topics_of(self, group: str) -> list[str]:
+        return list(self._table.get(group, ()))
 
-    def groups_of(self, topic: str) -> set[str]:
-        return {group for group, topics in self._table.items() if topic in topics}
+    def groups_of(self, topic: str) -> Steps[list[str]]:
+        found = []
+        for group in list(self._table):
+            if topic in self._table.get(group, ()):
+                found.append(group)
+            yield
+        return found
 
     def cloning(self, source: str, target: str, topic: str) -> Steps[None]:
         """Copy the offsets of one group in a topic to another group."""

@@ -132,14 +132,21 @@ class GroupHandler(Handler):
         return Answer(body=with_defaults(self._groups.get(header.group) or self._groups.new(header.group)))
 
     @handles(QueryTopicConsumeByWho)
-    def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
+    def consumers(
+        self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer
+    ) -> Answer | Awaitable[Answer]:
         """Return the groups that subscribe to a topic now or have consumed it before."""
-        found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
-        return Answer(body=GroupList(sorted(found)))
+        return in_slices(self._consumers(header.topic))
+
+    def _consumers(self, topic: str) -> Steps[Answer]:
+        subscribed = yield from self._clients.groups_subscribed_to(topic)
+        consumed = yield from self._offsets.groups_of(topic)
+        return (yield from encoded(GroupList(list(dict.fromkeys([*subscribed, *consumed])))))
 
     @handles(QueryTopicsByConsumer)
-    def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=TopicList(sorted(self._offsets.topics_of(header.group))))
+    def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+        """Return the topics that a group has consumed."""
+        return in_slices(encoded(TopicList(self._offsets.topics_of(header.group))))
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Answer:

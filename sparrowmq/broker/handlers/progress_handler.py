@@ -64,7 +64,8 @@ class ProgressHandler(Handler):
 
     def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Answer]:
         found = BrokerConsumeStats([], self._address)
-        for group in sorted(config.group_name for config in self._groups.all()):
+        for config in self._groups.all():
+            group = config.group_name
             topics = self._topics_of(group, header.is_order)
             found.consume_stats_list.append({group: [self._stats(group, [topic], found) for topic in topics]})
             yield
@@ -89,7 +90,10 @@ class ProgressHandler(Handler):
     def _slowest(self, header: QueryCorrectionOffset) -> Steps[Answer]:
         left_out = set((header.filter_groups or "").split(","))
         least: dict[int, int] = {}
-        for group in self._offsets.groups_of(header.topic) - left_out:
+        groups = yield from self._offsets.groups_of(header.topic)
+        for group in groups:
+            if group in left_out:
+                continue
             for queue_id, offset in list(self._offsets.of_group(group, header.topic).items()):
                 queue = self._store.queues.get(header.topic, queue_id)
                 if offset >= (queue.min_offset if queue else 0):
@@ -115,7 +119,7 @@ class ProgressHandler(Handler):
         """Return the topics that the group still consumes; a topic without a subscription counts no lag."""
         view = self._clients.group_view(group)
         now = view.subscriptions.keys() if view is not None else ()
-        return sorted(topic for topic in topics if not now or topic in now)
+        return [topic for topic in topics if not now or topic in now]
 
     def _topics_of(self, group: str, only_ordered: bool) -> list[str]:
         found = self._consumed(group, self._offsets.topics_of(group))

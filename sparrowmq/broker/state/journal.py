@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from sparrowmq.broker.part import Chore, Part
@@ -216,9 +217,11 @@ class Journal:
         self.note_pops()
         unlogged = self._offsets.unlogged
         if most is None or len(unlogged) <= most:
-            some, self._offsets.unlogged = unlogged, set()
+            some, self._offsets.unlogged = list(unlogged), {}
         else:
-            some = {unlogged.pop() for _ in range(most)}
+            some = list(islice(unlogged, most))
+            for key in some:
+                del unlogged[key]
         for piece in self._of_queues(sorted(some)):
             self._note(Change(offsets=piece))
 
@@ -395,10 +398,11 @@ class Journal:
     async def settle(self) -> None:
         """Write the locks and offsets that changed; other work goes on between the records."""
         self.note_locks()
+        # The oldest are written first. Those that change meanwhile are not waited for: clients may change any number.
         for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
             self.note_offsets(_OFFSETS_AT_ONCE)
             await asyncio.sleep(0)
-        self.note_offsets()
+        self.note_offsets(_OFFSETS_AT_ONCE)
 
     async def close(self) -> None:
         """Write the last locks and offsets."""

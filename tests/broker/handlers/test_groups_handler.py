@@ -94,7 +94,7 @@ async def test_tools_ask_what_a_group_consumes(desk, client):
     for topic in ("Other", "Orders"):
         desk.offsets.commit("g", topic, 0, 1)
     found = TopicList.decode((await client.call(QueryTopicsByConsumer("g"))).body)
-    assert found.topic_list == ["Orders", "Other"]
+    assert found.topic_list == ["Other", "Orders"]
     nothing = (await client.call(QuerySubscriptionByConsumer("g", "Orders"))).body
     assert nothing == b'{"group":"g","topic":"Orders"}'  # word for word as Apache's 5.4.0
     await client.beat("one", "Orders")

@@ -105,7 +105,7 @@ async def test_an_answered_change_survives_a_kill_at_once(
         assert has(await after_kill(live, tmp_path))
 
 
-@pytest.mark.guards("Journal.settle: drop self.note_offsets()")
+@pytest.mark.guards("Journal.settle: drop self.note_offsets(_OFFSETS_AT_ONCE) #2")
 async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +140,8 @@ async def test_many_offsets_are_written_in_several_steps(
 
 
 @pytest.mark.guards(
-    "Journal.settle: drop self.note_offsets(_OFFSETS_AT_ONCE)", "Journal._log_waiting: false _OFFSETS_AT_ONCE"
+    "Journal.settle: drop self.note_offsets(_OFFSETS_AT_ONCE) #1",
+    "Journal._log_waiting: false _OFFSETS_AT_ONCE",
 )
 @pytest.mark.parametrize(
     "request_", [DeleteSubscriptionGroup("others"), UpdateConsumerOffset("workers", "made", 0, 8)]
@@ -335,3 +336,30 @@ async def test_a_restart_knows_all_and_saves_it_for_other_brokers(tmp_path: Path
         pass
     saved = json.loads((tmp_path / "k" / "config" / "topics.json").read_bytes())
     assert saved["topicConfigTable"]["made"]["readQueueNums"] == 9
+
+
+@pytest.mark.guards(
+    "Journal.settle: self.note_offsets(_OFFSETS_AT_ONCE) #2 -> self.note_offsets()",
+    "Journal.note_offsets: list(islice(unlogged, most)) -> list(unlogged)[-most:]",
+)
+async def test_offsets_that_change_while_others_are_written_wait_for_the_next_time(tmp_path, monkeypatch):
+    """A client may commit more offsets in each turn of the loop than one step writes."""
+    written: list[list[str]] = []
+    async with live_broker(tmp_path) as live:
+        log = live.broker.journal
+        assert log is not None
+        offsets = log._offsets
+
+        def note(change):
+            written.append(sorted(change.offsets or ()))
+            for number in range(600):
+                offsets.commit(f"late {len(written)} {number}", "made", 0, 1)
+
+        for number in range(1_200):
+            offsets.commit(f"early {number:04}", "made", 0, 1)
+        monkeypatch.setattr(log, "_note", note)
+        await log.settle()
+        monkeypatch.undo()
+    keys = [key for piece in written for key in piece]
+    assert len([key for key in keys if "early" in key]) == 1_200
+    assert max(map(len, written)) <= 500 and len(keys) <= 1_500
