@@ -167,6 +167,22 @@ async def test_a_pause_of_the_process_is_no_silence_of_its_peers(serve: Serve) -
         half.close()
 
 
+async def test_a_look_for_silent_peers_may_pause_after_each_of_them(serve: Serve, monkeypatch) -> None:
+    steps: list[int] = []
+
+    async def counted(work):
+        steps.append(len(list(work)))
+
+    monkeypatch.setattr("sparrowmq.remoting.server.to_end", counted)
+    clock = ManualClock()
+    async with serve(answer, clock=clock) as (server, session):
+        await session.call(PULL)
+        watching = asyncio.ensure_future(server.drop_silent_peers())
+        await clock.advance(minutes=1)
+        watching.cancel()
+    assert steps and set(steps) == {1}
+
+
 STOPPED = """
 import asyncio, sys
 from sparrowmq.loop.clock import SystemClock
