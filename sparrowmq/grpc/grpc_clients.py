@@ -20,6 +20,7 @@ from sparrowmq.grpc.caller import account_of, client_of
 from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.grpc.wire_types import FilterType
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.names import with_namespace
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
@@ -207,16 +208,13 @@ class Clients:
             client.send = None
             client.announce()
 
-    def expire(self) -> None:
+    def expire(self) -> Steps[None]:
         """Forget clients without a stream that were silent for too long."""
-        now = self._clock.monotonic()
-        silent = [
-            client_id
-            for client_id, client in self._by_id.items()
-            if client.send is None and now - client.seen > SILENCE_S
-        ]
-        for client_id in silent:
-            self.leave(client_id)
+        oldest = self._clock.monotonic() - SILENCE_S
+        for client_id, client in list(self._by_id.items()):
+            if client.send is None and client.seen < oldest and self._by_id.get(client_id) is client:
+                self.leave(client_id)
+            yield
 
     def consumers_of(self, group: str) -> list[Client]:
         """The members of a consumer group."""

@@ -34,6 +34,7 @@ from sparrowmq.http2.calls import Call, GrpcError, Pending, Streaming
 from sparrowmq.http2.calls import Status as GrpcStatus
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 
 Method = Callable[[Caller, Any], Awaitable[Any]]
 NearMethod = Callable[[Caller, Any], Pending | None]
@@ -141,7 +142,7 @@ class Methods:
     async def _expire(self) -> None:
         while True:
             await self._clock.sleep(EXPIRE_S)
-            self.clients.expire()
+            await to_end(self.clients.expire())
 
     def _answering(self, name: str, method: Method, near: NearMethod | None) -> http2.Unary:
         """The method with bytes on both sides, whose errors are statuses. `near` goes first, and needs no task."""

@@ -18,7 +18,7 @@ from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, BrokerUnreachable
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.grpc.caller import client_of
+from sparrowmq.grpc.caller import account_of, client_of
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
@@ -129,8 +129,7 @@ class AccountCluster:
         return AccountBrokers(self, self.own.lookups(call.peer), user.access_key, source, client_id)
 
     def left(self, client_id: str) -> None:
-        for each in self._open.values():
-            self._tasks.spawn(each.announce(client_id, ()), "heartbeat")
+        self.announce(account_of(client_id), client_id, ())
 
     def announce(self, account: str, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of a user's client."""

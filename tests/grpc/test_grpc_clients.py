@@ -8,6 +8,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import grpc_clients
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
 from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.loop.slices import at_once
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers, ignored
 
@@ -128,12 +129,12 @@ async def test_silent_client_without_a_stream_is_forgotten():
     streaming = clients.seen("streaming")
     streaming.send = send
     await clock.advance(SILENCE_S + 1)
-    clients.expire()
+    at_once(clients.expire())
     assert len(clients) == 1
     clients.stream_ended(streaming, other)
     assert streaming.send is send
     clients.stream_ended(streaming, send)
-    clients.expire()
+    at_once(clients.expire())
     assert len(clients) == 0
 
 
@@ -155,3 +156,19 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     clients.leave("a")
     clients.seen("d", "10.0.0.1:5")
     assert len(clients) == 4
+
+
+@pytest.mark.guards("grpc_clients.Clients.expire: drop yield")
+async def test_thousands_of_silent_clients_are_forgotten_step_by_step():
+    clock, left = ManualClock(), []
+    clients = Clients(clock, left.append)
+    for number in range(3):
+        clients.seen(f"c{number}", "10.0.0.1:5")
+    await clock.advance(SILENCE_S + 1)
+    steps = clients.expire()
+    next(steps)
+    assert left == ["c0"]
+    clients.seen("c1", "10.0.0.1:5")  # it comes back meanwhile
+    clients.leave("c2")
+    at_once(steps)
+    assert left == ["c0", "c2"] and len(clients) == 1

@@ -24,6 +24,7 @@ from sparrowmq.grpc.caller import client_of
 from sparrowmq.grpc.grpc_clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm
@@ -146,23 +147,30 @@ class LocalBrokers:
 
     def left(self, client_id: str) -> None:
         """Close the connections of a client."""
-        self._close(lambda link: link.client_id == client_id)
+        for owner, links in list(self._links.items()):
+            if client_id in links:
+                self._close(owner, client_id)
 
-    def expire(self) -> None:
+    def expire(self) -> Steps[None]:
         """Close connections that are not used any more."""
         oldest = self._clock.monotonic() - IDLE_S
-        self._close(lambda link: link.used < oldest)
+        return self._close_all(lambda link: link.used < oldest)
 
     def close(self) -> None:
-        self._close(lambda link: True)
+        at_once(self._close_all(lambda link: True))
 
-    def _close(self, is_over: Callable[[LocalLink], bool]) -> None:
+    def _close_all(self, is_over: Callable[[LocalLink], bool]) -> Steps[None]:
         for owner, links in list(self._links.items()):
             for client, link in list(links.items()):
-                if is_over(link):
-                    links.pop(client).close()
-            if not links:
-                del self._links[owner]
+                if links.get(client) is link and is_over(link):
+                    self._close(owner, client)
+                yield
+
+    def _close(self, owner: tuple[str, str], client: str) -> None:
+        links = self._links[owner]
+        links.pop(client).close()
+        if not links:
+            del self._links[owner]
 
     def session(self, pushes: object, sign: Sign | None) -> LinkedSession:
         """A session for a client, which is to be connected."""

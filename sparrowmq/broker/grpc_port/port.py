@@ -18,6 +18,7 @@ from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.quotas import Quotas
@@ -73,7 +74,7 @@ class GrpcPort:
     async def _expire(self, links: LocalBrokers) -> None:
         while True:
             await self._clock.sleep(LOOK_S)
-            links.expire()
+            await to_end(links.expire())
 
 
 def account_of(

@@ -14,6 +14,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.http2.calls import Call, Caller
+from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
@@ -242,7 +243,7 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     assert brokers.brokers_for(call("10.0.0.2"), "c3") is not None
     assert brokers.brokers_for(call(certificate="alice"), "c3") is not None
     await clock.advance(IDLE_S + 1)
-    brokers.expire()
+    at_once(brokers.expire())
     brokers.brokers_for(call(), "c3")
     assert len(brokers) == 1
 
@@ -283,7 +284,7 @@ async def test_connections_of_clients_end_with_them():
     brokers.left("one")
     assert len(brokers) == 1
     await clock.advance(IDLE_S + 1)
-    brokers.expire()
+    at_once(brokers.expire())
     assert len(brokers) == 0
 
 
@@ -347,3 +348,31 @@ async def until(holds):
     async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.guards(
+    "LocalBrokers._close_all: drop yield", "LocalBrokers._close_all: true links.get(client) is link"
+)
+async def test_thousands_of_idle_connections_are_closed_step_by_step():
+    brokers, clock, _ = connections()
+    for number in range(3):
+        brokers.brokers_for(call(), f"c{number}")
+    await clock.advance(IDLE_S + 1)
+    steps = brokers.expire()
+    next(steps)
+    assert len(brokers) == 2
+    brokers.brokers_for(call(), "c1")  # it comes back meanwhile
+    brokers.left("c2")
+    at_once(steps)
+    assert len(brokers) == 1
+
+
+async def test_the_end_of_a_client_looks_at_no_other_client():
+    """Ten thousand clients may end at the same time."""
+    brokers, _, _ = connections()
+    _, two = (brokers.brokers_for(call(), name) for name in ("one", "two"))
+    [links] = brokers._links.values()
+    links["two"] = None  # type: ignore[assignment]
+    brokers.left("one")
+    links["two"] = two
+    assert list(links.values()) == [two]
