@@ -160,7 +160,8 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
 
 @pytest.mark.guards("grpc_clients.Clients.expire: drop yield")
 async def test_thousands_of_silent_clients_are_forgotten_step_by_step():
-    clock, left = ManualClock(), []
+    clock = ManualClock()
+    left: list[str] = []
     clients = Clients(clock, left.append)
     for number in range(3):
         clients.seen(f"c{number}", "10.0.0.1:5")

@@ -52,6 +52,7 @@ from sparrowmq.protocol.messages.half_record import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 from sparrowmq.store.intake import FULL_TOLD_S
@@ -100,6 +101,7 @@ class Transactions:
         self._deciders = Deciders(may_send)
         self._host = store.settings.store_host
         self._alarms = Alarms()
+        self._lines = LogLimit(clock)  # a client may begin any number of transactions, and end none
         self._tells_full_s = 0.0  # when a full disk may be logged again: all open transactions meet it
         self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
         self._parked_to: Destination | None = None  # the destination of the message that is being parked
@@ -296,10 +298,9 @@ class Transactions:
         self._reads.value += 1
         if half is None:
             is_gone = transaction.offset < self._store.begin
-            log.error(
-                "the half message at log offset %d is %s; its transaction is forgotten",
-                *(transaction.offset, "gone" if is_gone else "damaged"),
-            )
+            text = "the half message at log offset %d is %s; its transaction is forgotten"
+            state = "gone" if is_gone else "damaged"
+            self._lines.log(log, logging.ERROR, text, transaction.offset, state)
             self._finish(transaction)
         elif half_message.check_times(half) >= self._rules.most_checks:
             self._discard(transaction, half, f"was asked about {half_message.check_times(half)} times")
@@ -375,19 +376,15 @@ class Transactions:
         try:
             header, body = half_message.question(half, entry, placed)
         except InvalidMessage as error:
-            log.error("no producer can be asked about %s: %s", half, error)
+            self._lines.log(log, logging.ERROR, "no producer can be asked about %s: %s", half, error)
             return
         producers[self._turns % len(producers)].peer.tell(header, body)
         self._checks.value += 1
 
     def _discard(self, transaction: Transaction, half: StoredMessage, why: str) -> None:
-        log.error(
-            "the transaction of %s (%s) %s, so it is moved to %s; request 323 resumes it",
-            half,
-            half.properties.get(Property.REAL_TOPIC),
-            why,
-            CHECK_MAX_TIME_TOPIC,
-        )
+        text = "the transaction of %s (%s) %s, so it is moved to %s; request 323 resumes it"
+        topic = half.properties.get(Property.REAL_TOPIC)
+        self._lines.log(log, logging.ERROR, text, half, topic, why, CHECK_MAX_TIME_TOPIC)
         self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)
         self._finish(transaction, half_message.discarded(half))
         self._discarded.value += 1

@@ -372,7 +372,7 @@ async def test_the_end_of_a_client_looks_at_no_other_client():
     brokers, _, _ = connections()
     _, two = (brokers.brokers_for(call(), name) for name in ("one", "two"))
     [links] = brokers._links.values()
-    links["two"] = None  # type: ignore[assignment]
+    links["two"] = None
     brokers.left("one")
     links["two"] = two
     assert list(links.values()) == [two]

@@ -9,6 +9,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.remoting.log_limit import LINES
 from tests.broker.rotting import rot
 from tests.broker.transacting import BORN, GROUP, HALF, LOST, OP, Producer, Transacting
 
@@ -462,3 +463,16 @@ async def test_copies_by_java_count_as_one_with_their_first(tmp_path, clock):
     again.end(first, commit=True)
     assert again.bodies() == [b"paid"] and again.bodies(OP, 0) == [b"1"]
     again.store.close()
+
+
+async def test_a_client_that_ends_no_transaction_does_not_fill_the_log(it, caplog):
+    for number in range(LINES + 5):
+        it.begin(b"%d" % number, CHECK_IMMUNITY_TIME_IN_SECONDS=str(100 * 3600))
+    await it.clock.advance(73 * 3600)
+    await it.transactions.ask()
+    assert len(it.bodies(LOST, 0)) == LINES + 5
+    it.begin(b"last", CHECK_IMMUNITY_TIME_IN_SECONDS=str(100 * 3600))
+    await it.clock.advance(73 * 3600)
+    await it.transactions.ask()
+    lines = [each.getMessage() for each in caplog.records if "so it is moved to" in each.getMessage()]
+    assert len(lines) == LINES + 1 and lines[-1].endswith("(5 more such lines were left out before)")
