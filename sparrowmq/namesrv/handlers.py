@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Line, Steps, emptied, in_slices
+from sparrowmq.loop.slices import Line, Steps, emptied
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
@@ -29,6 +29,7 @@ from sparrowmq.protocol.requests.registration_bodies import (
 )
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.large_answers import LargeAnswers
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.settings.setting_kinds import ADDRESSES
@@ -39,6 +40,7 @@ class RouteHandlers:
         self._routes = routes
         self._values = values
         self._settings = settings
+        self._large = LargeAnswers()
 
     @handles(ask.GetRoute)
     def route(self, header: ask.GetRoute, body: bytes, peer: Peer) -> Answer:
@@ -68,13 +70,13 @@ class RouteHandlers:
     def topics(
         self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer
     ) -> Answer | Awaitable[Answer]:
-        return in_slices(self._topics(None))
+        return self._large.make(peer, self._topics(None))
 
     @handles(ask.GetTopicsByCluster)
     def topics_of_cluster(
         self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer
     ) -> Answer | Awaitable[Answer]:
-        return in_slices(self._topics(header.cluster))
+        return self._large.make(peer, self._topics(header.cluster))
 
     def _topics(self, cluster: str | None) -> Steps[Answer]:
         names = yield from self._routes.naming(cluster)

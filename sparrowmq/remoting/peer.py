@@ -46,6 +46,7 @@ class Peer(Protocol):
         certificate: the common name in its verified certificate; None without one.
         principal: the account that signed the current request; valid in a handler until the handler waits.
         is_linked: whether it is in this process (linked_session.py).
+        closed: whether the connection has ended.
     """
 
     address: str
@@ -55,6 +56,7 @@ class Peer(Protocol):
     certificate: str | None
     principal: Principal | None
     is_linked: bool
+    closed: bool
 
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0

@@ -46,6 +46,7 @@ class Peer:
     """A connection that the test ends."""
 
     is_linked = False
+    closed = False
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[Any], object]] = []

@@ -33,6 +33,7 @@ class Producer:
     principal: Any = None
     certificate: str | None = None
     is_linked = False
+    closed = False
 
     def __init__(self, address="127.0.0.1:5000"):
         self.address, self.host = address, hosts.pack(address)

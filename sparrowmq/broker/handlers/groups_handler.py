@@ -17,7 +17,7 @@ from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.topics_handler import demand_few
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
+from sparrowmq.loop.slices import Steps, emptied, to_end
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -119,9 +119,11 @@ class GroupHandler(Handler):
     @handles(GetAllSubscriptionGroup)
     def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of subscriptionGroup.json."""
+        return self._large.make(peer, self._all())
+
+    def _all(self) -> Steps[Answer]:
         table = self._groups.content()
-        count = len(table.subscription_group_table)
-        return in_slices(encoded(table, GetAllSubscriptionGroupReply(count)))
+        return (yield from encoded(table, GetAllSubscriptionGroupReply(len(table.subscription_group_table))))
 
     @handles(GetGroupConfig)
     def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Answer:
@@ -136,7 +138,7 @@ class GroupHandler(Handler):
         self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer
     ) -> Answer | Awaitable[Answer]:
         """Return the groups that subscribe to a topic now or have consumed it before."""
-        return in_slices(self._consumers(header.topic))
+        return self._large.make(peer, self._consumers(header.topic))
 
     def _consumers(self, topic: str) -> Steps[Answer]:
         subscribed = yield from self._clients.groups_subscribed_to(topic)
@@ -146,7 +148,10 @@ class GroupHandler(Handler):
     @handles(QueryTopicsByConsumer)
     def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the topics that a group has consumed."""
-        return in_slices(encoded(TopicList(self._offsets.topics_of(header.group))))
+        return self._large.make(peer, self._consumed(header.group))
+
+    def _consumed(self, group: str) -> Steps[Answer]:
+        return (yield from encoded(TopicList(self._offsets.topics_of(group))))
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Answer:
@@ -183,11 +188,11 @@ class GroupHandler(Handler):
 
     @handles(GetAllProducers)
     def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        return in_slices(self._producers(list(self._clients.producer_groups())))
+        return self._large.make(peer, self._producers())
 
-    def _producers(self, groups: Sequence[tuple[str, Iterable[Member]]]) -> Steps[Answer]:
+    def _producers(self) -> Steps[Answer]:
         table: dict[str, list[ProducerEntry]] = {}
-        for group, members in groups:
+        for group, members in list(self._clients.producer_groups()):
             table[group] = [self._entry(member) for member in members]
             yield
         return (yield from encoded(ProducerTable(table)))

@@ -14,6 +14,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.remoting.large_answers import LargeAnswers
 from sparrowmq.store.message_store import MessageStore
 
 
@@ -43,6 +44,7 @@ class Handler:
         self._clients = shared.clients
         self._consumption = shared.consumption
         self._clock = shared.clock
+        self._large = LargeAnswers()
 
     def _known_topic(self, name: str) -> TopicConfig:
         """Raises: RemoteError, there is no such topic."""

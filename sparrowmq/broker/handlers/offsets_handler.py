@@ -12,7 +12,7 @@ from typing import Any, cast
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import in_slices
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
@@ -130,9 +130,12 @@ class OffsetHandler(Handler):
     @handles(GetAllConsumerOffset)
     def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of consumerOffset.json."""
+        return self._large.make(peer, self._all_groups())
+
+    def _all_groups(self) -> Steps[Answer]:
         mark = self._offsets.mark()
         rows = json.Pairs((key, dict(queues)) for key, queues in self._offsets.rows())
-        return in_slices(encoded(ConsumerOffsets(cast(Any, rows), journal=mark)))
+        return (yield from encoded(ConsumerOffsets(cast(Any, rows), journal=mark)))
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, Final, cast
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
-from sparrowmq.loop.slices import Steps, in_slices, to_end
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group
 from sparrowmq.protocol.requests.admin_headers import (
@@ -51,16 +51,16 @@ class ProgressHandler(Handler):
     def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
         group = header.consumer_group
-        topics = {header.topic} if header.topic else self._offsets.topics_of(group)
-        return in_slices(self._of_group(group, self._consumed(group, topics)))
+        return self._large.make(peer, self._of_group(group, header.topic))
 
-    def _of_group(self, group: str, topics: list[str]) -> Steps[Answer]:
-        return (yield from encoded(self._stats(group, topics)))
+    def _of_group(self, group: str, topic: str | None) -> Steps[Answer]:
+        topics = [topic] if topic else self._offsets.topics_of(group)
+        return (yield from encoded(self._stats(group, self._consumed(group, topics))))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the offsets of every group, topic by topic."""
-        return in_slices(self._of_all(header))
+        return self._large.make(peer, self._of_all(header))
 
     def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Answer]:
         found = BrokerConsumeStats([], self._address)
@@ -73,7 +73,8 @@ class ProgressHandler(Handler):
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        return in_slices(self._spans(header, self._known_topic(header.topic).write_queue_nums))
+        queue_count = self._known_topic(header.topic).write_queue_nums
+        return self._large.make(peer, self._spans(header, queue_count))
 
     def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Answer]:
         spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
@@ -85,7 +86,7 @@ class ProgressHandler(Handler):
 
         Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
         """
-        return in_slices(self._slowest(header))
+        return self._large.make(peer, self._slowest(header))
 
     def _slowest(self, header: QueryCorrectionOffset) -> Steps[Answer]:
         left_out = set((header.filter_groups or "").split(","))

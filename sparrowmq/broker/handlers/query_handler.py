@@ -11,7 +11,7 @@ from typing import Final
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
@@ -38,7 +38,7 @@ class QueryHandler(Handler):
 
         Unlike Java, whose clients must compare the key, and miss messages if others with its hash fill the answer.
         """
-        return in_slices(self._by_key(header, peer))
+        return self._large.make(peer, self._by_key(header, peer))
 
     def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Answer]:
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
@@ -87,7 +87,7 @@ class QueryHandler(Handler):
                 f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!",
             )
         count = min(header.count, MOST_ENTRIES, queue.max_offset - header.index)
-        return in_slices(_with_entries(found, queue, header.index, max(count, 0)))
+        return self._large.make(peer, _with_entries(found, queue, header.index, max(count, 0)))
 
 
 def _with_entries(found: QueueEntries, queue: ConsumeQueue, begin: int, count: int) -> Steps[Answer]:

@@ -14,7 +14,7 @@ import msgspec
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
+from sparrowmq.loop.slices import Steps, emptied, to_end
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -137,7 +137,9 @@ class TopicHandler(Handler):
     def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._known_topic(header.topic)
-        return in_slices(self._stats(header.topic, max(topic.write_queue_nums, topic.read_queue_nums)))
+        return self._large.make(
+            peer, self._stats(header.topic, max(topic.write_queue_nums, topic.read_queue_nums))
+        )
 
     def _stats(self, topic: str, queue_count: int) -> Steps[Answer]:
         broker = self._topics.broker_name
@@ -149,9 +151,11 @@ class TopicHandler(Handler):
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of topics.json."""
+        return self._large.make(peer, self._all())
+
+    def _all(self) -> Steps[Answer]:
         table = self._topics.content()
-        reply = GetAllTopicConfigReply(len(table.topic_config_table))
-        return in_slices(encoded(table, reply))
+        return (yield from encoded(table, GetAllTopicConfigReply(len(table.topic_config_table))))
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:
