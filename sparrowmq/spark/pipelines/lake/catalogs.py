@@ -57,13 +57,14 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
     catalog = path.catalog if isinstance(path, Address) else None
     if catalog is not None:
         return _configured(catalog, files)
-    from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy import URL
+
+    from sparrowmq.spark.pipelines.lake.iceberg_times import OrderedCatalog  # needs pyiceberg
 
     state.mkdir(parents=True, exist_ok=True)
     above = location.rpartition("/")[0]
     database = URL.create("sqlite", database=str(state / "catalog.db"))  # it quotes what SQLAlchemy unquotes
-    return SqlCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files)
+    return OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files)
 
 
 @contextmanager
@@ -123,6 +124,8 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
 
+    from sparrowmq.spark.pipelines.lake.iceberg_times import ordered
+
     known = _configuration(catalog)
     if not known:
         variable = f"PYICEBERG_CATALOG__{catalog.name.upper()}__URI"
@@ -131,7 +134,7 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
             "options type and uri (--catalog-option, catalog_options of a lake)"
         )
     try:
-        return _unpooled(load_catalog(catalog.name, **{**files, **_region(files), **known}))
+        return ordered(_unpooled(load_catalog(catalog.name, **{**files, **_region(files), **known})))
     except (NotInstalledError, ImportError) as error:
         raise ConfigError(
             f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "

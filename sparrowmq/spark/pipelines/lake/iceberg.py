@@ -162,15 +162,15 @@ class Iceberg:
         if table.current_snapshot() is None:  # a killed run may have made it, and not divided it yet
             self._partitions.divide(table)
         self._demand_newest(table)
-        if added(staged.schema, self.columns()):
-            with table.update_schema() as update:
-                update.union_by_name(staged.schema)
         data = place.path / "data"
         take_over(staged, data, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
         summary = {_WRITER: place.writer, _BATCH: str(batch), _RECORD: staged.record}
         noted = {f"{_LAST}{place.writer}": str(batch), f"{_RECORD}.{place.writer}": staged.record}
         with damage_named(table), usable_catalog(place.path, place.state), table.transaction() as change:
+            if added(staged.schema, self.columns()):
+                with change.update_schema() as update:
+                    update.union_by_name(staged.schema)
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
             files = {f"{self._location}/data/{file.name}": file.partition for file in staged.files}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -62,9 +61,9 @@ def drop_snapshots(change: Transaction, kept: int | None = None, since_s: float 
     kept = kept or int(metadata.properties.get(_KEPT, SETTINGS[_KEPT]))
     newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-kept:]
     newest = [each for each in newest if each is newest[-1] or each.timestamp_ms >= since_s * 1000]
-    if len(newest) < len(metadata.snapshots):
-        oldest = datetime.fromtimestamp(min(each.timestamp_ms for each in newest) / 1000, UTC)
-        ExpireSnapshots(transaction=change).older_than(oldest).commit()
+    stay = {each.snapshot_id for each in newest} | {ref.snapshot_id for ref in metadata.refs.values()}
+    if gone := [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in stay]:
+        ExpireSnapshots(transaction=change).by_ids(gone).commit()
 
 
 class Upkeep:
