@@ -17,7 +17,7 @@ from zlib import crc32
 from pyspark.sql import functions as f
 
 from sparrowmq import snapshot
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.safe_text import counted
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import copy_rows
@@ -58,6 +58,7 @@ def publish(
     Raises:
         ConfigError: it is no such table, another run sends it, it got older rows since it was sent, or
             its topic was made again.
+        BadStore: the state was lost in part.
         PythonException: a task failed for good; run it again to go on.
     """
     runner = Runner(**running)
@@ -98,6 +99,7 @@ def _publish(
         runner.say(f"sends {counted(report.read, 'message')} to {topic}")
         return report
     state = State(folder, {"topic": topic, "to": name_server})
+    _demand_newest(state, known)
     reached = known.reached(rows)
     width = max((queue.queue_id for queue in (*reached.next, *state.targets)), default=0) + 1
     for made in topics.make(sink, {topic: width}, to_cluster):
@@ -125,6 +127,8 @@ def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
     """Return the parts of stored logs in a table. Raises: ConfigError, parts were added since rows were sent."""
     now = added(state_of(table))
     was = snapshot.load(folder / _STORED_FILE, dict[str, int])
+    if was is None and SentRows.load(folder).runs:
+        was = {}  # the file is gone: rows of stored logs may have come since
     if was is not None and was != now:
         raise ConfigError(
             f"`backfill` or `redrive` has added rows to {table} since it was sent, and rows go in the order of "
@@ -132,6 +136,15 @@ def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
             "own (where)"
         )
     return now
+
+
+def _demand_newest(state: State, known: SentRows) -> None:
+    """Raises: BadStore, the rows that were sent are those of an earlier run, or of none."""
+    if not state.may_plan_again(known.runs):
+        raise BadStore(
+            f"{state.part('sent.json')} is gone, or an older copy, so it is not known which rows were sent; restore "
+            "the folder of the state from a backup, or publish to another topic"
+        )
 
 
 def messages_of(rows: DataFrame, without: Collection[str] = OWN, *, is_raw: bool) -> DataFrame:

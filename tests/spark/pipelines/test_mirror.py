@@ -88,7 +88,7 @@ def test_a_start_that_died_before_its_first_plan_has_settled_where_the_mirror_be
 
 
 @pytest.mark.slow
-@pytest.mark.guards("State.may_plan_again: self._begun().batch <= batch -> self._begun().batch < batch")
+@pytest.mark.guards("State.may_plan_again: begun.batch <= batch -> begun.batch < batch")
 def test_a_damaged_plan_of_copied_messages_is_made_again_and_doubles_nothing(topic, copy, far, tmp_path):
     topic.send(0, 40)
     assert copy(options={"maxOffsetsPerTrigger": "20"}).written == 40

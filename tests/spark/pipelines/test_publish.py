@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from sparrowmq import snapshot
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import BadStore, ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import backfill, publish, table
+from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
+from sparrowmq.spark.pipelines.running.pipeline_state import State
+from sparrowmq.spark.source.partition_ranges import Offsets
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.expiring import SMALL_FILES, expire
 from tests.spark.test_with_spark import Topic
+
+module = sys.modules[publish.__module__]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -98,6 +107,31 @@ def test_a_run_that_was_killed_before_its_note_sends_no_row_again(topic, where, 
     (tmp_path / "t.state" / f"publish-{again}" / "sent.json").unlink()
     repeated = publish(tmp_path / "t", again, **where)
     assert (repeated.read, repeated.written) == (40, 0)
+
+
+@pytest.mark.guards("publish._demand_newest: not state.may_plan_again(known.runs) -> False")
+@pytest.mark.parametrize(("runs", "is_refused"), [(0, True), (1, True), (2, False), (3, False)])
+def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newest(
+    tmp_path, runs, is_refused
+):
+    state = State(tmp_path, {"topic": "t"})
+    state.keep({})
+    for number in range(3):
+        state.keep({MessageQueue("a", "b", number): MessageQueue("t", "b", 0)})
+        state.floors(number, lambda _: Offsets())
+    refused = pytest.raises(BadStore, match=r"sent.json is gone, or an older copy")
+    with refused if is_refused else nullcontext():
+        module._demand_newest(State(tmp_path, {"topic": "t"}), SentRows(runs))
+
+
+@pytest.mark.guards("publish._stored: SentRows.load(folder).runs -> False")
+def test_a_note_about_stored_logs_that_is_gone_lets_no_row_count_as_sent(tmp_path):
+    folder = tmp_path / "t.state" / "publish-t"
+    snapshot.save(folder / "sent.json", SentRows(1))
+    assert module._stored(folder, tmp_path / "t") == {}
+    snapshot.save(tmp_path / "t.state" / "stored-broker-0.json", {"last_batch": 0})
+    with pytest.raises(ConfigError, match="`backfill` or `redrive` has added rows"):
+        module._stored(folder, tmp_path / "t")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ Pairs = dict[MessageQueue, MessageQueue]
 
 _FILE: Final = "pipeline.json"
 _BEGUN_FILE: Final = "begun.json"
+
+_log = logging.getLogger(__name__)
 
 
 class _Begun(msgspec.Struct):
@@ -83,8 +86,10 @@ class State:
         """Fix the targets of queues."""
         if targets == self.targets and self.is_begun:
             return
-        self.targets = targets
+        is_new, self.targets = not self.is_begun, targets
         self._write()
+        if is_new:  # from now on a state without this file has lost it
+            snapshot.save(self.folder / _BEGUN_FILE, _Begun())
 
     def keep_begin(self, begin: dict[str, Any]) -> None:
         """Fix the first offsets, before a batch is planned."""
@@ -93,7 +98,8 @@ class State:
 
     def may_plan_again(self, batch: int) -> bool:
         """Whether a batch may have other messages than before: the noted ends of the targets are no later ones."""
-        return self._begun().batch <= batch
+        begun = self._begun()
+        return begun is None or begun.batch <= batch
 
     def made_again(self, incarnations: Mapping[Part, int]) -> dict[Part, int]:
         """Return those of these incarnations that are not the first ones that the pipeline has read."""
@@ -119,15 +125,26 @@ class State:
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
         """Return the end of each target when a batch was begun the first time, or an earlier place.
 
+        If that is not known, the places are 0: to look further back is never wrong.
+
         Args:
             ends: asks brokers. A broker that is away does not answer; then the floor is that of an earlier batch, or 0.
         """
-        begun = self._begun()
+        noted = self._begun()
+        is_known = noted is not None and batch - 1 <= noted.batch <= batch
+        begun = noted or _Begun()
         floors = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in begun.floors}
         new = {queue for queue in self.targets.values() if begun.batch != batch or queue not in floors}
         if new:
             found = ends(new)
             floors = dict.fromkeys(new, 0) | floors | found
+            if not is_known:
+                _log.warning(
+                    "%s is damaged, gone, or of another time than the checkpoint; looks for the last copies from the "
+                    "end of each target queue to its begin",
+                    self.folder / _BEGUN_FILE,
+                )
+                floors |= dict.fromkeys(new, 0)
             rows = [
                 (each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())
             ]
@@ -137,11 +154,15 @@ class State:
 
     def targets_made_again(self, ends: Offsets) -> list[Part]:
         """Return the targets that are not those of the batch that was begun last. `ends`: as brokers say them now."""
-        known = self._begun().named
+        begun = self._begun()
+        known = begun.named if begun is not None else {}
         return sorted(part for part, now in ends.incarnations.items() if known.get(part, now) != now)
 
-    def _begun(self) -> _Begun:
-        return snapshot.load(self.folder / _BEGUN_FILE, _Begun) or _Begun()
+    def _begun(self) -> _Begun | None:
+        """Return what was noted last; None if that is damaged or gone, also if an older copy of it is there."""
+        older: list[str] = []
+        found = snapshot.load(self.folder / _BEGUN_FILE, _Begun, tell=older.append)
+        return None if older else found
 
     def _kept(self) -> dict[str, Any] | None:
         has_more = (self.folder / _BEGUN_FILE).exists() or is_planned(Path(self.checkpoint))

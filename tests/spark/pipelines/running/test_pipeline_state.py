@@ -38,6 +38,38 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     assert floors(2, {one: 50, other: 50}) == {one: 40, other: 5}
 
 
+@pytest.mark.guards("State.floors: batch - 1 <= noted.batch <= batch -> True")
+@pytest.mark.guards("State.keep: drop snapshot.save", "State._begun: None if older else found -> found")
+@pytest.mark.parametrize(
+    ("what", "last", "again"),
+    [("lost", 0, 0), ("lost", 2, 2), ("older", 2, 2), ("damaged", 2, 2), ("newer", 2, 1), ("whole", 2, 2)],
+)
+def test_copies_are_looked_for_everywhere_if_it_is_not_known_where_a_batch_began(
+    tmp_path, caplog, what, last, again
+):
+    """Others may have written any number of messages behind the copies of a batch that is repeated."""
+    (target,) = PAIRS.values()
+    file, noted = tmp_path / "begun.json", list[bytes]()
+    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+
+    def begin(batch, end):
+        return State(tmp_path, {"topic": "a"}).floors(batch, lambda _: Offsets({target: end}))
+
+    for batch in range(last + 1):
+        begin(batch, 10 * batch)
+        noted.append(file.read_bytes())
+    if what == "lost":
+        for each in tmp_path.glob("begun.json*"):
+            each.unlink()
+    elif what == "older":
+        file.write_bytes(noted[0])
+    elif what == "damaged":
+        file.write_bytes(noted[-1].replace(b"20", b"21"))
+    assert begin(again, 90) == {target: 20 if what == "whole" else 0}
+    assert ("begun.json is damaged, gone, or of another time" in caplog.text) == (what != "whole")
+    assert begin(again + 1, 95) == {target: 95}
+
+
 def test_a_target_that_was_made_again_is_noticed_until_a_batch_is_begun_with_it(tmp_path):
     target, part = next(iter(PAIRS.values())), ("b", "y")
     state = State(tmp_path, {"topic": "a"})
