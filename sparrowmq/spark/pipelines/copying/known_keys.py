@@ -1,7 +1,8 @@
 """The keys of messages that `dedup` has let pass, on the driver's disk: a SQLite database for each span of time.
 
     STATE/seen/keys-1767225600000-1767830400000.db     keys of messages that were stored from the first to the second ms
-    STATE/seen/last.json                               the last batch: its number, its window, the keys that it let pass
+    STATE/seen/last.json                               the last batch: its number, its window, the keys that it let
+                                                       pass, and how often keys were added to each database
 
 A key is the first 16 bytes of a SHA-256. To find or add one costs a few page reads of a B-tree, however many are known.
 A span is as long as the window, and an hour at least. So a message needs the keys of two or three spans, and a span
@@ -9,6 +10,9 @@ that no message needs any more is forgotten by deleting its file.
 
 The keys of a batch are added when the next batch begins, for only then the batch is surely done. A batch that is
 repeated finds what it found the first time, and lets the same messages pass again. Adding a key twice changes nothing.
+
+Each addition counts up a number in the database. So a database that is gone, or an older copy, or of which the end of
+the log (`-wal`) is gone, is noticed at the next start: repeats of its keys would pass in silence.
 """
 
 from __future__ import annotations
@@ -37,6 +41,10 @@ Passed = tuple[Key, int]
 _LAST_FILE: Final = "last.json"
 _SHORTEST_SPAN_MS: Final = 3_600_000
 _OPEN: Final = 8  # files at once
+_LOST: Final = ".lost"
+_REMEDY: Final = (
+    f"if you move it to {{}}{_LOST}, or make an empty file of that name, repeats of its keys pass once more"
+)
 _SELECT: Final = "select at from seen where key = ? and at > ? and at < ?"
 _at: Final = itemgetter(1)
 _NAME: Final = re.compile(r"keys-(\d+)-(\d+)(-earlier)?\.db")
@@ -50,9 +58,12 @@ _NEW: Final = "create table seen (key blob, at integer, primary key (key, at)) w
 
 
 class LastBatch(msgspec.Struct):
+    """The batch that was begun last; `additions` is how often keys were added to each file before."""
+
     number: int
     window_ms: int
     passed: list[Passed]
+    additions: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,14 +103,37 @@ class KnownKeys:
         self._window_ms = window_ms
         self._open: OrderedDict[Span, sqlite3.Connection] = OrderedDict()
         self._spans: list[Span] = []
+        self._additions: dict[str, int] = {}
 
     def __enter__(self) -> Self:
+        """Raises: BadStore, keys are gone."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        found = map(_NAME.fullmatch, sorted(path.name for path in self._folder.iterdir()))
-        self._spans = sorted(
-            Span(int(name[1]), int(name[2]), bool(name[3])) for name in found if name is not None
-        )
+        found = map(_span_of, sorted(path.name for path in self._folder.iterdir()))
+        self._spans = sorted(span for span in found if span is not None)
+        last = self._last()
+        self._additions = {} if last is None else dict(last.additions)
+        try:
+            for file in sorted(self._additions):
+                self._demand_additions(file)
+        except BadStore:
+            self.__exit__()
+            raise
         return self
+
+    def _demand_additions(self, file: str) -> None:
+        """Raises: BadStore, a file with keys lacks some of them."""
+        path, span, there = self._folder / file, _span_of(file), -1
+        if path.exists() and span is not None:
+            with self._database(span) as database:
+                there = _additions_in(database)
+        elif path.with_name(f"{file}{_LOST}").exists():
+            del self._additions[file]
+            return
+        if there < self._additions[file]:
+            raise BadStore(
+                f"{path} is gone, or lacks keys that were added to it, so repeats of them would pass; restore the "
+                f"folder of the state from a backup; {_REMEDY.format(file)}"
+            )
 
     def __exit__(self, *_error: object) -> None:
         while self._open:
@@ -132,7 +166,7 @@ class KnownKeys:
 
     def note(self, batch: int, window_ms: int, passed: list[Passed]) -> None:
         """Keep what a batch lets pass, before it is copied."""
-        snapshot.save(self._folder / _LAST_FILE, LastBatch(batch, window_ms, passed))
+        snapshot.save(self._folder / _LAST_FILE, LastBatch(batch, window_ms, passed, self._additions))
 
     def times(self, asked: Iterable[Passed], window_ms: int) -> dict[Key, list[int]]:
         """Return when messages were stored that these may repeat; keys without one are left out."""
@@ -166,17 +200,26 @@ class KnownKeys:
         Args:
             is_read: whether earlier batches have read all messages that were stored before a time.
         """
+        gone = list[Span]()
         for span in sorted(self._spans, key=lambda each: each.end_ms):
             needed_until = span.end_ms + self._window_ms
             if needed_until > now_ms or not is_read(needed_until):
-                return
+                break
+            gone.append(span)
+            self._additions.pop(span.file, None)
+        if gone and (last := self._last()) is not None:  # first, as a start demands the files that are noted
+            self.note(last.number, last.window_ms, last.passed)
+        for span in gone:
             self._drop(span)
 
     def _add(self, span: Span, rows: list[Passed]) -> None:
         with self._database(span) as database:
             database.execute("begin")
             database.executemany("insert or ignore into seen values (?, ?)", sorted(rows))
+            additions = _additions_in(database) + 1
+            database.execute(f"pragma user_version = {additions}")
             database.execute("commit")
+        self._additions[span.file] = additions
 
     def _drop(self, span: Span) -> None:
         if span in self._open:
@@ -203,8 +246,18 @@ class KnownKeys:
                 self._open.pop(span).close()
             raise BadStore(
                 f"the keys in {path} cannot be used: {error}; free room on its disk, or restore the folder of the "
-                "state from a backup; if you remove this file, repeats of its keys pass once more"
+                f"state from a backup; {_REMEDY.format(path.name)}"
             ) from error
+
+
+def _span_of(file: str) -> Span | None:
+    name = _NAME.fullmatch(file)
+    return None if name is None else Span(int(name[1]), int(name[2]), bool(name[3]))
+
+
+def _additions_in(database: sqlite3.Connection) -> int:
+    (count,) = database.execute("pragma user_version").fetchone()
+    return int(count)
 
 
 def is_earlier(path: Path) -> bool:

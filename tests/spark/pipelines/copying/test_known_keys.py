@@ -142,7 +142,7 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, content):
     with KnownKeys(tmp_path, DAY_MS) as known:
         for work in (lambda: known.times([(key(1), NOW_MS)], DAY_MS), lambda: known.add([(key(2), NOW_MS)])):
             with pytest.raises(
-                BadStore, match=f"{file.name} cannot be used: .*; if you remove this file, repeats"
+                BadStore, match=f"{file.name} cannot be used: .*; if you move it to {file.name}.lost"
             ):
                 work()
         file.unlink()
@@ -164,6 +164,54 @@ def test_an_addition_that_fails_on_a_full_disk_adds_none_and_can_be_repeated(tmp
         for _attempt in range(2):
             known.add(rows)
         assert len(known.times(rows, DAY_MS)) == 5000
+
+
+def fill(folder):
+    """Let two batches pass in two spans, and return their keys; the log of the second is not in the file yet."""
+    rows = [(key(1), NOW_MS), (key(2), NOW_MS + DAY_MS)]
+    for number in range(3):
+        with KnownKeys(folder, DAY_MS) as known:
+            known.begin(number)
+            known.note(number, DAY_MS, [(each, at + number) for each, at in rows])
+    return rows
+
+
+@pytest.mark.guards("KnownKeys.__enter__: drop self._demand_additions")
+@pytest.mark.guards("KnownKeys._demand_additions: there < self._additions[file] -> there < 0")
+@pytest.mark.parametrize("fault", ["gone", "older", "without the end of its log"])
+def test_keys_that_a_fault_of_the_disk_has_taken_are_missed_at_the_next_start(tmp_path, fault):
+    fill(tmp_path / "older")
+    file = tmp_path / "older" / Span(NOW_MS, NOW_MS + DAY_MS).file
+    older, log = file.read_bytes(), file.with_name(f"{file.name}-wal")
+    with KnownKeys(file.parent, DAY_MS) as known:
+        known.begin(3)
+        known.note(3, DAY_MS, [])
+        whole, synced = file.read_bytes(), log.read_bytes()  # as a kill leaves them
+    if fault == "gone":
+        file.unlink()
+    elif fault == "older":
+        file.write_bytes(older)
+    else:
+        file.write_bytes(whole)
+        log.write_bytes(synced[: len(synced) // 2])
+    with pytest.raises(
+        BadStore, match=f"{file.name} is gone, or lacks keys .*; if you move it to {file.name}.lost"
+    ):
+        KnownKeys(file.parent, DAY_MS).__enter__()
+    (file.rename if file.exists() else type(file).touch)(file.with_name(f"{file.name}.lost"))
+    with KnownKeys(file.parent, DAY_MS) as known:
+        assert known.times([(key(1), NOW_MS)], 1000) == {}
+        assert known.times([(key(2), NOW_MS + DAY_MS)], 1000) != {}
+
+
+@pytest.mark.guards("KnownKeys.forget: drop self.note")
+def test_a_run_that_was_killed_while_it_deleted_spans_misses_none(tmp_path, monkeypatch):
+    fill(tmp_path)
+    monkeypatch.setattr(KnownKeys, "_drop", lambda _, span: (tmp_path / span.file).unlink())  # and is killed
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        known.forget(NOW_MS + 9 * DAY_MS, lambda _: True)
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        assert known.last_number == 2
 
 
 @pytest.mark.slow
