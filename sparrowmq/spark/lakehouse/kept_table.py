@@ -43,6 +43,7 @@ from sparrowmq.spark.lakehouse.recorded_progress import (
     record_of,
 )
 from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
+from sparrowmq.spark.pipelines.lake.absent_files import absent_files
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
@@ -180,7 +181,7 @@ class KeptTable:
     def begin(self) -> str:
         """Lock the table, and find its place.
 
-        Returns: How its state was repaired, in words; "" if it was as it should be.
+        Returns: How its state was repaired, and which files are gone, in words; "" if it was as it should be.
         Raises:
             ConfigError: it is another table, or another run works on it, or it is not known which messages it has.
         """
@@ -219,14 +220,16 @@ class KeptTable:
         found = compared(self.root, self.state, progress, has, rejects)
         for lake in (rows, errors) if found.why and isinstance(self.root, Path) else ():
             demand_committed(lake, self.settled.writer)
+        places = zip(self._places(), (rows, errors), strict=True)
+        gone = [said for place, lake in places if (said := absent_files(place.path, lake))]
         self.rest()
         if not found.why:
-            return replace(progress, rows=has.last, errors=rejects.last), ""
+            return replace(progress, rows=has.last, errors=rejects.last), "; ".join(gone)
         if found.fields is not None:
             self.settled.fields = found.fields
         keep(self.state, self.settled)
         self._keep_whole(found.progress)
-        return found.progress, f"{found.why}; it goes on behind what the table has"
+        return found.progress, "; ".join([f"{found.why}; it goes on behind what the table has", *gone])
 
     def _keep_whole(self, progress: Progress) -> None:
         """Keep the plan, and that it is done."""

@@ -206,6 +206,17 @@ def test_fields_become_columns_that_are_kept_before_a_row_has_them(make):
     assert [(row["id"], row["name"]) for row in rows_of(table.root)] == [(7, "x")]
 
 
+@pytest.mark.guards("KeptTable._repaired: absent_files(place.path, lake) -> ''")
+def test_a_start_names_the_files_that_readers_miss(make):
+    table = make(format="delta")
+    look(table, 5)
+    table.add(work(table.plan(100, 2, addresses)))
+    (file,) = table.root.rglob("*.parquet")
+    file.unlink()
+    table.close()
+    assert table.begin().startswith(f"readers of {table.root} fail, as {file}, which its log names, is gone")
+
+
 def test_another_run_at_the_table_is_refused(make, tmp_path):
     with locked(tmp_path / "orders.state"), pytest.raises(ConfigError, match="another run is at work"):
         make()

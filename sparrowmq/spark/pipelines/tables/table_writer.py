@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.safe_text import counted
+from sparrowmq.spark.pipelines.lake.absent_files import absent_files
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
@@ -81,6 +82,9 @@ class TableWriter:
                 f"{self.root} has integers in {name} that {self.settled.fields[name]} does not hold exactly; "
                 "make the column decimal(38,0) or string"
             )
+        for name, lake in self._lakes.items():
+            if warning := absent_files(self._places[name].path, lake):
+                say(warning)
         return self._progress.resume(checkpoint, say)
 
     @property

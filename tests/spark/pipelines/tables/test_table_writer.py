@@ -17,7 +17,7 @@ from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
-from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, as_all_see_it, rows_of
+from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, Table, as_all_see_it, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -194,6 +194,16 @@ def test_a_schema_whose_type_does_not_hold_the_values_is_refused(topic, tmp_path
     with pytest.raises(ConfigError, match="has integers in id that double does not hold exactly"):
         writer(tmp_path / "orders", "schema", fields={"id": "double"}).resume(checkpoint, print)
     writer(tmp_path / "orders", "schema", fields={"id": "string"}).resume(checkpoint, print)
+
+
+@pytest.mark.guards("TableWriter.resume: absent_files(self._places[name].path, lake) -> ''")
+def test_a_start_names_the_files_that_readers_miss(tmp_path):
+    table, said = Table(tmp_path, "delta"), list[str]()
+    table.add(0, 1)
+    (file,) = table.open().paths()
+    file.unlink()
+    writer(table.place.folder, kind="delta").resume(tmp_path / "checkpoint", said.append)
+    assert [f"readers of {table.place.folder} fail, as {file}, which" in line for line in said] == [True]
 
 
 @pytest.mark.guards("TableWriter.__init__: drop regained")
