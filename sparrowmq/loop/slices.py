@@ -96,27 +96,28 @@ class Line:
 
     Attributes:
         marks: of the works that wait or are being done.
+        is_busy: whether a work that begins now has to wait.
     """
 
     def __init__(self) -> None:
         self.marks: set[object] = set()
-        self._is_busy = False
+        self.is_busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def work(self, steps: Steps[T], mark: object = None) -> T | Awaitable[T]:
         """As `in_slices`, once all works before are done. A work that has to wait is not begun before its turn."""
-        if self._is_busy:
+        if self.is_busy:
             return self._in_turn(steps, mark)
         result = in_slices(steps)
         if not isinstance(result, Awaitable):
             return result
-        self._is_busy = True
+        self.is_busy = True
         self.marks.add(mark)
         return self._to_end(result, mark)
 
     async def _in_turn(self, steps: Steps[T], mark: object) -> T:
         self.marks.add(mark)
-        if self._is_busy:
+        if self.is_busy:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -126,7 +127,7 @@ class Line:
                 if not turn.cancelled():
                     self._next()
                 raise
-        self._is_busy = True
+        self.is_busy = True
         return await self._to_end(to_end(steps), mark)
 
     async def _to_end(self, rest: Awaitable[T], mark: object) -> T:
@@ -142,7 +143,7 @@ class Line:
             if not turn.done():  # its work was not cancelled
                 turn.set_result(None)
                 return
-        self._is_busy = False
+        self.is_busy = False
 
 
 def _began_in_turn(now_s: Callable[[], float]) -> float:

@@ -7,6 +7,7 @@ answers of running name servers.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from sparrowmq.errors import RemoteError
@@ -70,13 +71,13 @@ class RouteHandlers:
     def topics(
         self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer
     ) -> Answer | Awaitable[Answer]:
-        return self._large.make(peer, self._topics(None))
+        return self._large.make(peer, partial(self._topics, None))
 
     @handles(ask.GetTopicsByCluster)
     def topics_of_cluster(
         self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer
     ) -> Answer | Awaitable[Answer]:
-        return self._large.make(peer, self._topics(header.cluster))
+        return self._large.make(peer, partial(self._topics, header.cluster))
 
     def _topics(self, cluster: str | None) -> Steps[Answer]:
         names = yield from self._routes.naming(cluster)

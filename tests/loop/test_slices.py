@@ -144,7 +144,7 @@ def slow(seen: list[str], name: str) -> Steps[str]:
     return name
 
 
-@pytest.mark.guards("Line.work: false self._is_busy", "Line._to_end: drop self._next()")
+@pytest.mark.guards("Line.work: false self.is_busy", "Line._to_end: drop self._next()")
 @pytest.mark.guards(
     "Line._in_turn: true not turn.cancelled()", "Line._in_turn: drop self.marks.discard(mark)"
 )
@@ -206,7 +206,7 @@ async def test_a_work_that_is_cancelled_during_its_turn_gives_the_turn_to_the_ne
     assert cancelled.cancelled()
 
 
-@pytest.mark.guards("Line._in_turn: drop self._is_busy = True")
+@pytest.mark.guards("Line._in_turn: drop self.is_busy = True")
 async def test_a_work_that_is_awaited_after_those_before_it_are_done_has_its_turn_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

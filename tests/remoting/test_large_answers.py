@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.peers import Asker
 
 
 @pytest.mark.guards(
-    "LargeAnswers.make: self._line -> type(self._line)()",
+    "LargeAnswers.make: self._line.work -> type(self._line)().work",
     "_unless_gone: false peer.closed",
 )
 async def test_each_is_begun_when_the_one_before_it_is_complete_and_none_for_a_peer_that_has_gone():
@@ -28,7 +29,33 @@ async def test_each_is_begun_when_the_one_before_it_is_complete_and_none_for_a_p
         return Answer()
 
     here, gone = Asker(), Asker()
-    works = [large.make(peer, steps(name)) for name, peer in (("a", here), ("b", gone), ("c", here))]
+    works = [large.make(peer, partial(steps, name)) for name, peer in (("a", here), ("b", gone), ("c", here))]
     gone.closed = True
     await asyncio.gather(*(work for work in works if isinstance(work, Awaitable)))
     assert made == ["a"] * 3 + ["c"] * 3
+
+
+@pytest.mark.guards("LargeAnswers.make: self._line.is_busy -> False")
+async def test_a_short_one_is_made_while_a_large_one_is_being_made():
+    large = LargeAnswers()
+
+    def long(order):
+        order.append("begun")
+        for _ in range(3):
+            time.sleep(SLICE_S)
+            yield
+        return Answer(body=b"long")
+
+    def short():
+        yield
+        return Answer(body=b"short")
+
+    first: list[str] = []
+    second: list[str] = []
+    works = [large.make(Asker(), partial(long, order)) for order in (first, second)]
+    await asyncio.sleep(0)
+    answer = large.make(Asker(), short)
+    assert isinstance(answer, Answer) and answer.body == b"short"
+    answers = await asyncio.gather(*(work for work in works if isinstance(work, Coroutine)))
+    assert [each.body for each in answers] == [b"long", b"long"]
+    assert (first, second) == (["begun"], ["begun"])

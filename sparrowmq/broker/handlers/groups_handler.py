@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -119,7 +120,7 @@ class GroupHandler(Handler):
     @handles(GetAllSubscriptionGroup)
     def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of subscriptionGroup.json."""
-        return self._large.make(peer, self._all())
+        return self._large.make(peer, self._all)
 
     def _all(self) -> Steps[Answer]:
         table = self._groups.content()
@@ -138,7 +139,7 @@ class GroupHandler(Handler):
         self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer
     ) -> Answer | Awaitable[Answer]:
         """Return the groups that subscribe to a topic now or have consumed it before."""
-        return self._large.make(peer, self._consumers(header.topic))
+        return self._large.make(peer, partial(self._consumers, header.topic))
 
     def _consumers(self, topic: str) -> Steps[Answer]:
         subscribed = yield from self._clients.groups_subscribed_to(topic)
@@ -148,7 +149,7 @@ class GroupHandler(Handler):
     @handles(QueryTopicsByConsumer)
     def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the topics that a group has consumed."""
-        return self._large.make(peer, self._consumed(header.group))
+        return self._large.make(peer, partial(self._consumed, header.group))
 
     def _consumed(self, group: str) -> Steps[Answer]:
         return (yield from encoded(TopicList(self._offsets.topics_of(group))))
@@ -188,7 +189,7 @@ class GroupHandler(Handler):
 
     @handles(GetAllProducers)
     def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        return self._large.make(peer, self._producers())
+        return self._large.make(peer, self._producers)
 
     def _producers(self) -> Steps[Answer]:
         table: dict[str, list[ProducerEntry]] = {}

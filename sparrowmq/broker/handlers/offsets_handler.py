@@ -130,7 +130,7 @@ class OffsetHandler(Handler):
     @handles(GetAllConsumerOffset)
     def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of consumerOffset.json."""
-        return self._large.make(peer, self._all_groups())
+        return self._large.make(peer, self._all_groups)
 
     def _all_groups(self) -> Steps[Answer]:
         mark = self._offsets.mark()

@@ -7,6 +7,7 @@ Source: AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, cast
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
@@ -51,7 +52,7 @@ class ProgressHandler(Handler):
     def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
         group = header.consumer_group
-        return self._large.make(peer, self._of_group(group, header.topic))
+        return self._large.make(peer, partial(self._of_group, group, header.topic))
 
     def _of_group(self, group: str, topic: str | None) -> Steps[Answer]:
         topics = [topic] if topic else self._offsets.topics_of(group)
@@ -60,7 +61,7 @@ class ProgressHandler(Handler):
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the offsets of every group, topic by topic."""
-        return self._large.make(peer, self._of_all(header))
+        return self._large.make(peer, partial(self._of_all, header))
 
     def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Answer]:
         found = BrokerConsumeStats([], self._address)
@@ -74,7 +75,7 @@ class ProgressHandler(Handler):
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         queue_count = self._known_topic(header.topic).write_queue_nums
-        return self._large.make(peer, self._spans(header, queue_count))
+        return self._large.make(peer, partial(self._spans, header, queue_count))
 
     def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Answer]:
         spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
@@ -86,7 +87,7 @@ class ProgressHandler(Handler):
 
         Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
         """
-        return self._large.make(peer, self._slowest(header))
+        return self._large.make(peer, partial(self._slowest, header))
 
     def _slowest(self, header: QueryCorrectionOffset) -> Steps[Answer]:
         left_out = set((header.filter_groups or "").split(","))

@@ -7,6 +7,7 @@ Source: QueryMessageProcessor and AdminBrokerProcessor, Java 4.9.8.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
@@ -38,7 +39,7 @@ class QueryHandler(Handler):
 
         Unlike Java, whose clients must compare the key, and miss messages if others with its hash fill the answer.
         """
-        return self._large.make(peer, self._by_key(header, peer))
+        return self._large.make(peer, partial(self._by_key, header, peer))
 
     def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Answer]:
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
@@ -87,7 +88,7 @@ class QueryHandler(Handler):
                 f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!",
             )
         count = min(header.count, MOST_ENTRIES, queue.max_offset - header.index)
-        return self._large.make(peer, _with_entries(found, queue, header.index, max(count, 0)))
+        return self._large.make(peer, partial(_with_entries, found, queue, header.index, max(count, 0)))
 
 
 def _with_entries(found: QueueEntries, queue: ConsumeQueue, begin: int, count: int) -> Steps[Answer]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -137,9 +138,8 @@ class TopicHandler(Handler):
     def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._known_topic(header.topic)
-        return self._large.make(
-            peer, self._stats(header.topic, max(topic.write_queue_nums, topic.read_queue_nums))
-        )
+        queue_count = max(topic.write_queue_nums, topic.read_queue_nums)
+        return self._large.make(peer, partial(self._stats, header.topic, queue_count))
 
     def _stats(self, topic: str, queue_count: int) -> Steps[Answer]:
         broker = self._topics.broker_name
@@ -151,7 +151,7 @@ class TopicHandler(Handler):
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of topics.json."""
-        return self._large.make(peer, self._all())
+        return self._large.make(peer, self._all)
 
     def _all(self) -> Steps[Answer]:
         table = self._topics.content()
