@@ -1,6 +1,7 @@
 """Long work pauses for other work, and short work does not."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 
 import pytest
@@ -138,6 +139,7 @@ async def test_unsent_answers_are_freed_in_several_turns(monkeypatch: pytest.Mon
 def slow(seen: list[str], name: str) -> Steps[str]:
     for _ in range(3):
         seen.append(name)
+        time.sleep(1e-5)  # longer than the slices here, so that each has one step
         yield
     if name == "broken":
         raise ValueError(name)
