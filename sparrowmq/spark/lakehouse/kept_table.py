@@ -101,6 +101,8 @@ class KeptTable:
     Attributes:
         given: options of the source.
         declared: returns the columns of a schema that a user wrote; raises ConfigError.
+        why: its last attempt failed, in words.
+        absent: which of its files were gone at its begin, in words.
     """
 
     topic: str
@@ -110,7 +112,8 @@ class KeptTable:
     monotonic: Callable[[], float] = time.monotonic
     clock: Callable[[], float] = time.time
     figures: Figures = field(default_factory=Figures)
-    why: str = ""  # it failed last time
+    why: str = ""
+    absent: str = ""
     failures_in_a_row: int = 0
     looks_without_route: int = 0
     is_permanent: bool = False
@@ -221,15 +224,16 @@ class KeptTable:
         for lake in (rows, errors) if found.why and isinstance(self.root, Path) else ():
             demand_committed(lake, self.settled.writer)
         places = zip(self._places(), (rows, errors), strict=True)
-        gone = [said for place, lake in places if (said := absent_files(place.path, lake))]
+        self.absent = "; ".join(said for place, lake in places if (said := absent_files(place.path, lake)))
         self.rest()
         if not found.why:
-            return replace(progress, rows=has.last, errors=rejects.last), "; ".join(gone)
+            return replace(progress, rows=has.last, errors=rejects.last), self.absent
         if found.fields is not None:
             self.settled.fields = found.fields
         keep(self.state, self.settled)
         self._keep_whole(found.progress)
-        return found.progress, "; ".join([f"{found.why}; it goes on behind what the table has", *gone])
+        why = f"{found.why}; it goes on behind what the table has"
+        return found.progress, f"{why}; {self.absent}" if self.absent else why
 
     def _keep_whole(self, progress: Progress) -> None:
         """Keep the plan, and that it is done."""

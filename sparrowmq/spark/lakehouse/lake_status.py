@@ -81,7 +81,7 @@ def _row(table: KeptTable) -> dict[str, Any]:
         "last_delay_s": round(figures.delay_s, 1),
         "batches": figures.batches,
         "failures": figures.failures,
-        "error": table.why,
+        "error": table.why or table.absent,
     }
 
 

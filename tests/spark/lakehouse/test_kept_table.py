@@ -214,7 +214,9 @@ def test_a_start_names_the_files_that_readers_miss(make):
     (file,) = table.root.rglob("*.parquet")
     file.unlink()
     table.close()
-    assert table.begin().startswith(f"readers of {table.root} fail, as {file}, which its log names, is gone")
+    said = table.begin()
+    assert said.startswith(f"readers of {table.root} fail, as {file}, which its log names, is gone")
+    assert table.absent == said
 
 
 def test_another_run_at_the_table_is_refused(make, tmp_path):

@@ -51,6 +51,15 @@ def test_the_status_has_a_row_for_each_table(lake):
     assert bad["error"] and bad["failures"] >= 1
 
 
+@pytest.mark.guards("lake_status._row: table.why or table.absent -> table.why")
+def test_files_that_were_gone_at_the_begin_are_shown_also_while_all_goes_on(lake):
+    rounds, _ = lake
+    rounds.tables["good"].absent = "readers of it fail"
+    _, good = status(rounds)["tables"]
+    assert (good["state"], good["error"]) == ("kept", "readers of it fail")
+    assert "readers of it fail" in html(status(rounds))
+
+
 def test_the_page_shows_failures_first_and_escapes_what_others_wrote(lake):
     rounds, _ = lake
     rounds.tables["bad"].why = "<script>alert(1)</script>"

@@ -22,5 +22,5 @@ def absent_files(path: Path | Address, lake: Lake) -> str:
     more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
     return (
         f"readers of {path} fail, as {gone[0]}{more}, which its log names, is gone; restore it from a backup, or the "
-        "table and its state"
+        "table and its state, and start this again"
     )
