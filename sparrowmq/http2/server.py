@@ -24,6 +24,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.loop.turn import Turn
+from sparrowmq.loop.waiting import over
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
@@ -36,7 +37,6 @@ from sparrowmq.remoting.turn_share import TurnShare
 log = logging.getLogger(__name__)
 
 CHECKS_IN_LIMIT: Final = 3  # within the shortest time limit
-DRAIN_LOOK_S: Final = 0.02
 
 
 class GrpcServer:
@@ -130,9 +130,7 @@ class GrpcServer:
             self._door.close()
         for session in list(self.sessions):
             session.drain()
-        end = self._clock.monotonic() + most_s
-        while self._is_busy and self._clock.monotonic() < end:
-            await self._clock.sleep(DRAIN_LOOK_S)
+        await over(self._is_busy, most_s)
         for session in list(self.sessions):
             session.close()
 
@@ -143,7 +141,6 @@ class GrpcServer:
         for session in list(self.sessions):
             session.close()
 
-    @property
     def _is_busy(self) -> bool:
         return any(session.connection.streams for session in self.sessions)
 

@@ -1,4 +1,4 @@
-"""Coroutines for modules that are compiled and so have none of their own.
+"""Coroutines that wait: for modules that are compiled and so have none of their own, and for the end of a server.
 
 From Python 3.12 on mypyc's coroutines warn when an exception passes through them, and where warnings are errors the
 warning takes the exception's place.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+
+_LOOK_S: Final = 0.01
 
 
 class _Waiter(Protocol):
@@ -44,6 +46,17 @@ async def in_turns(step: Callable[[], bool]) -> None:
     """Take steps until one says that there are no more; others may run between two of them."""
     for _ in iter(step, False):
         await asyncio.sleep(0)
+
+
+async def over(is_busy: Callable[[], bool], most_s: float) -> None:
+    """Return when something is over, or after `most_s` of the loop's own time.
+
+    What ends cannot wait by a `Clock`: in a test nothing may move it any more.
+    """
+    now_s = asyncio.get_running_loop().time
+    end_s = now_s() + most_s
+    while is_busy() and now_s() < end_s:  # noqa: ASYNC110 (what is busy has no event for its end)
+        await asyncio.sleep(_LOOK_S)
 
 
 async def reached(mark: _Mark, target: int) -> int:

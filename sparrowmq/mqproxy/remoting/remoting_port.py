@@ -10,6 +10,7 @@ from typing import Final
 from sparrowmq.grpc.port import DRAIN_S, OpenPort, Place
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.waiting import over
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
 from sparrowmq.mqproxy.room import Room
@@ -20,7 +21,6 @@ from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
-DRAIN_LOOK_S: Final = 0.01
 DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
 
 
@@ -72,14 +72,12 @@ async def open_remoting_port(
         lines=LogLimit(clock),
     )
     await stack.enter_async_context(server)
-    stack.push_async_callback(drained, room, clock)
+    stack.push_async_callback(drained, room)
     tasks.spawn(server.drop_silent_peers(), "silent remoting clients")
     return OpenPort(address, lambda: server.problem or room.problem)
 
 
-async def drained(room: Room, clock: Clock) -> None:
+async def drained(room: Room) -> None:
     """Take no more requests, and return when those before have their answers, or after `DRAIN_S`."""
     room.is_stopping = True
-    end_s = clock.monotonic() + DRAIN_S
-    while room.requests and clock.monotonic() < end_s:
-        await clock.sleep(DRAIN_LOOK_S)
+    await over(lambda: bool(room.requests), DRAIN_S)

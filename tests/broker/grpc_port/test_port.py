@@ -1,6 +1,7 @@
 """The gRPC port of a broker, over sockets."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -16,6 +17,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRu
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.protocol.requests.pop_headers import Polling
 from sparrowmq.testing import Cluster
+from sparrowmq.testing.clock import ManualClock
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import live_broker
 from tests.grpc.scripted import named, outgoing
@@ -48,6 +50,14 @@ async def test_message_is_sent_received_and_acknowledged(tmp_path):
             entry = {"message_id": system.message_id, "receipt_handle": changed.receipt_handle}
             acked = await consumer.call("AckMessage", **names, entries=[entry])
             assert (changed.status.code, acked.status.code) == (20000, 20000)
+
+
+@pytest.mark.guards("waiting.over: now_s() < end_s -> True")
+async def test_port_with_an_open_stream_ends_while_nothing_moves_the_clock(tmp_path):
+    cluster = Cluster(tmp_path, clock=ManualClock(), grpc_port=0)
+    async with asyncio.timeout(20), AsyncExitStack() as channels, cluster:
+        channel = await channels.enter_async_context(channel_to(cluster.brokers[0].grpc_address))
+        await (await GrpcClient(channel, "p").telemetry(ClientType.PRODUCER))()
 
 
 @pytest.mark.guards("LinkedSession._settled: answer.cancelled() and self.other is not None -> False")
