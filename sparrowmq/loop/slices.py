@@ -109,11 +109,7 @@ class Line:
         if self.is_busy:
             return self._in_turn(steps, mark)
         result = in_slices(steps)
-        if not isinstance(result, Awaitable):
-            return result
-        self.is_busy = True
-        self.marks.add(mark)
-        return self._to_end(result, mark)
+        return self._begun(result, mark) if isinstance(result, Awaitable) else result
 
     async def _in_turn(self, steps: Steps[T], mark: object) -> T:
         self.marks.add(mark)
@@ -127,15 +123,19 @@ class Line:
                 if not turn.cancelled():
                     self._next()
                 raise
-        self.is_busy = True
-        return await self._to_end(to_end(steps), mark)
+        return await self._begun(to_end(steps), mark)
 
-    async def _to_end(self, rest: Awaitable[T], mark: object) -> T:
-        try:
-            return await rest
-        finally:
-            self.marks.discard(mark)
-            self._next()
+    def _begun(self, rest: Awaitable[T], mark: object) -> asyncio.Future[T]:
+        """The rest as a task: its end is noticed even if it is cancelled before it first runs."""
+        self.is_busy = True
+        self.marks.add(mark)
+        task = asyncio.ensure_future(rest)
+        task.add_done_callback(lambda _: self._ended(mark))
+        return task
+
+    def _ended(self, mark: object) -> None:
+        self.marks.discard(mark)
+        self._next()
 
     def _next(self) -> None:
         while self._waiting:

@@ -146,7 +146,11 @@ def slow(seen: list[str], name: str) -> Steps[str]:
     return name
 
 
-@pytest.mark.guards("Line.work: false self.is_busy", "Line._to_end: drop self._next()")
+async def to_end_of(rest: Awaitable[str]) -> str:
+    return await rest
+
+
+@pytest.mark.guards("Line.work: false self.is_busy", "Line._ended: drop self._next()")
 @pytest.mark.guards(
     "Line._in_turn: true not turn.cancelled()", "Line._in_turn: drop self.marks.discard(mark)"
 )
@@ -179,7 +183,8 @@ async def test_a_work_that_is_cancelled_before_it_begins_its_turn_gives_the_turn
 
     def first() -> Steps[str]:
         yield from slow(seen, "first")
-        loop.call_soon(cancelled.cancel)  # runs after the turn is given, and before its work begins
+        # It runs after the turn is given, and before its work begins.
+        loop.call_soon(lambda: loop.call_soon(cancelled.cancel))
         return "first"
 
     works = [
@@ -208,7 +213,24 @@ async def test_a_work_that_is_cancelled_during_its_turn_gives_the_turn_to_the_ne
     assert cancelled.cancelled()
 
 
-@pytest.mark.guards("Line._in_turn: drop self.is_busy = True")
+async def test_a_work_that_is_cancelled_before_it_first_runs_gives_the_turn_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    line, seen = Line(), list[str]()
+    rest = line.work(slow(seen, "cancelled"), "cancelled")
+    assert isinstance(rest, Awaitable)
+    cancelled = asyncio.ensure_future(to_end_of(rest))
+    cancelled.cancel()
+    last = line.work(slow(seen, "last"))
+    assert isinstance(last, Awaitable)
+    async with asyncio.timeout(5):
+        assert await last == "last"
+    assert cancelled.cancelled()
+    assert not line.marks
+
+
+@pytest.mark.guards("Line._begun: drop self.is_busy = True")
 async def test_a_work_that_is_awaited_after_those_before_it_are_done_has_its_turn_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from functools import partial
 
 import pytest
@@ -56,6 +56,6 @@ async def test_a_short_one_is_made_while_a_large_one_is_being_made():
     await asyncio.sleep(0)
     answer = large.make(Asker(), short)
     assert isinstance(answer, Answer) and answer.body == b"short"
-    answers = await asyncio.gather(*(work for work in works if isinstance(work, Coroutine)))
+    answers = await asyncio.gather(*(work for work in works if isinstance(work, Awaitable)))
     assert [each.body for each in answers] == [b"long", b"long"]
     assert (first, second) == (["begun"], ["begun"])
