@@ -216,6 +216,14 @@ async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
             works.wait(20)
         sync_data(descriptor)
 
+    def stop() -> None:
+        works.set()  # it would wait for the disk on the loop, which is that of both members here
+        type(flusher).stop(flusher)
+
+    broker = members.member(1).broker
+    assert broker is not None
+    flusher = broker.store.flusher
+    monkeypatch.setattr(flusher, "stop", stop)
     monkeypatch.setattr(vfs, "_sync_data", hang)
     waits = asyncio.ensure_future(members.send(1, b"not on a disk"))
     try:
