@@ -22,6 +22,7 @@ from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptio
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
+from sparrowmq.protocol.requests.pop_headers import Polling
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
 from sparrowmq.remoting.tls.tls_settings import ClientAuth
@@ -231,13 +232,16 @@ async def test_tool_gets_the_stacks_of_an_official_client_and_has_it_handle_mess
         await mq.admin.create_topic("orders", queues=1)
         producer = mq.producer("p")
         good, bad = [await producer.send("orders", body) for body in (b"good", b"bad")]
+        await mq.admin.create_group("push")
+        await mq.admin.reset("push", "orders", "latest")  # it gets these messages only from the tool
         broker = cluster.brokers[0]
         async with asyncio.TaskGroup() as tasks, Network(cluster.namesrv) as network:
             tasks.create_task(check("five-java", "is_asked", broker.grpc_address, tmp_path))
-            # The new group begins with what comes after its first pop, so it gets these messages only from the tool.
             while not (members := await group_members(mq, "push")):
                 await asyncio.sleep(0.2)
             session = await network.brokers.session(broker.address)
+            while not (await session.call(Polling("push", "orders", 0))).header.polling_num:
+                await asyncio.sleep(0.2)  # a client that only starts never answers
             ask = GetConsumerRunning("push", members[0], True)
             running = ConsumerRunning.decode((await session.call(ask, timeout_s=15)).body)
             assert running.jstack is not None and "java.lang.Thread" in running.jstack
