@@ -110,7 +110,8 @@ class Commands:
         except TimeoutError:
             raise RemoteError(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
-                f"the client did not answer within {ANSWER_S:.0f} s; not every client answers this command",
+                f"the client did not answer within {ANSWER_S:.0f} s; try again, as one that starts answers later, "
+                "and some never answer this command",
             ) from None
         finally:
             del self._asked[nonce]
