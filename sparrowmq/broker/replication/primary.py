@@ -34,6 +34,7 @@ from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.ha_bodies import HaStatus, SlaveState
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -86,7 +87,6 @@ class Primary:
         known: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
     ) -> None:
         self.replicated = in_sync.replicated if in_sync is not None else Watermark()
-        self.links: dict[SlaveLink, None] = {}  # the oldest first
         self._store = store
         self._door = door
         self._clock = clock
@@ -98,6 +98,10 @@ class Primary:
         self._lines = LogLimit(clock)
         limit = descriptors.limit()
         self._most_links = descriptors.fitting(descriptors.MOST_SLAVES, limit)
+        self._limited = LimitedSessions[SlaveLink](
+            self._most_links, clock, lambda link: link.acked is not None
+        )
+        self.links = self._limited.sessions  # the oldest first
         self._backlog = descriptors.fitting(descriptors.SMALL_BACKLOG, limit)
         self._most = 0  # slaves that followed at the same time
         self._began_s = clock.monotonic()
@@ -259,11 +263,9 @@ class Primary:
             self._in_sync.shown_end if self._in_sync is not None else lambda: 0,
             self._lines,
         )
-        if len(self.links) >= self._most_links:  # close the least likely slave: the one silent for longest
-            min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
-                f"{self._most_links} connections are the most that there may be"
-            )
-        self.links[link] = None
+        above = self._limited.add(link)
+        if above is not None:
+            above.close(f"{self._most_links} connections are the most that there may be")
         return link
 
     def _acknowledged(self, link: SlaveLink) -> None:
@@ -284,7 +286,7 @@ class Primary:
 
     def _ended(self, link: SlaveLink) -> None:
         if link in self.links:
-            del self.links[link]
+            self._limited.discard(link)
             if link.registered is not None:
                 self._gone.add(link.who)
             if self._in_sync is not None:

@@ -117,6 +117,7 @@ class SlaveLink(asyncio.Protocol):
         self.speed = 0
         self._seen = clock.monotonic()
         self._is_paused = False
+        self._is_closed = False
         self._is_known = rules.secret is None
         self._said = b""  # received bytes of the handshake
         self._name = b""
@@ -129,7 +130,7 @@ class SlaveLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
         self._transport.set_write_buffer_limits(_IN_FLIGHT)
         peername = transport.get_extra_info("peername")
-        if peername is None:  # it was closed before it was accepted
+        if peername is None or self._is_closed:  # the peer or this side closed it before it began
             self._transport.abort()
             return
         host, port = peername[:2]
@@ -217,6 +218,7 @@ class SlaveLink(asyncio.Protocol):
 
     def close(self, why: str | None = None) -> None:
         """Disconnect the slave at once."""
+        self._is_closed = True
         if self._transport is not None:
             if why is not None:
                 self._tell_end(why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.store_settings import Flush
+from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker
 from tests.broker.members import Members
 from tests.broker.metrics.visits import ON, samples, visit
@@ -314,7 +316,8 @@ async def test_with_sync_flush_a_lost_disk_is_told_and_no_slave_is_waited_for(
         disk.may_go_on.set()
 
 
-async def test_the_most_silent_stranger_makes_room_for_a_slave(
+@pytest.mark.guards("Primary._make: drop above.close")
+async def test_the_oldest_stranger_makes_room_for_a_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
@@ -329,6 +332,49 @@ async def test_the_most_silent_stranger_makes_room_for_a_slave(
             assert await asyncio.wait_for(strangers[0][0].read(1), 10) == b""
         for _, writer in strangers:
             writer.close()
+
+
+async def test_strangers_who_keep_talking_do_not_displace_a_slave_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
+    async with master(tmp_path) as live:
+        strangers = [await asyncio.open_connection(*address(live)) for _ in range(2)]
+        async with slave_at(live.broker.ha_address) as slave:
+            for _, writer in strangers:
+                writer.write(b"a")
+            await code_of(live.send())  # meanwhile the master has read these bytes
+            strangers.append(await asyncio.open_connection(*address(live)))
+            slave.report(0)
+            assert (await slave.piece())[0] == 0
+        for _, writer in strangers:
+            writer.close()
+
+
+@pytest.mark.guards("SlaveLink.close: drop _is_closed")
+async def test_connections_that_come_in_one_turn_do_not_exceed_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
+    async with master(tmp_path) as live:
+        strangers = [socket.socket() for _ in range(12)]
+        for each in strangers:
+            each.settimeout(10)
+            each.connect(address(live))  # the kernel accepts it, and the event loop sees all of them at once
+            each.setblocking(False)
+        await until(lambda: sum(map(is_ended, strangers)) == len(strangers) - 3)
+        for each in strangers:
+            each.close()
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Return whether the master has ended a connection on which it sends nothing."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def address(live: Live) -> tuple[str, int]:
