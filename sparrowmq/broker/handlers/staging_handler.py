@@ -85,8 +85,8 @@ class StagingHandler(Handler):
                 if not principal.may_from(peer.host, topic, _PUB):
                     raise AccessDenied(f"No default permission for topic:{topic}")
         decided = self._staging.commit(source, given.attempts, given.others, header.plan or "")
-        others = msgspec.json.encode(decided.others).decode() if decided.others else None
-        return After(self._store.safety(True), decided.end, CommitBatchReply(decided.is_repeated, others))
+        told = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
+        return After(self._store.safety(True), decided.end, told)
 
     def _check_size(self, body: bytes) -> None:
         if len(body) > self._max_body_bytes:

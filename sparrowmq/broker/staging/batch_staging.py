@@ -47,10 +47,11 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.saved_state import SavedFile
-from sparrowmq.broker.staging.kept_writers import KeptWriters, take_saved
+from sparrowmq.broker.staging.kept_writers import KeptWriters, saved, take_saved
 from sparrowmq.broker.staging.publishing import Publishing
 from sparrowmq.broker.staging.writers import (
     GONE,
+    NO_OTHERS,
     REMEMBERED_RUNS,
     Address,
     Attempt,
@@ -65,12 +66,14 @@ from sparrowmq.broker.staging.writers import (
     Source,
     begins,
     demand_repetition,
+    demand_room,
+    json_of,
 )
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps
+from sparrowmq.loop.slices import Steps, at_once, to_end
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -207,13 +210,15 @@ class Staging:
                 committed under this number.
             StoreFailed, DiskFull: nothing was decided.
         """
+        others = others or {}
+        kept = json_of(others)
+        demand_room(self.writers, source, kept)
         author = self._author(source)
         if source.batch <= author.last_batch:
             demand_repetition(author, source, plan)
             self._drop(author, source.batch)
             return Decision(author.commit_end, True, author.others)
         pieces, position = self._pieces(author, source, attempts)
-        others = others or {}
         if not pieces and not others:
             raise RemoteError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -223,7 +228,7 @@ class Staging:
         placed = self._append(_COMMIT, source, msgspec.json.encode(body))
         self._decide(author, _publication(author, source, position, pieces), body, placed.end)
         self._committed.value += 1
-        return Decision(placed.end, False, others)
+        return Decision(placed.end, False, kept)
 
     def topics_of(self, source: Source, attempts: Mapping[str, int]) -> set[str]:
         """The topics to which a commit of these attempts would publish."""
@@ -241,15 +246,18 @@ class Staging:
                 self.file.touch()
             self._seen = None
         if self._seen is None:
-            self._forget()
-            self._seen = self._content(), self._store.end
+            await to_end(self._forget())
+            self._see(await to_end(self._content()))
         await self.file.save()
 
     async def close(self) -> None:
         """Save the last state. Raises: as `save`."""
         self._store.flush()
-        self._seen = self._content(), self._store.end
+        self._see(at_once(self._content()))
         await self.save()
+
+    def _see(self, state: SavedStaging) -> None:
+        self._seen = state, state.log_end
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -314,7 +322,7 @@ class Staging:
 
     def _decide(self, author: Author, publication: Publication, body: CommitBody, end: int) -> None:
         batch = publication.source.batch
-        author.last_batch, author.others, author.plan = batch, body.others, body.plan
+        author.last_batch, author.others, author.plan = batch, json_of(body.others), body.plan
         author.commit_end = end
         self._drop(author, batch)
         self.publishing.begin(publication)
@@ -438,23 +446,27 @@ class Staging:
 
     # Saving ----------------------------------------------------------------------------------------------------------
 
-    def _content(self) -> SavedStaging:
-        """The state that a start needs besides the topic's records from `position` on."""
-        undone: dict[str, tuple[int, Others, str]] = {}
-        for publication in self.publishing.pending:
-            before = publication.previous_batch, publication.previous_others, publication.previous_plan
-            undone.setdefault(publication.source.writer, before)
-        positions = [publication.position for publication in self.publishing.pending]
-        positions += [each.position for author in self.writers.values() for each in author.attempts.values()]
-        writers = {}
-        for name, each in self.writers.items():
-            batch, others, plan = undone.get(name, (each.last_batch, each.others, each.plan))
-            writers[name] = SavedAuthor(
-                list(each.runs), batch, each.used_ms, others, each.owner, plan, each.kept_at
-            )
-        return SavedStaging(min(positions, default=self._end), self._store.end, writers)
+    def _content(self) -> Steps[SavedStaging]:
+        """Return the state that a start needs besides the topic's records from `position` on.
 
-    def _forget(self) -> None:
+        Records that are stored in a pause are between `position` and `log_end`. So a start reads them, and leaves out
+        those that the state of their writer has already.
+        """
+        position, writers = self._end, dict[str, SavedAuthor]()
+        for name in list(self.writers):
+            author = self.writers.get(name)
+            if author is not None:
+                writers[name] = saved(author)
+                position = min([position, *(each.position for each in author.attempts.values())])
+            yield
+        for publication in reversed(self.publishing.pending):
+            position = min(position, publication.position)
+            if (each := writers.get(publication.source.writer)) is not None:
+                each.last_batch, each.plan = publication.previous_batch, publication.previous_plan
+                each.others = msgspec.Raw(publication.previous_others or NO_OTHERS)
+        return SavedStaging(position, self._store.end, writers)
+
+    def _forget(self) -> Steps[None]:
         """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""
         now_ms = self._clock.now_ms()
         busy = {publication.source.writer for publication in self.publishing.pending}
@@ -462,8 +474,9 @@ class Staging:
         begin = 0 if queue is None else queue.min_offset
         for name, author in list(self.writers.items()):
             if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:
-                del self.writers[name]
+                self.writers.pop(name, None)
             author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
+            yield
 
 
 def _publication(author: Author, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:

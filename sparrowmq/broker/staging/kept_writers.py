@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.staging.writers import Author, SavedAuthor, Source
+from sparrowmq.broker.staging.writers import NO_OTHERS, Author, SavedAuthor, Source
 from sparrowmq.errors import DiskFull, InvalidMessage
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.messages.entry import Placed
@@ -82,7 +82,7 @@ def saved(author: Author) -> SavedAuthor:
         list(author.runs),
         author.last_batch,
         author.used_ms,
-        author.others,
+        msgspec.Raw(author.others or NO_OTHERS),
         author.owner,
         author.plan,
         author.kept_at,
@@ -92,5 +92,6 @@ def saved(author: Author) -> SavedAuthor:
 def take_saved(author: Author, state: SavedAuthor) -> None:
     """Replace the state of a writer by a saved one."""
     author.runs, author.last_batch, author.used_ms = state.runs, state.last_batch, state.used_ms
-    author.others, author.owner, author.plan = state.others, state.owner, state.plan
-    author.kept_at = state.kept_at
+    others = bytes(state.others)  # a copy, because `Raw` is a view of the whole file
+    author.others = b"" if others == NO_OTHERS else others
+    author.owner, author.plan, author.kept_at = state.owner, state.plan, state.kept_at

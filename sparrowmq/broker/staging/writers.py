@@ -24,8 +24,11 @@ from sparrowmq.safe_text import shown
 # The latest runs that are remembered of a writer. It begins a run when it is started again.
 REMEMBERED_RUNS: Final = 32
 # A writer's state stays for 30 days, so the number of writers is limited.
-MOST_WRITERS: Final = 100_000
+MOST_WRITERS: Final = 20_000
 MOST_OF_AN_OWNER: Final = 1_000
+# So are the bytes of their decisions about other brokers, which stay for as long, and are saved with each change.
+MOST_DECIDED_BYTES: Final = 128 << 20
+MOST_DECIDED_BYTES_OF_AN_OWNER: Final = 32 << 20
 
 Address = tuple[str, int]
 
@@ -81,7 +84,7 @@ class Publication:
 
     source: Source
     previous_batch: int
-    previous_others: Others
+    previous_others: OthersJson
     previous_plan: str
     position: int  # of the first record that it needs
     pieces: deque[Piece]
@@ -92,6 +95,8 @@ class Publication:
 
 
 Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
+OthersJson = bytes  # their JSON, which takes an eighth of the memory; b"" without others
+NO_OTHERS: Final = b"{}"  # in a saved state
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +105,14 @@ class Decision:
 
     end: int
     is_repeated: bool
-    others: Others
+    others: OthersJson
 
 
 @dataclass(slots=True)
 class Author:
     runs: list[str] = field(default_factory=list)  # only the last one may write
     last_batch: int = -1
-    others: Others = field(default_factory=dict)  # of the last batch
+    others: OthersJson = b""  # of the last batch
     plan: str = ""  # of the last batch; "" if its writer named none
     used_ms: int = 0
     commit_end: int = 0  # the end of the record that committed the last batch
@@ -122,7 +127,7 @@ class SavedAuthor(msgspec.Struct):
     runs: list[str]
     last_batch: int
     used_ms: int
-    others: Others = {}
+    others: msgspec.Raw = msgspec.Raw(NO_OTHERS)
     owner: str | None = None
     plan: str = ""
     kept_at: int = -1
@@ -152,6 +157,10 @@ class CommitBody(msgspec.Struct):
     begins: dict[str, int] = {}
     others: Others = {}
     plan: str = ""
+
+
+def json_of(others: Others) -> OthersJson:
+    return msgspec.json.encode(others) if others else b""
 
 
 def begins(body: CommitBody) -> dict[Address, int]:
@@ -195,6 +204,26 @@ def owner_for(writers: Mapping[str, Author], name: str, peer: Signer) -> str | N
         raise AccessDenied(f"writer {shown(name)} belongs to another account")
     # An administrator who acts for the owner leaves the writer to its owner.
     return author.owner if may_act_for(peer, author.owner) else asking
+
+
+def demand_room(writers: Mapping[str, Author], source: Source, others: OthersJson) -> None:
+    """Check that a writer's decision about other brokers can be kept. Raises: RemoteError."""
+    author = writers.get(source.writer)
+    if not others or (author is not None and source.batch <= author.last_batch):
+        return
+    kept = of_owner = len(others)
+    for name, each in writers.items():
+        if each.others and name != source.writer:
+            kept += len(each.others)
+            of_owner += len(each.others) if each.owner == source.owner else 0
+    if kept > MOST_DECIDED_BYTES or (source.owner and of_owner > MOST_DECIDED_BYTES_OF_AN_OWNER):
+        raise RemoteError(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"{source} has {len(others)} bytes about attempts at other brokers, and the broker keeps at most "
+            f"{MOST_DECIDED_BYTES_OF_AN_OWNER} bytes of an account and {MOST_DECIDED_BYTES} together. Write with fewer "
+            "tasks or to one broker, or use the names of writers again. A writer is forgotten after 30 days without a "
+            "request",
+        )
 
 
 def _refuse_too_many(writers: Mapping[str, Author], owner: str | None) -> None:

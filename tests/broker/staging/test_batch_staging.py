@@ -47,13 +47,13 @@ async def test_a_request_that_comes_again_is_stored_once(it):
 
 @pytest.mark.guards(
     "Staging.commit: Decision(author.commit_end, True, author.others) -> "
-    "Decision(author.commit_end, True, others or {})",
-    "take_saved: state.others -> {}",
+    "Decision(author.commit_end, True, json_of(others or {}))",
+    "take_saved: state.others -> b''",
 )
 async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_path, it):
-    others = {"broker-b": {"a": 3}}
+    given, others = {"broker-b": {"a": 3}}, b'{"broker-b":{"a":3}}'
     it.stage(source(), "a", 0, "1")
-    assert it.staging.commit(source(), {"a": 1}, others).others == others
+    assert it.staging.commit(source(), {"a": 1}, given).others == others
     again = source(run="run-2")
     repeated = it.staging.commit(again, {"z": 1}, {"broker-b": {"z": 9}})
     assert (repeated.is_repeated, repeated.others) == (True, others)
@@ -65,7 +65,7 @@ async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_pat
     assert last.staging.commit(again, {}).others == others
     last.stage(source(1, "run-2"), "b", 0, "2")
     assert last.staging.commit(source(1, "run-2"), {"b": 1}).is_repeated is False
-    assert last.staging.commit(source(1, "run-2"), {}).others == {}
+    assert last.staging.commit(source(1, "run-2"), {}).others == b""
     found.store.close()
     last.store.close()
 
@@ -140,7 +140,7 @@ async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
 
 
 @pytest.mark.guards("Staging.commit: drop demand_repetition")
-@pytest.mark.guards("Staging._content: (batch, others, plan) = (each.last_batch, each.others, '')")
+@pytest.mark.guards("kept_writers.saved: author.plan -> ''")
 async def test_a_batch_of_an_older_checkpoint_is_refused(tmp_path, it):
     for batch in range(3):
         it.stage(source(batch), "a", 0, str(batch))
@@ -283,7 +283,7 @@ async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
     assert before < it.store.end
 
 
-@pytest.mark.guards("Staging._content: (batch, others, plan) = (each.last_batch, each.others, each.plan)")
+@pytest.mark.guards("Staging._content: reversed(self.publishing.pending) -> ()")
 async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)
@@ -292,6 +292,42 @@ async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     found.publish()
     assert found.bodies() == ["1"]
     assert found.commit(source(), a=1) is True
+    found.store.close()
+
+
+@pytest.mark.guards(
+    "Staging._content: drop position = min #1",
+    "Staging._content: (position, writers) = (self._end + 9, dict[str, SavedAuthor]())",
+)
+@pytest.mark.parametrize("is_staged", [False, True])
+@pytest.mark.parametrize("is_published", [False, True])
+async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice(
+    tmp_path, it, is_staged, is_published
+):
+    it.stage(source(), "a", 0, "1")
+    it.commit(source(), a=1)
+    it.publish()
+    if is_staged:
+        it.stage(source(writer="other"), "b", 0, "2")
+    it.store.dispatch()
+    saving = it.staging._content()
+    next(saving)
+    it.stage(source(1), "a", 0, "3")
+    it.staging.commit(source(1), {"a": 1}, None, "plan")
+    it.stage(source(writer="new"), "c", 0, "4")
+    it.commit(source(writer="new"), c=1)
+    if is_published:
+        it.publish()
+    it.staging._saved = at_once(saving)
+    it.staging.file.touch()
+    await it.staging.file.save()
+    found = it.kill(tmp_path / "killed")
+    found.publish()
+    assert found.bodies() == ["1", "3", "4"]
+    assert found.staging.commit(source(1, "run-2"), {}, None, "plan").is_repeated
+    assert found.commit(source(writer="new"), c=1) is True
+    if is_staged:
+        assert found.commit(source(writer="other"), b=1) is False
     found.store.close()
 
 

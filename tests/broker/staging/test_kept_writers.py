@@ -10,7 +10,7 @@ import pytest
 from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.staging import batch_staging
 from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS
-from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source
+from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source, json_of
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import record
@@ -73,14 +73,15 @@ def write(it: Broker, given: Source, body: str, **others: dict[str, int]) -> boo
 @pytest.mark.guards(
     "KeptWriters._keep_all: drop self._keep_one",
     "Staging._replay: drop self._take_kept",
-    "take_saved: (state.others, state.owner, state.plan) -> ({}, None, '')",
+    "take_saved: b'' if others == NO_OTHERS else others -> b''",
+    "take_saved: (state.owner, state.plan, state.kept_at) -> (None, '', state.kept_at)",
     "take_saved: (state.runs, state.last_batch, state.used_ms) -> (state.runs[-1:], state.last_batch, 0)",
 )
 async def test_a_broker_without_the_file_knows_a_writer_whose_records_are_deleted(tmp_path, it):
     owned = Source("query", "run-2", 0, "sparkjob")
-    others = {"broker-b": {"a": 3}}
+    others = b'{"broker-b":{"a":3}}'
     it.stage(source(), "died", 0, "1")
-    write(it, owned, "1", **others)
+    write(it, owned, "1", **{"broker-b": {"a": 3}})
     used_ms = it.clock.now_ms()
     await it.clock.advance(3600)
     for _ in range(3):
@@ -259,7 +260,9 @@ async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):
     it.stage(source(), "a", 0, "1")
     for number in range(REMEMBERED_RUNS):
         it.stage(source(run=f"{number}" * 120), "a", 0, "1")
-    it.staging.writers["query"].others = {f"broker-{number}": {"a" * 255: 1} for number in range(300)}
+    it.staging.writers["query"].others = json_of(
+        {f"broker-{number}": {"a" * 255: 1} for number in range(300)}
+    )
     it.stage(source(writer="small"), "a", 0, "1")
     next_file(it)
     for _ in range(2):

@@ -149,6 +149,36 @@ async def test_the_writers_of_an_account_are_limited(people, monkeypatch):
         await other.call(stage(writer="c"), rows("1"))
 
 
+@pytest.mark.guards(
+    "Staging.commit: drop demand_room",
+    "writers.demand_room: true each.owner == source.owner",
+    "writers.demand_room: kept > MOST_DECIDED_BYTES -> False",
+    "writers.demand_room: false name != source.writer",
+)
+async def test_decisions_about_other_brokers_are_limited(people, monkeypatch):
+    said = b'{"attempts":{},"others":{"b":{"attempt":1}}}'
+    size = len(b'{"b":{"attempt":1}}')
+    monkeypatch.setattr(writers, "MOST_DECIDED_BYTES_OF_AN_OWNER", 2 * size)
+    monkeypatch.setattr(writers, "MOST_DECIDED_BYTES", 3 * size)
+    async with people.broker() as live:
+        owner, other = await people.session(live, "sparkjob"), await people.session(live, "stranger")
+        for name, at in (
+            ("a", 0),
+            ("b", 0),
+            ("a", 1),
+        ):  # a second decision of a writer replaces its first one
+            await owner.call(CommitBatch(name, "run-1", at), said)
+        await other.call(CommitBatch("d", "run-1", 0), said)
+        end = live.broker.store.end
+        for session, batch_number in ((owner, 0), (other, 0)):
+            with pytest.raises(RemoteError, match="use the names of writers again") as error:
+                await session.call(CommitBatch(f"e-{session is owner}", "run-1", batch_number), said)
+            assert error.value.code == ResponseCode.ILLEGAL_OPERATION
+        assert live.broker.store.end == end  # nor does the log grow
+        await other.call(stage(writer="f"), rows("1"))
+        await other.call(CommitBatch("f", "run-1", 0), NAMED)
+
+
 async def test_without_access_control_a_writer_has_no_owner(tmp_path):
     async with live_broker(tmp_path) as live:
         await live.session.call(stage(), rows("1"))
