@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
@@ -32,6 +33,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerConnections
 from sparrowmq.protocol.requests.headers import QueryMessage
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
+_IN_NAMES: Final = " !#$&'()*+,:;=?@[]"  # signs that stay in names of files
 _MOST: Final = 64
 _MOST_OF_ONE_ID: Final = 32
 _KEY: Final = "%-50s %4s %40s"
@@ -197,8 +199,11 @@ async def _show(call: Call, message: Message, suffix: str = "", is_by_id: bool =
 
 
 def _keep_body(message: Message, suffix: str) -> Path:
-    """Write the body to the same file as Java's tool. Raises: Failure."""
-    path = BODIES / (message.stored.message_id + suffix)
+    """Write the body to the same file as Java's tool. Raises: Failure.
+
+    Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
+    """
+    path = BODIES / (quote(message.stored.message_id, safe=_IN_NAMES) + suffix)
     try:
         BODIES.mkdir(parents=True, exist_ok=True)
         path.write_bytes(message.body)

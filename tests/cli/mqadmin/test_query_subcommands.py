@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.cli.mqadmin.query_subcommands import BODIES
 from sparrowmq.client.client import Client
+from tests.interop.wire import SEND, Wire, send_fields
 
 
 @pytest.fixture
@@ -25,6 +27,20 @@ def test_a_message_is_found_by_its_place_its_offset_its_id_and_its_key(admin, to
     assert by_unique.startswith(f"Topic:               {topic}\n")
     rows = admin.ok(f"queryMsgByKey -t {topic} -k k2").splitlines()
     assert rows[1].split() == [sent.msg_id, str(queue.queue_id), str(sent.offset)]
+
+
+@pytest.mark.guards("query_subcommands._keep_body: safe = _IN_NAMES + '/'")
+def test_id_of_a_message_names_no_file_elsewhere(admin, topic, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    for unique_key in (str(elsewhere), f"../../..{elsewhere}"):
+        with Wire(int(admin.broker.rpartition(":")[2])) as wire:
+            fields = send_fields(topic, i=f"UNIQ_KEY\x01{unique_key}\x02")
+            place = f"-b broker-0 -i 0 -o {wire.ask(SEND, fields, b'hostile').fields['queueOffset']}"
+        said = admin.ok(f"queryMsgByOffset -t {topic} {place}")
+        path = re.search(r"Message Body Path:   (.+)", said)
+        assert path and Path(path[1]).parent == BODIES and Path(path[1]).read_bytes() == b"hostile"
+        Path(path[1]).unlink()
+    assert not elsewhere.exists()
 
 
 def test_what_is_not_there_is_told(admin, topic, sent):
