@@ -24,7 +24,7 @@ os.environ.setdefault(
 import uvicorn
 from fastapi import FastAPI
 from nicegui import Client as NiceguiClient
-from nicegui import ui
+from nicegui import core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
@@ -35,6 +35,7 @@ from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.http_connections import Handshake, http_protocol
+from sparrowmq.console.login import socket_sessions
 from sparrowmq.console.login.login_guard import Guard
 from sparrowmq.console.login.socket_sessions import BoundSockets
 from sparrowmq.console.login.trusted_proxies import TrustedProxies
@@ -54,6 +55,7 @@ from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
 _KEPT_S: Final = 10.0
 
 _SWEEP_S = 5.0
+_LIMITED: Final = ("uvicorn.error", "engineio.server", socket_sessions.__name__)
 
 
 class Console:
@@ -131,6 +133,7 @@ class Console:
                 uvicorn.Config(
                     TrustedProxies(requests, self._settings.trusted_proxy),
                     http=protocol,
+                    ws_max_size=core.sio.eio.max_http_buffer_size,  # it is refused above this, but only as a whole
                     backlog=share.backlog,
                     proxy_headers=False,
                     log_level="warning",
@@ -182,13 +185,15 @@ class Console:
 
 @contextmanager
 def _few_lines(clock: Clock) -> Iterator[None]:
-    """Limit uvicorn's lines about requests that are no HTTP: visitors need no log-in to cause them."""
-    logger, limit = logging.getLogger("uvicorn.error"), LogLimit(clock)
-    logger.addFilter(limit)
+    """Limit the lines that visitors can cause: for requests that are no HTTP they need not even log in."""
+    limit, loggers = LogLimit(clock), [logging.getLogger(name) for name in _LIMITED]
+    for logger in loggers:
+        logger.addFilter(limit)
     try:
         yield
     finally:
-        logger.removeFilter(limit)
+        for logger in loggers:
+            logger.removeFilter(limit)
 
 
 def _open_pages() -> int:

@@ -24,11 +24,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparrowmq.console.login.sessions import Session
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
 _NAMESPACE: Final = "/"  # NiceGUI has one
 _REFUSED: Final = "this page belongs to another log-in"
+# Raised by NiceGUI if a field of a message is missing, or of another type.
+_BAD_FIELDS: Final = (AttributeError, LookupError, TypeError, ValueError)
 
 Handler = Callable[..., Any]
 
@@ -40,8 +43,9 @@ class BoundSockets:
         self._app = app
         handlers = core.sio.handlers[_NAMESPACE]
         for event, handler in handlers.items():
-            if event != "disconnect" and not hasattr(handler, "__wrapped__"):
-                handlers[event] = _on_connect(handler) if event == "connect" else _on_event(event, handler)
+            if not hasattr(handler, "__wrapped__"):
+                check = _CHECKS.get(event)
+                handlers[event] = check(handler) if check is not None else _on_event(event, handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and not _continues_own(HTTPConnection(scope)):
@@ -64,7 +68,9 @@ def _on_connect(handler: Handler) -> Callable[..., Awaitable[Any]]:
     """Check the page that a new socket names in its address."""
 
     @wraps(handler)
-    async def checked(sid: str, environ: Mapping[str, Any], *rest: Any) -> Any:
+    async def checked(sid: str, environ: Any = None, *rest: Any) -> Any:
+        if environ is not core.sio.get_environ(sid):  # no browser sends a message that is called connect
+            return False
         ident = parse_qs(environ.get("QUERY_STRING", "")).get("client_id", [""])[0]
         if not may_use(environ, ident):
             raise ConnectionRefusedError(_REFUSED)
@@ -73,18 +79,42 @@ def _on_connect(handler: Handler) -> Callable[..., Awaitable[Any]]:
     return checked
 
 
-def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
-    """Check the page that a message names."""
+def _on_disconnect(handler: Handler) -> Callable[..., Awaitable[Any]]:
+    """Leave out what a message says that is called disconnect."""
 
     @wraps(handler)
-    async def checked(sid: str, message: Mapping[str, Any]) -> Any:
-        environ, ident = core.sio.get_environ(sid), message["client_id"]
-        if environ is not None and may_use(environ, ident):
-            return await _result(handler(sid, message))
-        session = _session_in(environ or {})
-        log.warning(
-            "a socket of %s may not send %s to a page of another log-in", session and session.name, event
-        )
+    async def checked(sid: str, *_: Any) -> Any:
+        return await _result(handler(sid))
+
+    return checked
+
+
+_CHECKS: Final = {"connect": _on_connect, "disconnect": _on_disconnect}
+
+
+def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
+    """Check the page that a message names, and its fields."""
+
+    @wraps(handler)
+    async def checked(sid: str, *given: Any) -> Any:
+        environ = core.sio.get_environ(sid) or {}
+        session = _session_in(environ)
+        name = session and session.name
+        message = given[0] if given and isinstance(given[0], Mapping) else {}
+        ident = message.get("client_id")
+        if not isinstance(ident, str):
+            log.warning("a socket of %s sends %s without a page", name, event)
+        elif not may_use(environ, ident):
+            log.warning("a socket of %s may not send %s to a page of another log-in", name, event)
+        elif event == "log":
+            log.warning("a page of %s says: %s", name, shown(message.get("message")))
+        else:
+            try:
+                return await _result(handler(sid, message))
+            except _BAD_FIELDS as error:
+                log.warning(
+                    "a socket of %s sends %s that cannot be read: %s", name, event, shown(repr(error))
+                )
         return False
 
     return checked

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from nicegui import Client, ui
+from nicegui import Client, core, ui
 from starlette.requests import Request
 
 from sparrowmq.console.login.sessions import Session
-from sparrowmq.console.login.socket_sessions import may_use
+from sparrowmq.console.login.socket_sessions import BoundSockets, may_use
 from sparrowmq.console.users import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -116,3 +116,45 @@ async def test_a_socket_whose_log_in_has_ended_may_use_no_page_and_an_absent_pag
     session.is_alive = False
     assert not may_use(environ, page.id)
     page.delete()
+
+
+@pytest.mark.guards(
+    "socket_sessions._on_event: true isinstance(given[0], Mapping)",
+    "socket_sessions._on_event: not isinstance(ident, str) -> False",
+    "socket_sessions._on_event: false event == 'log'",
+    "socket_sessions._on_event: _BAD_FIELDS -> ()",
+    "socket_sessions._on_connect: drop if environ",
+    "socket_sessions._on_disconnect: handler(sid) -> handler(sid, *_)",
+)
+async def test_messages_that_no_browser_sends_cause_a_short_line_and_no_error(caplog):
+    BoundSockets(core.app)  # puts the checks before NiceGUI's handlers
+    session = Session("vera", Role.VIEW, 1e9)
+    state = {"state": {"session": session}}
+    scope = {"type": "http", "path": "/test", "headers": [], "server": ("a", 1), "query_string": b""}
+    page = Client(ui.page("/test"), request=Request(scope | state))
+    core.sio.environ["connection"] = {"asgi.scope": state}
+    sid = await core.sio.manager.connect("connection", "/")
+    own = {"client_id": page.id}
+    for event, given, said in (
+        ("event", [], "a socket of vera sends event without a page"),
+        ("event", [[]], "a socket of vera sends event without a page"),
+        ("event", [{"client_id": [1]}], "a socket of vera sends event without a page"),
+        ("ack", [own | {"next_message_id": []}, 2], ""),
+        ("ack", [own], "a socket of vera sends ack that cannot be read: KeyError('next_message_id')"),
+        (
+            "log",
+            [own | {"level": "error", "message": "1\n\x1b[2J" * 99}],
+            r"a page of vera says: 1\n\x1b[2J1\n",
+        ),
+        ("connect", [{"QUERY_STRING": [], "asgi.scope": 1}], ""),
+        ("connect", [], ""),
+        ("disconnect", [1, 2], ""),
+    ):
+        caplog.clear()
+        answer = await core.sio._trigger_event(event, "/", sid, *given)
+        assert not answer
+        lines = [each.getMessage() for each in caplog.records]
+        assert len(lines) == bool(said) and all(each.startswith(said) and len(each) < 400 for each in lines)
+    page.delete()
+    await core.sio.manager.disconnect(sid, "/")
+    del core.sio.environ["connection"]
