@@ -1,10 +1,10 @@
 """The largest calls, checked before protobuf makes objects of them.
 
 An empty field takes two bytes of a call, and its object takes 150 bytes and a microsecond. So of a call only the bodies
-of messages may be large:
+of messages may be large, and the stacks of a client's threads:
 
     SendMessage                     up to MOST_OTHER_BYTES besides the bodies
-    Telemetry                       up to STREAM_BYTES, as a client may send the stacks of its threads
+    Telemetry                       up to CALL_BYTES besides the stacks, and STREAM_BYTES with them
     QueryRoute, QueryAssignment     up to ROUTE_BYTES, as the answer repeats the endpoints of the call for each queue
     another call                    up to CALL_BYTES
 
@@ -28,12 +28,12 @@ MOST_ENTRIES: Final = (
 )
 _MOST_BYTES: Final = {
     "SendMessage": MOST_OTHER_BYTES,
-    "Telemetry": STREAM_BYTES,
     "QueryRoute": ROUTE_BYTES,
     "QueryAssignment": ROUTE_BYTES,
 }
 _MOST_FIELDS: Final = 8_192
-_MESSAGES, _BODY = 1, 4  # the numbers of the fields
+# The numbers of the fields that may be large: of a field of the call, and of the large one in it.
+_LARGE: Final = {"SendMessage": (1, 4), "Telemetry": (3, 2)}
 
 
 def check_call(name: str, raw: bytes) -> None:
@@ -42,12 +42,12 @@ def check_call(name: str, raw: bytes) -> None:
     if size <= ROUTE_BYTES:
         return
     most = _MOST_BYTES.get(name, CALL_BYTES)
-    if name == "SendMessage" and size > CALL_BYTES:
-        size = other_bytes(raw)
+    if name in _LARGE and size > CALL_BYTES:
+        size = other_bytes(raw, *_LARGE[name])
+    if name == "Telemetry" and len(raw) > STREAM_BYTES:
+        size, most = len(raw), STREAM_BYTES
     if size > most:
-        raise _too_large(
-            f"the call has {size:,} bytes besides the bodies of messages, and {most:,} are allowed"
-        )
+        raise _too_large(f"the call has {size:,} bytes besides bodies and stacks, and {most:,} are allowed")
 
 
 def check_count(entries: Sized) -> None:
@@ -58,10 +58,10 @@ def check_count(entries: Sized) -> None:
         )
 
 
-def other_bytes(raw: bytes) -> int:
-    """Return the bytes of a `SendMessageRequest` besides the bodies.
+def other_bytes(raw: bytes, outer: int, large: int) -> int:
+    """Return the bytes of a call besides those of the fields `large` in its fields `outer`.
 
-    Raises: RemoteProtocolError, RemoteError, it is none, or has too many fields.
+    Raises: RemoteProtocolError, RemoteError, it is no message of protobuf, or has too many fields.
     """
     at, inner_end, bodies = 0, 0, 0
     end = len(raw)
@@ -72,10 +72,10 @@ def other_bytes(raw: bytes) -> int:
         kind = key & 7
         if kind == 2:
             size, at = _varint(raw, at)
-            if at >= inner_end and key >> 3 == _MESSAGES:
+            if at >= inner_end and key >> 3 == outer:
                 inner_end = at + size  # its own fields come next
                 continue
-            if at < inner_end and key >> 3 == _BODY:
+            if at < inner_end and key >> 3 == large:
                 bodies += size
             at += size
         elif kind == 0:
@@ -86,7 +86,7 @@ def other_bytes(raw: bytes) -> int:
             break
     else:
         raise _too_large(f"the call has more than {_MOST_FIELDS:,} fields")
-    raise RemoteProtocolError(f"{end} bytes are no SendMessageRequest")
+    raise RemoteProtocolError(f"{end} bytes are no message of protobuf")
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

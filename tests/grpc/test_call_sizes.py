@@ -37,7 +37,7 @@ def refusal(name, raw):
 @given(st.lists(st.tuples(st.binary(max_size=300), st.text(max_size=200)), max_size=5))
 def test_bytes_besides_bodies_are_those_of_protobuf(parts):
     sent = [outgoing(body=body, tag=tag) for body, tag in parts]
-    assert other_bytes(send_of(*sent)) == len(send_of(*sent)) - sum(len(body) for body, _ in parts)
+    assert other_bytes(send_of(*sent), 1, 4) == len(send_of(*sent)) - sum(len(body) for body, _ in parts)
 
 
 def test_large_bodies_may_be_sent_and_other_large_fields_not():
@@ -54,7 +54,7 @@ def test_a_call_of_very_many_small_fields_is_refused_before_it_is_read(raw):
 
 LIMITS = [
     ("AckMessage", CALL_BYTES),
-    ("Telemetry", STREAM_BYTES),
+    ("Telemetry", CALL_BYTES),
     ("QueryRoute", ROUTE_BYTES),
     ("QueryAssignment", ROUTE_BYTES),
 ]
@@ -64,6 +64,18 @@ LIMITS = [
 def test_other_calls_have_a_limit(name, most):
     check_call(name, bytes(most))
     assert refusal(name, bytes(most + 1)) == 41300
+
+
+@pytest.mark.guards('call_sizes: _LARGE = {"SendMessage": (1, 4), "Telemetry": (3, 1)}')
+def test_stacks_of_threads_may_be_large_and_settings_not():
+    command, stacks = message("TelemetryCommand"), message("ThreadStackTrace")
+    text = "main RUNNABLE\n" * (STREAM_BYTES // 14 - 100)
+    check_call(
+        "Telemetry",
+        command(thread_stack_trace=stacks(nonce="1", thread_stack_trace=text)).SerializeToString(),
+    )
+    assert refusal("Telemetry", field(3, field(2, bytes(STREAM_BYTES)))) == 41300
+    assert refusal("Telemetry", field(2, field(6, field(2, b"") * (CALL_BYTES // 2)))) == 41300
 
 
 @pytest.mark.parametrize("end", [GROUP, b"\xff" * 11, b"\x0a"])
