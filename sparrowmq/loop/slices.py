@@ -94,6 +94,8 @@ def free_soon(items: list[T]) -> None:
 class Line:
     """Works that are done one after another, each in slices: what a work makes is in memory for its own time only.
 
+    Those who ask have their turns in rotation: who asks for a hundred works delays another one by one work.
+
     Attributes:
         marks: of the works that wait or are being done.
         is_busy: whether a work that begins now has to wait.
@@ -102,20 +104,20 @@ class Line:
     def __init__(self) -> None:
         self.marks: set[object] = set()
         self.is_busy = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}  # by asker; the first has the next turn
 
-    def work(self, steps: Steps[T], mark: object = None) -> T | Awaitable[T]:
+    def work(self, steps: Steps[T], mark: object = None, asker: object = None) -> T | Awaitable[T]:
         """As `in_slices`, once all works before are done. A work that has to wait is not begun before its turn."""
         if self.is_busy:
-            return self._in_turn(steps, mark)
+            return self._in_turn(steps, mark, asker)
         result = in_slices(steps)
         return self._begun(result, mark) if isinstance(result, Awaitable) else result
 
-    async def _in_turn(self, steps: Steps[T], mark: object) -> T:
+    async def _in_turn(self, steps: Steps[T], mark: object, asker: object) -> T:
         self.marks.add(mark)
         if self.is_busy:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
+            self._waiting.setdefault(asker, deque()).append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -139,7 +141,11 @@ class Line:
 
     def _next(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
+            asker, turns = next(iter(self._waiting.items()))
+            turn = turns.popleft()
+            del self._waiting[asker]
+            if turns:
+                self._waiting[asker] = turns  # behind all others
             if not turn.done():  # its work was not cancelled
                 turn.set_result(None)
                 return

@@ -2,6 +2,7 @@
 
     short answer                  made at once, also while a large one is being made
     large answer                  begun when the one before it is complete; a peer that has gone gets none
+    several for one peer          in turn with those for other peers
 
 An answer with all topics has megabytes. If thousands of them were made together, for peers that need not even read
 them, they would fill the memory. Answers to peers that do not read have a limit of their own (budget.py).
@@ -34,7 +35,7 @@ class LargeAnswers:
             if not isinstance(answer, Coroutine):
                 return answer
             answer.close()
-        return self._line.work(_unless_gone(peer, steps))
+        return self._line.work(_unless_gone(peer, steps), asker=peer)
 
 
 def _unless_gone(peer: Peer, steps: Callable[[], Steps[Answer]]) -> Steps[Answer]:

@@ -35,6 +35,39 @@ async def test_each_is_begun_when_the_one_before_it_is_complete_and_none_for_a_p
     assert made == ["a"] * 3 + ["c"] * 3
 
 
+@pytest.mark.guards(
+    "LargeAnswers.make: asker = None",
+    "Line._next: drop if turns",
+    "Line._next: drop del self._waiting",
+)
+async def test_a_peer_that_asks_for_many_delays_another_one_by_one():
+    large = LargeAnswers()
+    made: list[str] = []
+
+    def steps(name):
+        made.append(name)
+        for _ in range(2):
+            time.sleep(SLICE_S)
+            yield
+        return Answer()
+
+    def begin(name, peer):
+        work = large.make(peer, partial(steps, name))
+        assert isinstance(work, Awaitable)
+        return asyncio.ensure_future(work)
+
+    many, one = Asker(), Asker()
+    works = [begin("first", many)]
+    await asyncio.sleep(0)
+    works += [begin("many", many) for _ in range(4)]
+    await asyncio.sleep(0)
+    works += [begin("one", one) for _ in range(2)]
+    await asyncio.sleep(0)
+    made.clear()  # of the attempts to make each at once
+    await asyncio.gather(*works)
+    assert made == ["many", "one", "many", "one", "many", "many"]
+
+
 @pytest.mark.guards("LargeAnswers.make: self._line.is_busy -> False")
 async def test_a_short_one_is_made_while_a_large_one_is_being_made():
     large = LargeAnswers()
