@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from sparrowmq.cli.mqadmin.java_options import WrongOptions, parse, usage
 from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS, Command, find
 from sparrowmq.cli.scripts import is_text
+from sparrowmq.cli.terminal.plain_terminal import plain
 
 if TYPE_CHECKING:
     from sparrowmq.client.cluster.credentials import Credentials
@@ -57,6 +58,7 @@ def main(prog_name: str = "mqadmin") -> None:
 
 def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
     """Run one command; returns the exit code."""
+    out, err = plain(out), plain(err)
     as_java = JAVA_EXIT_CODES in words or os.environ.get("SPARROWMQ_JAVA_EXIT_CODES") == "1"
     words = [word for word in words if word != JAVA_EXIT_CODES]
     wrong = 0 if as_java else 1
