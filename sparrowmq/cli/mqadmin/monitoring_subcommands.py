@@ -44,20 +44,26 @@ async def consumer_status(call: Call) -> None:
     for each in found.connection_set:
         try:
             said[each.client_id] = await running(call, group, each.client_id, jstack)
+            path = _keep(folder, each.client_id, describe(said[each.client_id]))
         except Failure as failure:
             call.complain(failure)
             continue
-        path = _keep(folder, each.client_id, describe(said[each.client_id]))
         call.line(_MEMBER, len(said), each.client_id, version_name(each.version), path)
     if said:
         _judge(call, said)
 
 
 def _keep(folder: Path, client_id: str, text: str) -> Path:
-    """Write a member's report to a file below the current folder, as Java does."""
-    path = folder / client_id.replace("/", "_")
-    folder.mkdir(exist_ok=True)
-    path.write_text(text)
+    """Write a member's report to a file below the current folder, as Java does. Raises: Failure.
+
+    A client may have any id, also one that can be no name of a file.
+    """
+    path = folder / client_id.replace("/", "_").replace("\0", "_")
+    try:
+        folder.mkdir(exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
     return path
 
 
