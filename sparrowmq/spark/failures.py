@@ -2,7 +2,7 @@
 
 Spark reports an error of a task, of planning or of a batch as text: stacks of Java and Python around the last line of a
 traceback. Some causes end by themselves: a broker or a worker that was away, a full disk, a store that did not answer.
-A wrong option, lost rows or a denied account stay until somebody changes something.
+A wrong option, lost rows, a denied account or a read-only disk stay until somebody changes something.
 """
 
 from __future__ import annotations
@@ -11,12 +11,27 @@ import re
 from typing import Final, NamedTuple
 
 _OURS: Final = re.compile(r"^[^\w\n]*+sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
-_NO_ROOM: Final = (
-    "No space left on device",
-    "Disk quota exceeded",
-)  # as Java and Python have it of the system
-_WRITTEN: Final = re.compile(
-    rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{'|'.join(_NO_ROOM)}): '([^']+)'"
+# Faults of a disk and of limits in the words of the system, which Java, Python and Rust repeat: a name and a sentence.
+_OF_THE_SYSTEM: Final = {
+    "No space left on device": ("DiskFull", "no room on the disk for {}; free some"),
+    "Disk quota exceeded": ("DiskFull", "no room on the disk for {}; free some"),
+    "Read-only file system": (
+        "ReadOnlyDisk",
+        "the disk of {} is mounted for reading only; look for its fault, mount it for writing, and start again",
+    ),
+    "Permission denied": (
+        "NotPermitted",
+        "this user may not read or write {}; correct its owner, and start again",
+    ),
+    "Too many open files": (
+        "NoDescriptor",
+        "no file descriptor is left for {}; raise the limit (ulimit -n, LimitNOFILE of systemd), and start again",
+    ),
+}
+_WORDS: Final = "|".join(_OF_THE_SYSTEM)
+_SAID: Final = re.compile(
+    rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{_WORDS}): '([^']+)'"
+    rf"|(/\S+) \((?:{_WORDS})\)|(/[^\s:]+): (?:{_WORDS})|{_WORDS}"
 )
 _DISKS: Final = "the table, its progress, or the temporary files of Spark"
 _PYTHONS: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
@@ -37,6 +52,9 @@ _OF_THE_PROGRAM: Final = frozenset(
 )
 
 
+_WAITS_FOR_A_PERSON: Final = frozenset({"ReadOnlyDisk", "NotPermitted"})
+
+
 class Failure(NamedTuple):
     """The cause of a failure: the name of the error, and its sentence."""
 
@@ -46,18 +64,19 @@ class Failure(NamedTuple):
     @property
     def is_permanent(self) -> bool:
         """Whether the same would fail again."""
-        return self.kind in PERMANENT or self.kind in _OF_THE_PROGRAM
+        return self.kind in PERMANENT | _OF_THE_PROGRAM | _WAITS_FOR_A_PERSON
 
 
 def ours(text: str) -> Failure | None:
-    """The error in a text of Spark for which we have a sentence: our last one, or a full disk."""
+    """The error in a text of Spark for which we have a sentence: our last one, or a fault of the system."""
     if found := _OURS.findall(text):
         return Failure(*found[-1])
-    if not any(each in text for each in _NO_ROOM):
+    words = next((each for each in _OF_THE_SYSTEM if each in text), None)
+    if words is None:
         return None
-    written = _WRITTEN.search(text)
-    place = written[1] or written[2] if written else _DISKS
-    return Failure("DiskFull", f"no room on the disk for {place}; free some")
+    kind, why = _OF_THE_SYSTEM[words]
+    places = (next(filter(None, each.groups()), None) for each in _SAID.finditer(text))
+    return Failure(kind, why.format(next(filter(None, places), _DISKS)))
 
 
 def failure(text: str) -> Failure:

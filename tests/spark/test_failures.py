@@ -98,3 +98,20 @@ def test_a_full_disk_is_a_sentence_and_may_have_room_at_the_next_start(text, wha
     found = failure(text)
     assert found.why == f"no room on the disk for {what}; free some"
     assert not found.is_permanent
+
+
+@pytest.mark.guards("Failure.is_permanent: PERMANENT | _OF_THE_PROGRAM | _WAITS_FOR_A_PERSON -> PERMANENT")
+@pytest.mark.parametrize(
+    ("text", "kind", "is_permanent"),
+    [
+        ("terminated with exception: /s/1.tmp (Read-only file system) SQLSTATE: XXKST", "ReadOnlyDisk", True),
+        (TRACE.format(last="OSError: [Errno 30] Read-only file system: '/s/1.tmp'"), "ReadOnlyDisk", True),
+        ("OSError: Unable to open file /s/1.tmp: Permission denied (os error 13)", "NotPermitted", True),
+        ("java.io.FileNotFoundException: /s/1.tmp (Too many open files)", "NoDescriptor", False),
+    ],
+)
+def test_a_fault_of_the_system_is_a_sentence_with_the_path_and_the_remedy(text, kind, is_permanent):
+    found = failure(text)
+    assert (found.kind, found.is_permanent) == (kind, is_permanent)
+    assert " /s/1.tmp" in found.why
+    assert "start again" in found.why

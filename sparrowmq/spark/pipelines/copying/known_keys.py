@@ -17,8 +17,11 @@ the log (`-wal`) is gone, is noticed at the next start: repeats of its keys woul
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sqlite3
+import tempfile
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -230,7 +233,7 @@ class KnownKeys:
 
     @contextmanager
     def _database(self, span: Span) -> Iterator[sqlite3.Connection]:
-        """The open database of a span. Raises: BadStore."""
+        """The open database of a span. Raises: BadStore; OSError, its disk or a limit of the system is to blame."""
         path = self._folder / span.file
         try:
             if span not in self._open:
@@ -244,15 +247,29 @@ class KnownKeys:
         except sqlite3.Error as error:
             if span in self._open:
                 self._open.pop(span).close()
+            _demand_disk(path, error)
             raise BadStore(
-                f"the keys in {path} cannot be used: {error}; free room on its disk, or restore the folder of the "
-                f"state from a backup; {_REMEDY.format(path.name)}"
+                f"the keys in {path} cannot be used: {error}; restore the folder of the state from a backup; "
+                f"{_REMEDY.format(path.name)}"
             ) from error
 
 
 def _span_of(file: str) -> Span | None:
     name = _NAME.fullmatch(file)
     return None if name is None else Span(int(name[1]), int(name[2]), bool(name[3]))
+
+
+def _demand_disk(path: Path, error: sqlite3.Error) -> None:
+    """Look whether a fault of the system has stopped a database: its file is whole then. Raises: OSError, it has."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # without what SQLite adds to it
+    if code == sqlite3.SQLITE_FULL:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+        try:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as of_system:
+            raise OSError(of_system.errno, of_system.strerror, str(path)) from error
 
 
 def _additions_in(database: sqlite3.Connection) -> int:

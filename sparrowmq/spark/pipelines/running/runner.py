@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from py4j.protocol import Py4JError
-from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.errors import IllegalArgumentException, PySparkException, PySparkValueError
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.failures import failure
@@ -199,7 +199,7 @@ class Runner:
             writing = rows.writeStream.foreachBatch(do)
             try:
                 writing = writing.trigger(processingTime=self.every).trigger(**trigger)
-            except IllegalArgumentException:
+            except (IllegalArgumentException, PySparkValueError):
                 raise ConfigError(f"every={self.every!r} is no time; write 10 seconds, or 1 minute") from None
             return writing.option("checkpointLocation", checkpoint).start()
 

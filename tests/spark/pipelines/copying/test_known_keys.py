@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
+from sparrowmq.spark.failures import failure
+from sparrowmq.spark.lakehouse.batch_parts import error_text
 from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys, Span
 
 HOUR_MS = 3_600_000
@@ -156,14 +160,29 @@ def test_an_addition_that_fails_on_a_full_disk_adds_none_and_can_be_repeated(tmp
         known.add([(key(-1), NOW_MS)])
         (database,) = known._open.values()
         database.execute("pragma max_page_count = 4")
-        with pytest.raises(
-            BadStore, match=r"disk is full; free room on its disk, or restore the folder of the state"
-        ):
+        with pytest.raises(OSError) as full:
             known.add(rows)
+        assert not failure(error_text(full.value)).is_permanent
         assert known.times(rows, DAY_MS) == {}
         for _attempt in range(2):
             known.add(rows)
         assert len(known.times(rows, DAY_MS)) == 5000
+
+
+@pytest.mark.guards("_demand_disk: drop tempfile")
+def test_keys_that_cannot_be_opened_for_want_of_a_descriptor_are_not_damaged(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        with open(os.devnull) as next_one:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (next_one.fileno() + 1, limits[1]))
+            try:
+                with pytest.raises(OSError) as few:
+                    known.add([(key(1), NOW_MS)])
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert failure(error_text(few.value)).kind == "NoDescriptor"
+        known.add([(key(1), NOW_MS)])
+        assert known.times([(key(1), NOW_MS)], DAY_MS) == {key(1): [NOW_MS]}
 
 
 def fill(folder):

@@ -199,7 +199,7 @@ def test_a_batch_begins_when_its_plan_is_on_the_disk(topic, tmp_path, monkeypatc
 
 
 @pytest.mark.guards("Runner._stream: writing.trigger(processingTime=self.every).trigger -> writing.trigger")
-@pytest.mark.parametrize("every", ["nonsense", "-1s"])
+@pytest.mark.parametrize("every", ["nonsense", "-1s", ""])
 @pytest.mark.parametrize("once", [False, True])
 def test_a_pause_that_is_no_time_is_refused(topic, tmp_path, once, every):
     runner = Runner(spark=topic.spark, once=once, every=every)
