@@ -41,6 +41,7 @@ from sparrowmq.spark.lakehouse.recorded_progress import (
     demand_same_batch,
     held_by,
     record_of,
+    was_taken_back,
 )
 from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
 from sparrowmq.spark.pipelines.lake.absent_files import absent_files
@@ -227,7 +228,7 @@ class KeptTable:
         self.absent = "; ".join(said for place, lake in places if (said := absent_files(place.path, lake)))
         self.rest()
         if not found.why:
-            return replace(progress, rows=has.last, errors=rejects.last), self.absent
+            return replace(progress, rows=has.reached, errors=rejects.reached), self.absent
         if found.fields is not None:
             self.settled.fields = found.fields
         keep(self.state, self.settled)
@@ -318,12 +319,15 @@ class KeptTable:
     def plan(
         self, rows: int, most_parts: int, brokers: Callable[[Collection[str]], Mapping[str, Addresses]]
     ) -> list[Part]:
-        """Keep the plan of a batch of about so many rows, and return its parts.
+        """Keep the plan of a batch of about so many rows, and return its parts; none if the table begins again first.
 
         Raises:
             ConfigError: the table has other settings. OSError: the plan cannot be kept.
         """
         assert self._progress is not None
+        if was_taken_back(self._progress, *self._open()):
+            self.close()  # the next look finds its place again
+            return []
         if self._progress.is_done:
             end = capped(self._positions, self._ends, rows)
             progress = self._progress.next(self._positions, end)
@@ -445,29 +449,33 @@ class KeptTable:
         known = self._progress.rows, self._progress.errors
         folders = [target.folder for target in self._targets] if self._targets else [None, None]
         staged = Staged(good, shape.schema, folder=folders[0])
-        added = self._add(rows, known[0], staged, errors, is_half=bool(rejects))
+        added = self._add(rows, known[0], staged, known[1], is_half=bool(rejects))
+        reached = self._reached(rows, known[0])
         staged = Staged(rejects, shape.error_schema, folder=folders[1])
-        bad = self._add(errors, known[1], staged, rows)
-        self._progress = self._progress.done(rows.last_batch(), errors.last_batch())
+        bad = self._add(errors, known[1], staged, reached)
+        self._progress = self._progress.done(reached, self._reached(errors, known[1]))
         keep_progress(self.state, self._progress)
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
         self._count(written, added, bad, self.monotonic() - begin)
         self.remove_replaced()
 
-    def _add(self, lake: Lake, known: int, staged: Staged, other: Lake, *, is_half: bool = False) -> int:
+    def _reached(self, lake: Lake, known: int) -> int:
+        """The last batch whose rows a table has, after the batch at hand; `known` is the one before."""
+        assert self._progress is not None
+        return self._progress.batch if lake.last_batch() >= self._progress.batch else known
+
+    def _add(self, lake: Lake, known: int, staged: Staged, other: int, *, is_half: bool = False) -> int:
         """Add files unless the table has the batch; returns how many rows were added.
 
         Args:
-            known: the last batch that this run knows of. other: the table, or its table of errors.
+            known: the last batch that this run knows of. other: that of the other one, of rows or of errors.
         """
         assert self._progress is not None
         if not staged.files:
             return 0
-        batch, last = self._progress.batch, lake.last_batch()
-        if last != known:
-            demand_same_batch(self.root, lake, self._progress)
-        if batch <= last:
+        demand_same_batch(self.root, lake, known, self._progress)
+        if self._progress.batch <= lake.last_batch():
             return 0
         key = self.settled.key if lake is self._open()[0] else None
         if isinstance(self.root, Address):
@@ -482,8 +490,8 @@ class KeptTable:
             if not staged.files and not staged.removed:
                 return 0  # it deletes keys that the table does not have
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
-        record = record_of(self._progress, settled, other=other.last_batch(), is_half=is_half)
-        lake.commit(batch, replace(staged, record=record))
+        record = record_of(self._progress, settled, other=other, is_half=is_half)
+        lake.commit(self._progress.batch, replace(staged, record=record))
         if self._replaced is not None:
             self._replaced.note(staged.removed)
         return amount

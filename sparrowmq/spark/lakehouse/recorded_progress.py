@@ -4,7 +4,7 @@
     state      the batch at hand, or the last one (`kept_progress.py`)
 
     the state is gone, older than the tables, or another copy     go on behind the tables
-    both tables are older than the state                          likewise: the messages that they lack are read again
+    both tables are older than the state, or were taken back      likewise: the messages that they lack are read again
     a table is gone, or the two are of different times            refused
 
 Without this, a batch with the number of one that a table has would be left out, though its messages are others.
@@ -26,10 +26,19 @@ from sparrowmq.spark.source.partition_ranges import from_json, to_json
 
 
 class Held(NamedTuple):
-    """The last batch of a table, -1 before the first, and the record of it; earlier releases wrote none."""
+    """The last batch of a table, -1 before the first, and a record; earlier releases wrote none.
+
+    The record is of an earlier batch if another program took the table back, as `RESTORE` of Delta or a rollback of
+    Iceberg does. The number of the last batch is not given again.
+    """
 
     last: int
     record: Record | None
+
+    @property
+    def reached(self) -> int:
+        """The last batch whose rows the table has."""
+        return self.last if self.record is None else self.record.batch
 
 
 class Compared(NamedTuple):
@@ -55,11 +64,18 @@ def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool
     return Record(progress.batch, start, end, is_half, other, settled.said()).text()
 
 
-def demand_same_batch(root: Path | Address, lake: Lake, progress: Progress) -> None:
-    """Raises: ConfigError, the table has another batch of this number, or later ones."""
-    record = held_by(lake).record
-    if record is not None and (record.batch != progress.batch or record.end != to_json(progress.end)):
+def demand_same_batch(root: Path | Address, lake: Lake, known: int, progress: Progress) -> None:
+    """Raises: ConfigError, the table has another batch of this number, or batches behind the one that is known."""
+    record = held_by(lake).record if lake.last_batch() != known else None
+    if record is None or record.batch == known:
+        return
+    if record.batch != progress.batch or record.end != to_json(progress.end):
         raise of_another_run(record.batch, root)
+
+
+def was_taken_back(progress: Progress, rows: Lake, errors: Lake) -> bool:
+    """Whether another program let one of the tables be what it was before the last batch that is known."""
+    return held_by(rows).reached < progress.rows or held_by(errors).reached < progress.errors
 
 
 def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:
@@ -68,7 +84,7 @@ def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, 
     # Errors come last in a batch.
     records = [held.record for held in (errors, rows) if held.record is not None]
     newest = max(records, key=lambda record: record.batch, default=None)
-    last = max(rows.last, errors.last)
+    last = max(rows.reached, errors.reached)
     if newest is None or newest.batch < last:
         if last > progress.batch:
             raise ConfigError(
@@ -99,7 +115,7 @@ def _difference(progress: Progress, newest: Record, rows: Held, errors: Held) ->
     assert newest.end is not None
     if newest.batch > progress.batch:
         return "its state was lost" if progress.batch < 0 else "its state is older than the table"
-    if progress.rows > rows.last or progress.errors > errors.last >= 0:
+    if progress.rows > rows.reached or progress.errors > errors.reached >= 0:
         return "its state is newer than the table"
     if newest.batch == progress.batch:
         is_same = newest.end == to_json(progress.end)
@@ -112,12 +128,12 @@ def _behind(root: Path | Address, progress: Progress, newest: Record, rows: Held
     """The progress behind what the tables have; a batch that only the first of them has is done again."""
     assert newest.end is not None
     newer, other = (errors, rows) if newest is errors.record else (rows, errors)
-    if newest.other != other.last or (newest.is_half and newest.start is None):
+    if newest.other != other.reached or (newest.is_half and newest.start is None):
         raise ConfigError(
             f"{root} and {root}.errors are of different times, so a message could be missing or twice; restore both "
             "from the same time, or move them and their state away to begin again"
         )
-    known = Progress(rows=rows.last, errors=errors.last)
+    known = Progress(rows=rows.reached, errors=errors.reached)
     end = from_json(newest.end)
     if newest.is_half and newest.start is not None:
         return replace(known, batch=newest.batch, start=from_json(newest.start), end=end, is_done=False)

@@ -14,6 +14,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+from deltalake import DeltaTable
+
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import kept_table
@@ -22,6 +24,7 @@ from sparrowmq.spark.lakehouse.kept_progress import Progress
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import Held, compared, record_of
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
 from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
@@ -80,6 +83,8 @@ class LakeRun:
         if not self.table.is_due():
             return
         done = [written(part, self.queues) for part in self.table.plan(most, 2, lambda _: {})]
+        if not self.table.is_begun:  # another program has taken it back
+            return
         if again := self.table.again(done):
             done = [written(part, self.queues) for part in again]
         if death == "planned":
@@ -267,3 +272,44 @@ def test_of_two_runs_with_copies_of_one_state_one_ends(rival, tmp_path, kind):
     last.table.close()
     rows = rows_of(kind, tmp_path / "orders", tmp_path / "orders.state")
     assert Counter(row["number"] for row in rows) == topic.wanted(ROWS)
+
+
+def take_back(kind, path, state):
+    """Let a table be what it was before its last batch, as SQL of Delta and of Iceberg does."""
+    if kind == "delta":
+        delta = DeltaTable(str(path))
+        delta.restore(delta.version() - 1)
+    else:
+        iceberg = open_catalog(path, state).load_table(identifier_of(path))
+        iceberg.manage_snapshots().rollback_to_snapshot(iceberg.snapshots()[-2].snapshot_id).commit()
+
+
+@pytest.mark.guards("KeptTable.plan: was_taken_back(self._progress, *self._open()) -> False")
+@pytest.mark.guards("Held.reached: self.last if self.record is None else self.record.batch -> self.last")
+@pytest.mark.parametrize("is_at_work", [True, False], ids=["while it runs", "between two runs"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_messages_of_a_table_that_was_taken_back_are_read_again(tmp_path, kind, is_at_work):
+    topic, root, state = LakeMishaps(tmp_path, kind, 1).topic, tmp_path / "orders", tmp_path / "orders.state"
+    numbers = topic.queues[0]
+    run = LakeRun(root, kind, topic)
+    for _ in range(3):
+        numbers += [1 + 2 * len(numbers), 3 + 2 * len(numbers)]
+        run.batch(100)
+    run.table.rest()
+    take_back(kind, root, state)
+    if is_at_work:
+        numbers.append(99)
+        run.batch(100)
+        assert not run.table.is_begun
+        run.said = run.table.begin()
+    else:
+        run.table.close()
+        run = LakeRun(root, kind, topic)
+    assert run.said == "its state is newer than the table; it goes on behind what the table has"
+    for _ in range(4):
+        run.batch(1)
+    run.table.close()
+    last = LakeRun(root, kind, topic)
+    last.table.close()
+    assert last.said == ""
+    assert Counter(row["number"] for row in rows_of(kind, root, state)) == Counter(numbers)

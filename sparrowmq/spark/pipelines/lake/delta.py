@@ -49,7 +49,7 @@ _WRITER: Final = "sparrowmq.writer"
 _RECORD: Final = "sparrowmq.record"
 _VERSIONS: Final = 500  # that a log in a folder keeps
 _OF_VERSION: Final = re.compile(r"[0-9]{20}\.")
-_LOOK: Final = (20, 1000, None)
+_LOOK: Final = (1, 20, 1000, None)  # commits that are looked at; the last one is this writer's as a rule
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
