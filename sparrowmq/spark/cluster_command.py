@@ -10,6 +10,7 @@ import click
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.exit_status import exit_status
+from sparrowmq.settings.path_type import PATH, WrittenPath
 from sparrowmq.spark.cluster.environment import kept_in, pack, packed, to_be_packed
 from sparrowmq.spark.cluster.submission import submission
 from sparrowmq.spark.commands import shared
@@ -32,7 +33,7 @@ def spark() -> None:
 )  # fmt: skip
 @_ALSO
 @click.option(
-    "--environment", metavar="PATH", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--environment", metavar="PATH", type=WrittenPath(exists=True, dir_okay=False),
     help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
@@ -63,7 +64,7 @@ def submit(
 
 
 @spark.command("pack")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @_ALSO
 def pack_environment(path: Path, also: tuple[str, ...]) -> None:
     """Pack the environment of executors into PATH, a .zip: sparrowmq and the packages that it imports."""

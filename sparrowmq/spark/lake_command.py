@@ -12,10 +12,11 @@ from urllib.request import urlopen
 import click
 
 from sparrowmq.errors import SparrowError
+from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
 
-_FILE = click.argument("settings", type=click.Path(path_type=Path), metavar="FILE")
+_FILE = click.argument("settings", type=PATH, metavar="FILE")
 _ANSWER_LIMIT_S: Final = 10
 
 

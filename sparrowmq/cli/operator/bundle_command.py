@@ -17,6 +17,7 @@ from sparrowmq.cli.terminal.asking import HELP, ask, asking, credentials_of
 from sparrowmq.cli.terminal.output import OUTPUT, done, shown
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.bundle import Bundle
+from sparrowmq.settings.path_type import WrittenPath
 from sparrowmq.version import VERSION
 
 _OWNER_ONLY: Final = 0o600
@@ -25,7 +26,7 @@ _OWNER_ONLY: Final = 0o600
 @click.command("bundle", context_settings=HELP)
 @asking
 @OUTPUT
-@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", required=False, type=WrittenPath(dir_okay=False))
 def bundle(file: Path | None) -> None:
     """Write logs, settings, routes, metrics and stacks of all servers into FILE, a .tar.gz, within 30 seconds.
 

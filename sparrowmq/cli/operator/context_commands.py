@@ -18,6 +18,7 @@ from sparrowmq.cli.terminal.output import OUTPUT, hidden
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.path_type import WrittenPath
 
 _NAME = click.argument("name", type=CONTEXT)
 
@@ -74,7 +75,7 @@ def _tls(each: Context) -> str:
     "--tls-config",
     metavar="FILE",
     envvar="SPARROWMQ_TLS_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=WrittenPath(exists=True, dir_okay=False),
     help="Encrypt as tls.client.* in this file say.",
 )
 def set_context(

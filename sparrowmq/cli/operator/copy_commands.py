@@ -31,6 +31,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import ABOVE_ZERO
+from sparrowmq.settings.path_type import PATH
 
 AT_ONCE: Final = 200
 _WAIT_S: Final = 1.0
@@ -76,7 +77,7 @@ _chosen = options(
 @click.option("--to-tls", is_flag=True, help="Encrypt what goes there.")
 @click.option(
     "--to-tls-config",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Encrypt it as tls.client.* in this file say.",
 )

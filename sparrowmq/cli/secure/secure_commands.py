@@ -23,11 +23,12 @@ from sparrowmq.cli.secure.authority import OWNERS_ALONE, Files, make_authority, 
 from sparrowmq.cli.secure.cluster_plan import Certificate, Plan, Wishes
 from sparrowmq.cli.terminal.asking import HELP, reporting
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.path_type import PATH
 
 PLAN_FILE: Final = "plan.json"
 AUTHORITY_DAYS: Final = 3650
 _MOST_BROKERS: Final = 26
-_FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_FOLDER: Final = click.argument("folder", metavar="DIR", type=PATH)
 _DAYS: Final = click.option(
     "--days",
     type=click.IntRange(1, AUTHORITY_DAYS),

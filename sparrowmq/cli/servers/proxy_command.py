@@ -11,8 +11,7 @@ Without them mqproxy serves clusters without access control.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -20,9 +19,8 @@ from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
+from sparrowmq.settings.path_type import PATH
 from sparrowmq.version import VERSION
-
-_FILE: Final = click.Path(path_type=Path)
 
 
 @click.command("proxy", context_settings=HELP)
@@ -33,10 +31,8 @@ _FILE: Final = click.Path(path_type=Path)
     "--remoting-port", type=click.IntRange(0, 65535), help="Serve clients of the remoting protocol here."
 )
 @click.option("--address", "told", metavar="HOST", help="The host by which clients reach it.")
-@click.option(
-    "--certificate", type=_FILE, metavar="FILE", help="For TLS, with --key; else a self-signed one."
-)
-@click.option("--key", type=_FILE, metavar="FILE", help="Of the certificate.")
+@click.option("--certificate", type=PATH, metavar="FILE", help="For TLS, with --key; else a self-signed one.")
+@click.option("--key", type=PATH, metavar="FILE", help="Of the certificate.")
 @click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control.")
 @click.option(
     "--signature-age",

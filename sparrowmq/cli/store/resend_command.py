@@ -28,6 +28,7 @@ from sparrowmq.client.admin.resending import Resending, Standing
 from sparrowmq.client.admin.resent_message import LeftOut, Resent
 from sparrowmq.errors import SparrowError
 from sparrowmq.safe_text import counted
+from sparrowmq.settings.path_type import PATH
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class _Plan:
 
 @click.command()
 @options(asking, OUTPUT)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option(
     "--topic", "topics", type=TOPIC, multiple=True, help="Only messages of this topic; may be repeated."
 )

@@ -18,6 +18,7 @@ from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings.path_type import PATH
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs
 from sparrowmq.store.care import restore as restores
@@ -46,7 +47,7 @@ store.add_command(resend)
 
 
 @store.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @_of_broker
 def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Verify all that is in the store at PATH, which no broker may have open.
@@ -66,7 +67,7 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
 
 
 @store.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @click.option(
     "--from", "start", metavar="OFFSET", type=click.IntRange(0), help="Where to begin: see the numbers shown."
 )
@@ -88,8 +89,8 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
 
 
 @store.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.argument("to", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
+@click.argument("to", type=PATH)
 @click.option("--keep", metavar="N", type=click.IntRange(1), help="Keep N restore points; delete older ones.")
 @click.option("--check", "is_checked", is_flag=True, help="Read the files of the last point again.")
 @_of_broker
@@ -122,8 +123,8 @@ def backup(
 
 
 @store.command()
-@click.argument("source", type=click.Path(path_type=Path))
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("source", type=PATH)
+@click.argument("path", type=PATH)
 @click.option("--point", metavar="NAME", help="The restore point; the newest one without this option.")
 @click.option(
     "--salvage", is_flag=True, help="Of a damaged copy, restore what is sound, and say what is missing."
@@ -172,7 +173,7 @@ def _telling(problems: list[str], progress: Progress) -> Callable[[str], None]:
 
 
 @store.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @click.option(
     "--from",
     "address",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sparrowmq.settings.number_type import ABOVE_ZERO
+from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
 
 _STATE = click.option(
-    "--state", metavar="PATH", type=click.Path(path_type=Path), required=True,
+    "--state", metavar="PATH", type=PATH, required=True,
     help="Folder of the state for the next run; one for each pipeline.",
 )  # fmt: skip
 _TO_CLUSTER = click.option(
@@ -23,7 +23,7 @@ _TO_CLUSTER = click.option(
 @click.argument("group")
 @shared.servers()
 @click.option(
-    "--journal", metavar="FILE", type=click.Path(path_type=Path), required=True,
+    "--journal", metavar="FILE", type=PATH, required=True,
     help="File with the outcome of each message, a line of JSON; these messages are not sent again.",
 )  # fmt: skip
 @click.option("--tags", default="*", show_default=True, help="Only messages with these tags: a || b.")

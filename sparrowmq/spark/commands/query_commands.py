@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sparrowmq.settings.number_type import ABOVE_ZERO
+from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
 from sparrowmq.spark.commands.rows import FORMS, as_table
@@ -18,7 +18,7 @@ from sparrowmq.spark.commands.rows import FORMS, as_table
 @click.argument("query")
 @shared.servers(required=False)
 @click.option(
-    "--store", metavar="PATH", type=click.Path(path_type=Path),
+    "--store", metavar="PATH", type=PATH,
     help="Read the log files of a store, or of a copy of one, instead of asking brokers.",
 )  # fmt: skip
 @click.option(
@@ -60,9 +60,7 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
 )
 @click.option("--right-by", metavar="SQL", help="The expression for the right side, if it differs there.")
 @click.option("--topic", metavar="NAME", help="Topic of a store, if the other side is no topic.")
-@click.option(
-    "--to", metavar="PATH", type=click.Path(path_type=Path), help="Folder for the findings, as Parquet files."
-)
+@click.option("--to", metavar="PATH", type=PATH, help="Folder for the findings, as Parquet files.")
 @shared.of_source
 @shared.dry_run
 @shared.ends_well

@@ -20,6 +20,7 @@ import click
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.exit_status import INCOMPLETE
 from sparrowmq.safe_text import sentence
+from sparrowmq.settings.path_type import PATH, WrittenPath
 from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
 from sparrowmq.spark.failures import ours
 
@@ -99,7 +100,7 @@ def _pairs_option(
     name = next(each for each in names if each.startswith("--"))
     in_file = click.option(
         f"{name}-file", metavar="FILE", callback=check(_pairs_in_file),
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=WrittenPath(exists=True, dir_okay=False),
         help=f"File with lines KEY=VALUE for {name}; keep secrets in it, as others see command lines.",
     )  # fmt: skip
     of_line = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(pairs), help=help)
@@ -128,7 +129,7 @@ every = click.option(
 
 
 _STATE: Final = "Folder of the progress; needed if the table is at an address, such as s3://bucket/orders."
-state = click.option("--state", metavar="PATH", type=click.Path(path_type=Path), help=_STATE)
+state = click.option("--state", metavar="PATH", type=PATH, help=_STATE)
 catalog_options = click.option(
     "--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", callback=pairs,
     help="A property of the catalog, as uri=...; keys are safer in pyiceberg's file, or in variables.",

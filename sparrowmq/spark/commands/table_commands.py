@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
 
-_PATH = click.Path(path_type=Path)
 _FORMAT = click.option(
     "--format", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True
 )
@@ -33,7 +32,7 @@ _BROKER = click.option(
 @click.option("--schema", metavar="DDL", help="For mode schema: `id bigint, name string`.")
 @click.option("--registry", metavar="URL", help="Schema registry of the bodies, for modes avro and protobuf.")
 @click.option(
-    "--schema-file", metavar="FILE", type=_PATH, help="Instead of a registry: a .avsc, .proto or .desc file."
+    "--schema-file", metavar="FILE", type=PATH, help="Instead of a registry: a .avsc, .proto or .desc file."
 )
 @click.option(
     "--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several."
@@ -85,7 +84,7 @@ def publish(**given: Any) -> Any:
 
 @click.command()
 @click.argument("table")
-@click.option("--store", metavar="PATH", type=_PATH, required=True, help="A store, or a copy of one.")
+@click.option("--store", metavar="PATH", type=PATH, required=True, help="A store, or a copy of one.")
 @_BROKER
 @shared.of_source
 @shared.of_table
@@ -108,7 +107,7 @@ def backfill(**given: Any) -> Any:
 @click.argument("topic")
 @shared.servers(required=False)
 @click.option("--to", metavar="PATH", required=True, help="The archive's folder, or its address.")
-@click.option("--store", metavar="PATH", type=_PATH, help="Take the full files of a stored log instead.")
+@click.option("--store", metavar="PATH", type=PATH, help="Take the full files of a stored log instead.")
 @_BROKER
 @_FORMAT
 @click.option(
@@ -131,7 +130,7 @@ def archive(name_server: str | None, **given: Any) -> Any:
 
 
 @click.command()
-@click.argument("table", type=_PATH)
+@click.argument("table", type=PATH)
 @shared.dry_run
 @shared.ends_well
 def redrive(**given: Any) -> Any:
