@@ -14,8 +14,6 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from deltalake import DeltaTable
-
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import kept_table
@@ -24,7 +22,6 @@ from sparrowmq.spark.lakehouse.kept_progress import Progress
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import Held, compared, record_of
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
 from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
@@ -33,7 +30,7 @@ from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from tests.spark.lakehouse.lakes import declared
 from tests.spark.lakehouse.test_arrow_rows import messages
-from tests.spark.pipelines.lake.tables import KINDS, rows_of
+from tests.spark.pipelines.lake.tables import KINDS, rows_of, take_back
 from tests.spark.pipelines.tables.mishaps import Killed, Mishaps
 
 QUEUE = MessageQueue("orders", "a", 0)
@@ -274,16 +271,6 @@ def test_of_two_runs_with_copies_of_one_state_one_ends(rival, tmp_path, kind):
     assert Counter(row["number"] for row in rows) == topic.wanted(ROWS)
 
 
-def take_back(kind, path, state):
-    """Let a table be what it was before its last batch, as SQL of Delta and of Iceberg does."""
-    if kind == "delta":
-        delta = DeltaTable(str(path))
-        delta.restore(delta.version() - 1)
-    else:
-        iceberg = open_catalog(path, state).load_table(identifier_of(path))
-        iceberg.manage_snapshots().rollback_to_snapshot(iceberg.snapshots()[-2].snapshot_id).commit()
-
-
 @pytest.mark.guards("KeptTable.plan: was_taken_back(self._progress, *self._open()) -> False")
 @pytest.mark.guards("Held.reached: self.last if self.record is None else self.record.batch -> self.last")
 @pytest.mark.parametrize("is_at_work", [True, False], ids=["while it runs", "between two runs"])
@@ -295,9 +282,10 @@ def test_messages_of_a_table_that_was_taken_back_are_read_again(tmp_path, kind, 
     for _ in range(3):
         numbers += [1 + 2 * len(numbers), 3 + 2 * len(numbers)]
         run.batch(100)
-    run.table.rest()
     take_back(kind, root, state)
     if is_at_work:
+        if kind == "iceberg":  # as after the failure that the table of now means to the one that is open
+            run.table.rest()
         numbers.append(99)
         run.batch(100)
         assert not run.table.is_begun

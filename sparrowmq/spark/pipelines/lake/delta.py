@@ -77,7 +77,10 @@ class Delta:
         return -1 if version is None else version
 
     def record(self) -> str | None:
-        return _record_of(self._table, self._place.writer) if self._table else None
+        if self._table is None:
+            return None
+        self._table.update_incremental()  # an older one numbers the versions of its history wrongly
+        return _record_of(self._table, self._place.writer)
 
     def columns(self) -> dict[str, pa.DataType]:
         schema = pa.schema(self._table.schema()) if self._table else ()

@@ -137,7 +137,8 @@ class Iceberg:
         newer = (each for each in _metadata_in(self._place.path) if version_of(each.name) > known)
         if any(map(_is_whole, newer)):
             raise ConfigError(
-                f"another run has written to {self._place.path}, with another copy of its state; stop one of the two"
+                f"another run has written to {self._place.path}, with another copy of its state, or another program "
+                "has changed it; stop the other run, and start again"
             )
 
     def last_batch(self) -> int:

@@ -112,7 +112,8 @@ class TableProgress:
         known = (*last.values(), self._reached.rows, self._reached.errors, checkpoint.last())
         checkpoint.put_aside()
         settled.first, settled.resumed = max(known) + 1, place
-        self._checkpoint, self._reached = self._seen(folder), Reached(last[ROWS], last[ERRORS])
+        reached = {name: last[name] if each is None else each.batch for name, each in records.items()}
+        self._checkpoint, self._reached = self._seen(folder), Reached(reached[ROWS], reached[ERRORS])
         say(f"{self._root}: {why}; goes on behind what the table has, with a new checkpoint")
         return place
 
@@ -141,11 +142,22 @@ class TableProgress:
         lake = self._tables[table]
         if batch <= lake.last_batch():
             return 0
+        self._demand_kept(table)
         staged = stage(self._overlap(table, batch))
         if staged.files:
             lake.commit(batch, replace(staged, record=self._record(table, batch, is_half=is_half)))
             self._note(table, batch)
         return staged.rows
+
+    def _demand_kept(self, table: str) -> None:
+        """Raises: ConfigError, another program took a table back meanwhile, as `RESTORE` of Delta does."""
+        record = placed(self._tables[table].record())
+        known = self._reached.rows if table == ROWS else self._reached.errors
+        if record is not None and record.batch < known:
+            raise ConfigError(
+                f"another program took {self._root} back from batch {known} to batch {record.batch}; start again: "
+                "then what it lacks is read again"
+            )
 
     def columns(self, batch: int) -> dict[str, str] | None:
         """Return the columns for a batch of which one table has messages already; None for other batches.

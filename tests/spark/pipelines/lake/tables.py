@@ -109,6 +109,18 @@ def iceberg_rows(path: Path, state: Path) -> pa.Table:
         return pa.table({"number": []})
 
 
+def take_back(kind: str, path: Path, state: Path) -> None:
+    """Let a table be what it was before its last commit, as SQL of Delta and of Iceberg does."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        delta = DeltaTable(str(path))
+        delta.restore(delta.version() - 1)
+    else:
+        iceberg = open_catalog(path, state).load_table(identifier_of(path))
+        iceberg.manage_snapshots().rollback_to_snapshot(iceberg.snapshots()[-2].snapshot_id).commit()
+
+
 KINDS = list(FORMATS)
 # For tests that take seconds with each format: `./run test` runs them with one, CI with all.
 

@@ -19,8 +19,8 @@ from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import RowsLost
-from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, KINDS_AT_NIGHT, rows_of
-from tests.spark.pipelines.tables.mishaps import Mishaps
+from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, KINDS_AT_NIGHT, rows_of, take_back
+from tests.spark.pipelines.tables.mishaps import Mishaps, Run
 
 
 @pytest.mark.timeout(3600)
@@ -99,6 +99,32 @@ def test_a_batch_whose_commit_was_removed_does_not_come_twice(tmp_path):
         mishaps.topic.wanted(ROWS),
         mishaps.topic.wanted(ERRORS),
     )
+
+
+@pytest.mark.guards("TableProgress.add: drop self._demand_kept")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_was_taken_back_ends_the_run_and_the_next_start_reads_what_it_lacks(tmp_path, kind):
+    mishaps = Mishaps(tmp_path, kind, 1)
+    topic, state = mishaps.topic, mishaps.folders["state"]
+    run = Run(mishaps.root, state, kind, topic)
+
+    def go_on():
+        for _ in range(3):
+            topic.send()
+        while not run.is_read():
+            run.batches(1)
+
+    go_on()
+    go_on()
+    take_back(kind, mishaps.root, state)
+    with pytest.raises(ConfigError, match=r"took .* back from batch .*; start again|another run has written"):
+        go_on()
+    mishaps.run(is_whole=True)
+    assert mishaps.resumed == 1
+    mishaps.run(is_whole=True)
+    assert mishaps.resumed == 1
+    for table_or_errors in (ROWS, ERRORS):
+        assert mishaps.has(table_or_errors) == topic.wanted(table_or_errors)
 
 
 @pytest.mark.slow
