@@ -206,6 +206,9 @@ class Delta:
     def paths(self) -> list[Path]:
         return sorted(self._files())
 
+    def sizes(self) -> dict[Path, int]:
+        return {path: each["size_bytes"] for path, each in self._files().items()}
+
     def partitions(self) -> dict[Path, str]:
         return {path: each["partition"] for path, each in self._files().items()}
 

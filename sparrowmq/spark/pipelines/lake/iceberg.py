@@ -223,6 +223,9 @@ class Iceberg:
     def paths(self) -> list[Path]:
         return sorted(self._files())
 
+    def sizes(self) -> dict[Path, int]:
+        return {path: file.file_size_in_bytes for path, file in self._files().items()}
+
     def partitions(self) -> dict[Path, str]:
         return {path: self._partition_of(file) for path, file in self._files().items()}
 

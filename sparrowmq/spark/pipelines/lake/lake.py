@@ -118,6 +118,10 @@ class Lake(Protocol):
         """The files with rows; behind an address, relative to it, where the format knows which they are."""
         ...
 
+    def sizes(self) -> Mapping[Path, int]:
+        """The files with rows, and the bytes of each as the log of the format has them; none without such a log."""
+        ...
+
     def partitions(self) -> Mapping[Path, str]:
         """The files with rows, and the path of the partition of each."""
         ...

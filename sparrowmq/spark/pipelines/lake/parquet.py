@@ -83,6 +83,9 @@ class Folder:
     def paths(self) -> list[Path]:
         return sorted(self._place.folder.glob(self.layout.partitioning.pattern))
 
+    def sizes(self) -> dict[Path, int]:
+        return {}
+
     def partitions(self) -> dict[Path, str]:
         return {path: self.layout.partitioning.path_in(path.as_posix()) for path in self.paths()}
 

@@ -159,6 +159,9 @@ class RemoteLake:
     def paths(self) -> list[Path]:
         return self._asked(lambda lake: lake.paths())
 
+    def sizes(self) -> Mapping[Path, int]:
+        return self._asked(lambda lake: lake.sizes())
+
     def partitions(self) -> Mapping[Path, str]:
         return self._asked(lambda lake: lake.partitions())
 

@@ -85,6 +85,9 @@ class RemoteFolder:
     def paths(self) -> list[Path]:
         return [Path(each.path) for each in self._storage.list() if each.path.endswith(".parquet")]
 
+    def sizes(self) -> dict[Path, int]:
+        return {}
+
     def partitions(self) -> dict[Path, str]:
         return {path: self.layout.partitioning.path_in(path.as_posix()) for path in self.paths()}
 

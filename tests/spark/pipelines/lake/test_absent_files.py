@@ -1,5 +1,7 @@
 """sparrowmq.spark.pipelines.lake.absent_files: files that are gone, and names that a disk has changed."""
 
+import os
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -10,8 +12,11 @@ from sparrowmq.spark.pipelines.lake.absent_files import absent_files
 from tests.spark.pipelines.lake.tables import Table
 
 
+@pytest.mark.guards(
+    "absent_files.absent_files: (there := _size(file)) != size -> (there := _size(file)) is None"
+)
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
-def test_files_that_are_gone_are_named_where_a_log_names_them(tmp_path, kind):
+def test_files_that_are_gone_or_cut_are_named_where_a_log_names_them(tmp_path, kind):
     table = Table(tmp_path, kind)
     assert absent_files(table.place.path, table.open()) == ""
     table.add(0, 1, 2, files=2)
@@ -21,6 +26,9 @@ def test_files_that_are_gone_are_named_where_a_log_names_them(tmp_path, kind):
     said = absent_files(table.place.path, table.open())
     has_log = kind != "parquet"
     assert (f"as {other}, which its log names, is gone; restore it from a backup" in said) == has_log
+    os.truncate(one, 7)
+    said = absent_files(table.place.path, table.open())
+    assert (f"as {one} and 1 more, which its log names, has 7 bytes, and not those" in said) == has_log
     one.unlink()
     assert (
         f"as {one} and 1 more, which its log names" in absent_files(table.place.path, table.open())
