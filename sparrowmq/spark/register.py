@@ -25,6 +25,7 @@ from typing import Final
 from sparrowmq.errors import ConfigError
 
 try:
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 except ImportError as error:
     raise ConfigError("a session needs the package pyspark: pip install 'sparrowmq[spark]'") from error
@@ -36,6 +37,10 @@ SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the
 _UNIX_SOCKETS: Final = "spark.python.unix.domain.socket"
 _DAEMON: Final = "sparrowmq.spark.worker_daemon"
 _LONGEST_SOCKET_FOLDER: Final = 60  # bytes: macOS takes addresses of 103, and Spark's names have 43
+_JAVA_ENDED: Final = (
+    "the Java process of Spark ended at its start, and wrote the reason above; the usual ones are a limit of less than "
+    "1,024 open files (ulimit -n, LimitNOFILE of systemd) and less memory than spark.driver.memory"
+)
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
@@ -49,7 +54,7 @@ def session(
         settings: Spark's, by their full names.
         remote: a server of Spark Connect, `sc://host:15002`, instead of a master.
     Raises:
-        ConfigError: there is no Java, and none can be made do; or packages of Spark Connect are missing.
+        ConfigError: there is no Java, none can be made do, or it ended; or packages of Spark Connect are missing.
     """
     if remote is not None:
         return _connected(remote, master, settings or {})
@@ -63,7 +68,12 @@ def session(
     sockets = unix_sockets(tempfile.gettempdir()) if (master or "").startswith("local") else {}
     for name, value in (SETTINGS | sockets | dict(settings or {})).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise ConfigError(_JAVA_ENDED) from None
     socket = spark.sparkContext._accumulatorServer.server_address
     if isinstance(socket, str):  # else it is an address of TCP
         remove_at_exit(socket)

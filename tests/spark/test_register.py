@@ -121,3 +121,13 @@ def test_workers_find_a_package_that_is_not_installed(monkeypatch):
 )
 def test_the_cores_of_a_session_on_this_machine_are_known(master, cores):
     assert cores_of(master).get("SPARROWMQ_SPARK_CORES") == cores
+
+
+@pytest.mark.slow
+@pytest.mark.guards("register.session: error.getCondition() != 'JAVA_GATEWAY_EXITED' -> True")
+def test_a_java_that_ends_at_its_start_for_want_of_descriptors_is_a_sentence():
+    command = 'ulimit -n 256; exec "$0" -m sparrowmq pipeline sql "select 1" -n 127.0.0.1:1'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1
+    assert "sparrowmq pipeline: the Java process of Spark ended at its start" in done.stderr
+    assert "ulimit -n" in done.stderr and "Traceback" not in done.stderr
