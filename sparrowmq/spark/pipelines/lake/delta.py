@@ -80,7 +80,13 @@ class Delta:
         if self._table is None:
             return None
         self._table.update_incremental()  # an older one numbers the versions of its history wrongly
-        return _record_of(self._table, self._place.writer)
+        record = _record_of(self._table, self._place.writer)
+        if record is None and self.last_batch() >= 0:
+            raise ConfigError(
+                f"{self._place.path} was taken back to a version before its first batch; restore a later version, or "
+                "move the table and its state away to begin again"
+            )
+        return record or None
 
     def columns(self) -> dict[str, pa.DataType]:
         schema = pa.schema(self._table.schema()) if self._table else ()
@@ -319,21 +325,26 @@ def _opened(place: Path | Address, options: dict[str, str] | None) -> DeltaTable
 
 def record_at(folder: Path) -> str | None:
     """The record of the last batch of a table in a folder."""
-    return _record_of(_opened(folder, None), "") if DeltaTable.is_deltatable(str(folder)) else None
+    return (_record_of(_opened(folder, None), "") or None) if DeltaTable.is_deltatable(str(folder)) else None
 
 
 def _record_of(table: DeltaTable, writer: str) -> str | None:
-    """Of the last commit of a writer, "" for any; a table that was restored is what it was at that version."""
+    """Of the last commit of a writer, "" for any; a table that was restored is what it was at that version.
+
+    Returns "" if none is known: earlier releases wrote none, and a log keeps some commits only. None if the table was
+    restored to a version before the first commit of the writer.
+    """
+    below: int | None = None
+    commits: list[dict[str, Any]] = []
     for limit in _LOOK:
-        below = None
-        commits = table.history(limit)
+        below, commits = None, table.history(limit)
         for commit in commits:
             if below is not None and commit["version"] > below:
                 continue
             if commit.get("operation") == "RESTORE":
                 below = int(commit["operationParameters"]["version"])
             elif (found := commit.get(_WRITER)) and writer in ("", found):
-                return str(commit.get(_RECORD) or "") or None
+                return str(commit.get(_RECORD) or "")
         if limit is None or len(commits) < limit:
             break
-    return None
+    return None if below is not None and commits[-1]["version"] == 0 else ""

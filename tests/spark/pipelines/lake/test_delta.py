@@ -127,6 +127,16 @@ def test_a_table_that_was_restored_says_where_it_is_now(tmp_path):
     assert table.numbers() == [0, 1]
 
 
+@pytest.mark.guards("delta._record_of: commits[-1]['version'] == 0 -> False")
+def test_a_table_that_was_restored_to_what_it_was_before_its_first_batch_is_refused(tmp_path):
+    table = Table(tmp_path, "delta")
+    table.open().commit(0, replace(table.staged(0, 0), record="record 0"))
+    DeltaTable(str(table.place.path)).restore(0)
+    assert open_lake("delta", replace(table.place, writer="another")).record() is None
+    with pytest.raises(ConfigError, match="before its first batch; restore a later version"):
+        table.open().record()
+
+
 def test_two_runs_with_copies_of_one_state_do_not_write_one_batch_twice(tmp_path):
     table = Table(tmp_path, "delta")
     table.add(0, 1)
