@@ -95,6 +95,12 @@ class Account:
     def is_unlimited(self) -> bool:
         return self.is_admin and not self.perms
 
+    @property
+    def may_publish(self) -> bool:
+        """Whether it may send to any topic at all."""
+        listed = any(perm & Perm.PUB for perm in (self.topic_perm, *self.perms.values()))
+        return listed or self.is_admin or bool(self.addresses)
+
     def may(self, resource: str, needed: int) -> bool:
         """Whether the account has a permission on a topic or a retry topic."""
         owned = self.perms.get(resource)

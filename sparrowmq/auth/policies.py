@@ -143,6 +143,14 @@ class Rules:
     def __init__(self, custom: Iterable[Entry] = (), default: Iterable[Entry] = ()) -> None:
         self._policies = tuple(custom), tuple(default)
 
+    def may_allow(self, action: Action) -> bool:
+        """Whether an entry allows the action on some resource, from some address."""
+        return any(
+            entry.decision is Decision.ALLOW and (action in entry.actions or Action.ALL in entry.actions)
+            for entries in self._policies
+            for entry in entries
+        )
+
     def decision(self, action: Action, resource: Resource, source: bytes) -> Decision | None:
         """Return the decision about an action of a client at a packed address; None if no entry fits."""
         for entries in self._policies:

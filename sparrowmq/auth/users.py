@@ -49,6 +49,11 @@ class User:
     is_broker: ClassVar[bool] = False
     certificate: ClassVar[str] = ""
 
+    @property
+    def may_publish(self) -> bool:
+        """Whether it may send to any topic at all."""
+        return self.is_enabled and (self.is_admin or self.is_unlimited or self.rules.may_allow(Action.PUB))
+
     def may_from(self, host: bytes, resource: str, needed: int) -> bool:
         """Whether a peer with this `host` has one of the permissions on a topic or retry topic in its name."""
         return self.may(resource, needed, host[:-PORT_BYTES])

@@ -31,6 +31,10 @@ class Principal(Protocol):
     def colleagues(self) -> Container[str]:
         """The access keys of all accounts, which include its own."""
 
+    @property
+    def may_publish(self) -> bool:
+        """Whether it may send to any topic at all."""
+
     def may_from(self, host: bytes, resource: str, needed: int) -> bool:
         """Whether a peer with this `host` has a permission on a topic or retry topic in its name."""
 

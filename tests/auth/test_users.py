@@ -103,3 +103,36 @@ def test_an_accounts_own_addresses_count_for_topics_and_not_for_the_cluster():
     assert allowed(account, Action.PUB, TOPIC, HERE)
     assert not allowed(account, Action.PUB, TOPIC, bytes(4))
     assert not allowed(account, Action.UPDATE, CLUSTER, HERE)
+
+
+@pytest.mark.guards("Rules.may_allow: entry.decision is Decision.ALLOW -> True")
+@pytest.mark.parametrize(
+    ("entries", "may"),
+    [
+        ([], False),
+        ([allow("Topic:*", "Pub", decision="Deny")], False),
+        ([allow("Topic:*", "Sub")], False),
+        ([allow("Topic:orders", "Pub")], True),
+        ([allow("*", "All")], True),
+    ],
+)
+def test_a_user_may_publish_if_an_entry_allows_it_for_some_topic(entries, may):
+    assert user(*entries).may_publish == may
+    assert not user(*entries, is_enabled=False).may_publish
+    assert user(*entries, is_admin=True).may_publish and user(*entries, is_unlimited=True).may_publish
+
+
+@pytest.mark.parametrize(
+    ("fields", "may"),
+    [
+        ({}, False),
+        ({"defaultTopicPerm": "PUB"}, True),
+        ({"defaultTopicPerm": "SUB", "topicPerms": ["orders=SUB"]}, False),
+        ({"topicPerms": ["orders=PUB"]}, True),
+        ({"admin": "true"}, True),
+        ({"whiteRemoteAddress": "10.1.2.*"}, True),
+    ],
+)
+def test_an_account_may_publish_if_it_may_send_to_some_topic(fields, may):
+    account = parse_account({"accessKey": "app-one", "secretKey": "12345678", **fields})
+    assert account.may_publish == may

@@ -81,7 +81,10 @@ class StagingHandler(Handler):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
         source, principal = self._source(header, peer), peer.principal
         if principal is not None:
-            for topic in self._staging.topics_of(source, given.attempts):
+            topics = self._staging.topics_of(source, given.attempts)
+            if not topics and not principal.may_publish:  # a decision takes room in the log for days
+                raise AccessDenied("No default permission: a commit needs PUB for a topic")
+            for topic in topics:
                 if not principal.may_from(peer.host, topic, _PUB):
                     raise AccessDenied(f"No default permission for topic:{topic}")
         decided = self._staging.commit(source, given.attempts, given.others, header.plan or "")

@@ -137,6 +137,18 @@ async def test_a_commit_of_nothing_is_refused(tmp_path):
         assert (await live.session.call(CommitBatch("query", "run-1", 0), EMPTY)).header.repeated is True
 
 
+@pytest.mark.guards("StagingHandler.commit: not topics and not principal.may_publish -> False")
+async def test_an_account_that_may_send_nowhere_decides_nothing(people):
+    said = b'{"attempts":{},"others":{"b":{"attempt":1}}}'
+    async with people.broker() as live:
+        session, end = await people.session(live, "no-rights"), live.broker.store.end
+        for body in (said, NAMED, EMPTY):
+            with pytest.raises(AccessDenied, match="needs PUB"):
+                await session.call(CommitBatch("theirs", "run-1", 0), body)
+        assert live.broker.store.end == end
+        await (await people.session(live, "stranger")).call(CommitBatch("own", "run-1", 0), said)
+
+
 async def test_the_writers_of_an_account_are_limited(people, monkeypatch):
     monkeypatch.setattr(writers, "MOST_OF_AN_OWNER", 2)
     async with people.broker() as live:
