@@ -16,6 +16,7 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.progress_subcommands import members
+from sparrowmq.cli.mqadmin.tool_files import write
 from sparrowmq.client.admin.operations.broker_operations import (
     broker_figures,
     broker_settings,
@@ -226,9 +227,5 @@ def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 def _write(folder: str, file: str, table: dict[str, Any]) -> Path:
     """Write a table as JSON. Raises: Failure."""
     path = Path(folder) / file
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(java.pretty(table))
-    except OSError as error:
-        raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
+    write(path, java.pretty(table).encode())
     return path

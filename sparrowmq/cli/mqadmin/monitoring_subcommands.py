@@ -14,6 +14,7 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, members, running
+from sparrowmq.cli.mqadmin.tool_files import write
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ProcessQueueState
@@ -56,14 +57,11 @@ async def consumer_status(call: Call) -> None:
 def _keep(folder: Path, client_id: str, text: str) -> Path:
     """Write a member's report to a file below the current folder, as Java does. Raises: Failure.
 
-    A client may have any id, also one that can be no name of a file.
+    A client may have any id, such as `..`, or one that is too long for the name of a file.
     """
-    path = folder / client_id.replace("/", "_").replace("\0", "_")
-    try:
-        folder.mkdir(exist_ok=True)
-        path.write_text(text)
-    except OSError as error:
-        raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
+    name = client_id.replace("/", "_").replace("\0", "_")
+    path = folder / (name if name.strip(".") else f"_{name}")
+    write(path, text.encode())
     return path
 
 

@@ -17,6 +17,7 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure, of
 from sparrowmq.cli.mqadmin.message_printing import FOUND, Message, address_of, looked_up, pull
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, members
+from sparrowmq.cli.mqadmin.tool_files import write
 from sparrowmq.client.admin.operations.group_operations import consume_directly
 from sparrowmq.client.admin.operations.message_operations import query_messages, view_message
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
@@ -204,11 +205,7 @@ def _keep_body(message: Message, suffix: str) -> Path:
     Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
     """
     path = BODIES / (quote(message.stored.message_id, safe=_IN_NAMES) + suffix)
-    try:
-        BODIES.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(message.body)
-    except OSError as error:
-        raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
+    write(path, message.body)
     return path
 
 

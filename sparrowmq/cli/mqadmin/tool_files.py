@@ -1,0 +1,23 @@
+"""Files that commands write to the same places as Java's tool."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sparrowmq.cli.mqadmin.failures import Failure
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, and make the folders above it. Raises: Failure.
+
+    Unlike Java: a link in the place of the file is refused. In /tmp another user could let it lead to any file of the
+    operator.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
