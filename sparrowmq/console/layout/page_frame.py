@@ -20,6 +20,12 @@ from sparrowmq.console.layout.page_style import COLORS, STYLE
 from sparrowmq.console.layout.view import View
 
 DARK_COOKIE: Final = "sparrowmq_dark"
+# A page whose socket was away while its log-in ended, or while the console started again, cannot connect any more. It
+# would stay as it is, and try forever. The socket is made after this script.
+_LOG_IN_AGAIN: Final = """<script>(function watch() {
+  if (!window.socket) { setTimeout(watch, 50); return; }
+  window.socket.on("connect_error", (error) => { if (error.description === 401) window.location.reload(); });
+})();</script>"""
 
 
 @contextmanager
@@ -27,6 +33,7 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
     """Draw the frame; the page's own elements go inside."""
     places = [page for page in pages if page.key]
     ui.add_css(STYLE)
+    ui.add_body_html(_LOG_IN_AGAIN)
     ui.colors(**COLORS)
     mode = ui.dark_mode(dark)
     with ui.header().classes("items-center gap-2 py-1 px-3 no-wrap").props("elevated"):

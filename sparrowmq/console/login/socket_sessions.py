@@ -29,7 +29,8 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 _NAMESPACE: Final = "/"  # NiceGUI has one
-_REFUSED: Final = "this page belongs to another log-in"
+# NiceGUI's browsers load the page again if their socket is refused with this text, and come to the log-in.
+_LOAD_AGAIN: Final = "Implicit handshake failed"
 # Raised by NiceGUI if a field of a message is missing, or of another type.
 _BAD_FIELDS: Final = (AttributeError, LookupError, TypeError, ValueError)
 
@@ -73,7 +74,7 @@ def _on_connect(handler: Handler) -> Callable[..., Awaitable[Any]]:
             return False
         ident = parse_qs(environ.get("QUERY_STRING", "")).get("client_id", [""])[0]
         if not may_use(environ, ident):
-            raise ConnectionRefusedError(_REFUSED)
+            raise ConnectionRefusedError(_LOAD_AGAIN)
         return await _result(handler(sid, environ, *rest))
 
     return checked

@@ -39,20 +39,56 @@ async def test_on_a_phone_the_places_are_behind_the_menu(visit):
     assert await vera.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-@pytest.mark.slow
-async def test_log_out_closes_every_open_page(visit, stage):
-    boss = await visit(None)
-    page = boss.page
-    await page.goto(stage.url + "topics")
+async def log_in(page):
     await page.fill("input[name=name]", "boss")
     await page.fill("input[name=password]", "a long password")
     await page.get_by_role("button", name="Log in").click()
     await page.wait_for_url("**/topics")
-    other = await page.context.new_page()
-    await other.goto(stage.url + "groups")
-    await other.get_by_role("heading", level=1).wait_for()
+
+
+async def log_out(boss):
     await boss.go("topics")
-    await page.get_by_label("Account").click()
-    await page.get_by_role("button", name="Log out").click()
-    await page.wait_for_url("**/login")
+    await boss.page.get_by_label("Account").click()
+    await boss.page.get_by_role("button", name="Log out").click()
+    await boss.page.wait_for_url("**/login")
+
+
+async def two_pages(visit, stage):
+    """A visitor who has just logged in, and a second page."""
+    boss = await visit(None)
+    await boss.page.goto(stage.url + "topics")
+    await log_in(boss.page)
+    other = await boss.page.context.new_page()
+    await other.goto(stage.url + "groups")
+    await other.wait_for_function("window.did_handshake")
+    return boss, other
+
+
+@pytest.mark.slow
+async def test_log_out_closes_every_open_page(visit, stage):
+    boss, other = await two_pages(visit, stage)
+    await log_out(boss)
     await other.wait_for_url("**/login*")
+
+
+@pytest.mark.slow
+@pytest.mark.guards("page_frame.frame: drop ui.add_body_html(_LOG_IN_AGAIN)")
+async def test_a_page_that_connects_after_the_log_out_shows_the_log_in(visit, stage):
+    boss, other = await two_pages(visit, stage)
+    await other.evaluate("window.socket.disconnect()")
+    await log_out(boss)
+    await other.evaluate("window.socket.connect()")
+    await other.wait_for_url("**/login?next=/groups")
+    boss.wrong.clear()  # the browser reports the 401
+
+
+@pytest.mark.slow
+@pytest.mark.guards("socket_sessions._on_connect: _LOAD_AGAIN -> 'refused'")
+async def test_a_page_of_an_earlier_log_in_that_connects_is_loaded_again(visit, stage):
+    boss, other = await two_pages(visit, stage)
+    await other.evaluate("window.socket.disconnect(); window.is_old = true")
+    await log_out(boss)
+    await boss.page.goto(stage.url + "topics")
+    await log_in(boss.page)
+    await other.evaluate("window.socket.connect()")
+    await other.wait_for_function("window.did_handshake && !window.is_old")

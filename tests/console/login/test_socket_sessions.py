@@ -82,7 +82,7 @@ async def test_a_socket_cannot_take_part_in_another_visitors_page(visit, stage):
     assert answers[-2:] == ["431[false]", "432[false]"]
     query = f"{address}&implicit_handshake=true&client_id={message['client_id']}&tab_id={tab}&document_id=d"
     answers = await vera.page.evaluate(_TALK, [query, [], "44"])
-    assert "another log-in" in answers[-1]
+    assert "handshake failed" in answers[-1]
     assert await is_untouched(boss)
 
 
