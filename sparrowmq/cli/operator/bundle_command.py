@@ -14,7 +14,8 @@ from typing import Final
 import click
 
 from sparrowmq.cli.terminal.asking import HELP, ask, asking, credentials_of
-from sparrowmq.cli.terminal.output import OUTPUT, done, shown
+from sparrowmq.cli.terminal.output import OUTPUT, done
+from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.bundle import Bundle
 from sparrowmq.settings.path_type import WrittenPath

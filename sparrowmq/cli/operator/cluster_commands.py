@@ -14,7 +14,8 @@ import click
 
 from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, UsualVerb, ask, look, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
-from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, shown, table
+from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, table
+from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.findings import Health, Verdict, health_of
 from sparrowmq.client.admin.standings import Standing
 

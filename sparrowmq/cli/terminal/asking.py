@@ -25,7 +25,8 @@ from click.core import ParameterSource
 from sparrowmq.cli.terminal import contexts
 from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.name_completion import ADMIN, BROKER, CLUSTER_NAME, CONTEXT
-from sparrowmq.cli.terminal.output import OUTPUT, shown
+from sparrowmq.cli.terminal.output import OUTPUT
+from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.admin.servers import utc
 from sparrowmq.client.cluster.credentials import Credentials

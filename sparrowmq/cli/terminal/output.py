@@ -17,13 +17,14 @@ import io
 import json
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
+
+from sparrowmq.cli.terminal.plain_terminal import shown
 
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
@@ -157,17 +158,6 @@ def as_json(found: object, indent: int | None = None) -> str:
     """JSON for programs, which people read as well."""
     text = json.dumps(found, indent=indent, ensure_ascii=False)
     return _HIDDEN.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
-
-
-def shown(text: str) -> str:
-    """Escape the characters that a terminal would not print as they are, such as \\x1b."""
-    if text.isprintable():
-        return text
-    return "".join(each if _has_shape(each) else each.encode("unicode_escape").decode() for each in text)
-
-
-def _has_shape(character: str) -> bool:
-    return character.isprintable() or unicodedata.category(character) == "Zs"  # blanks of other scripts
 
 
 def is_for_people() -> bool:

@@ -1,4 +1,4 @@
-"""A terminal that texts of others do not steer: it shows control characters as an escape, such as \\x1b.
+"""Texts of others on a terminal, which they do not steer: control characters are shown as an escape, such as \\x1b.
 
 The bodies, keys and client ids that `mqadmin` prints come from any sender. Files and pipes get them unchanged, because
 programs read the output as that of Java's tool.
@@ -7,9 +7,21 @@ programs read the output as that of Java's tool.
 from __future__ import annotations
 
 import io
+import unicodedata
 from typing import Final, TextIO, cast
 
 _LAYOUT: Final = "\n\t"
+
+
+def shown(text: str) -> str:
+    """Escape the characters that a terminal would not print as they are, such as \\x1b."""
+    if text.isprintable():
+        return text
+    return "".join(each if _has_shape(each) else each.encode("unicode_escape").decode() for each in text)
+
+
+def _has_shape(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # blanks of other scripts
 
 
 def plain(stream: TextIO) -> TextIO:
@@ -24,8 +36,7 @@ class PlainTerminal(io.TextIOBase):
         self._terminal = terminal
 
     def write(self, text: str, /) -> int:
-        shown = (each if each.isprintable() or each in _LAYOUT else repr(each)[1:-1] for each in text)
-        self._terminal.write("".join(shown))
+        self._terminal.write("".join(each if each in _LAYOUT else shown(each) for each in text))
         return len(text)
 
     def flush(self) -> None:

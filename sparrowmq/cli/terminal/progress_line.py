@@ -19,7 +19,8 @@ from typing import Final, Self
 
 import click
 
-from sparrowmq.cli.terminal.output import is_for_people, shown
+from sparrowmq.cli.terminal.output import is_for_people
+from sparrowmq.cli.terminal.plain_terminal import shown
 
 WIDTH: Final = 30
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"

@@ -21,7 +21,7 @@ def shown_by(write) -> str:
     return said.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.guards("PlainTerminal.write: true each.isprintable()")
+@pytest.mark.guards("PlainTerminal.write: shown(each) -> each", "PlainTerminal.write: false each in _LAYOUT")
 def test_terminal_shows_what_would_steer_it_as_an_escape():
     hostile = "a\tb é\n\x1b[2J\x1b]0;title\x07\x9b31m\u202ex\r"
     expected = "a\tb é\n\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\u202ex\\r"
