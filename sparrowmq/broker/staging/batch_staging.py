@@ -59,6 +59,7 @@ from sparrowmq.broker.staging.writers import (
     CommitBody,
     Decision,
     Others,
+    OthersJson,
     Piece,
     Publication,
     SavedAuthor,
@@ -226,7 +227,7 @@ class Staging:
             )
         body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
         placed = self._append(_COMMIT, source, msgspec.json.encode(body))
-        self._decide(author, _publication(author, source, position, pieces), body, placed.end)
+        self._decide(author, _publication(author, source, position, pieces), kept, plan, placed.end)
         self._committed.value += 1
         return Decision(placed.end, False, kept)
 
@@ -320,9 +321,11 @@ class Staging:
                 position = min(position, attempt.position)
         return pieces, position
 
-    def _decide(self, author: Author, publication: Publication, body: CommitBody, end: int) -> None:
+    def _decide(
+        self, author: Author, publication: Publication, others: OthersJson, plan: str, end: int
+    ) -> None:
         batch = publication.source.batch
-        author.last_batch, author.others, author.plan = batch, json_of(body.others), body.plan
+        author.last_batch, author.others, author.plan = batch, others, plan
         author.commit_end = end
         self._drop(author, batch)
         self.publishing.begin(publication)
@@ -419,7 +422,7 @@ class Staging:
             pieces, first = self._pieces(author, source, body.attempts, is_decided=True)
             publication = _publication(author, source, first, pieces)
             publication.begins = begins(body)
-            self._decide(author, publication, body, at + message.store_size)
+            self._decide(author, publication, json_of(body.others), body.plan, at + message.store_size)
 
     def _take_kept(self, name: str, at: int, state: SavedAuthor) -> None:
         """Take the state of a writer at this place of the log. All that changed it since comes later in the log."""
