@@ -226,6 +226,4 @@ def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _write(folder: str, file: str, table: dict[str, Any]) -> Path:
     """Write a table as JSON. Raises: Failure."""
-    path = Path(folder) / file
-    write(path, java.pretty(table).encode())
-    return path
+    return write(Path(folder) / file, java.pretty(table).encode())

@@ -60,9 +60,7 @@ def _keep(folder: Path, client_id: str, text: str) -> Path:
     A client may have any id, such as `..`, or one that is too long for the name of a file.
     """
     name = client_id.replace("/", "_").replace("\0", "_")
-    path = folder / (name if name.strip(".") else f"_{name}")
-    write(path, text.encode())
-    return path
+    return write(folder / (name if name.strip(".") else f"_{name}"), text.encode())
 
 
 def _judge(call: Call, said: Mapping[str, ConsumerRunning]) -> None:

@@ -204,9 +204,8 @@ def _keep_body(message: Message, suffix: str) -> Path:
 
     Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
     """
-    path = BODIES / (quote(message.stored.message_id, safe=_IN_NAMES) + suffix)
-    write(path, message.body)
-    return path
+    name = quote(message.stored.message_id, safe=_IN_NAMES)
+    return write(BODIES / (name + suffix), message.body)
 
 
 # Groups that have consumed it ----

@@ -8,8 +8,8 @@ from pathlib import Path
 from sparrowmq.cli.mqadmin.failures import Failure
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file, and make the folders above it. Raises: Failure.
+def write(path: Path, content: bytes) -> Path:
+    """Write a file, and make the folders above it. Returns the path. Raises: Failure.
 
     Unlike Java: a link in the place of the file is refused. In /tmp another user could let it lead to any file of the
     operator.
@@ -21,3 +21,4 @@ def write(path: Path, content: bytes) -> None:
             file.write(content)
     except OSError as error:
         raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
+    return path
