@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from sparrowmq.cli.mqadmin.failures import Failure
@@ -11,7 +14,7 @@ def test_a_file_is_written_again_in_a_folder_that_is_made(tmp_path):
     assert path.read_bytes() == b"second"
 
 
-@pytest.mark.guards("tool_files.write: os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW -> 577")
+@pytest.mark.guards("tool_files.write: _FLAGS -> _FLAGS & ~os.O_NOFOLLOW")
 def test_a_link_of_another_user_is_not_followed(tmp_path):
     target, link = tmp_path / "own", tmp_path / "link"
     target.write_bytes(b"own")
@@ -19,6 +22,18 @@ def test_a_link_of_another_user_is_not_followed(tmp_path):
     with pytest.raises(Failure, match="FileNotFoundException"):
         write(link, b"of others")
     assert target.read_bytes() == b"own"
+
+
+@pytest.mark.guards("tool_files.write: _FLAGS -> _FLAGS & ~os.O_NONBLOCK")
+def test_a_pipe_of_another_user_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Failure, match="FileNotFoundException"):
+        write(tmp_path / "pipe", b"text")
+
+
+def test_a_full_disk_is_a_failure():
+    with pytest.raises(Failure, match="No space left"):
+        write(Path("/dev/full"), b"text")
 
 
 @pytest.mark.parametrize("name", ["..", "x" * 300])
