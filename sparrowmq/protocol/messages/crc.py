@@ -1,4 +1,4 @@
-"""CRC-32 as in zlib. The package isal computes it with the processor's instructions, if it is installed.
+"""CRC-32 as in zlib. The package zlib-ng computes it with the processor's instructions, if it is installed (ADR 95).
 
 With a body of 1 KiB this saves 0.7 us for each record, a tenth of the time to store it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 try:
-    from isal.isal_zlib import crc32 as _quickest
+    from zlib_ng.zlib_ng import crc32 as _quickest
 except ImportError:  # there are no wheels for some machines
     from zlib import crc32 as _quickest
 
