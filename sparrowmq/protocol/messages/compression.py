@@ -9,12 +9,16 @@ a limit while it grows. Source: MessageSysFlag and CompressorFactory, Java 5.3.
 
 from __future__ import annotations
 
-import zlib
 from types import ModuleType
 from typing import Final
 
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol.messages.message import SysFlag
+
+try:
+    from zlib_ng import zlib_ng as zlib  # the same format in two thirds of the time (ADR 95)
+except ImportError:  # there are no wheels for some machines
+    import zlib  # type: ignore[no-redef]
 
 ZLIB_LEVEL: Final = 5
 
@@ -66,7 +70,7 @@ def _inflate_zlib(body: Buffer, limit: int) -> bytes:
     stream = zlib.decompressobj()
     try:
         inflated = stream.decompress(body, limit + 1)
-    except zlib.error as error:
+    except zlib.error as error:  # type: ignore[misc]  # the stub calls it an exception, not a class
         raise _damaged("zlib", error) from None
     if not stream.eof and len(inflated) <= limit:
         raise _damaged("zlib", "it ends too early")
