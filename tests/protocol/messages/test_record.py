@@ -6,7 +6,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
@@ -79,6 +79,15 @@ def test_the_property_crc_is_the_one_of_java_5():
         crc //= 10
     assert tail == b"__CRC32#\x01" + bytes(digits) + b"\x02"
     assert covered.endswith(b"TAGS\x01a\x02")
+
+
+@given(st.integers(0, 0xFFFFFFFF))
+@example(0)
+@example(0x7FFFFFFF)
+@example(99_999_999)
+def test_each_crc_has_ten_digits_the_last_one_first(crc):
+    expected = f"__CRC32#\x01{f'{crc & 0x7FFFFFFF:010}'[::-1]}\x02"
+    assert record.property_crc(crc) == expected.encode()
 
 
 def test_a_topic_of_more_than_127_bytes_makes_a_v2_record():
