@@ -15,6 +15,7 @@ _OURS: Final = re.compile(r"^[^\w\n]*+sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MUL
 _OF_THE_SYSTEM: Final = {
     "No space left on device": ("DiskFull", "no room on the disk for {}; free some"),
     "Disk quota exceeded": ("DiskFull", "no room on the disk for {}; free some"),
+    "database or disk is full": ("DiskFull", "no room on the disk for {}; free some"),  # SQLite's
     "Read-only file system": (
         "ReadOnlyDisk",
         "the disk of {} is mounted for reading only; look for its fault, mount it for writing, and start again",

@@ -92,6 +92,10 @@ OF_JAVA = "Caused by: java.io.IOException: No space left on device\n\tat java.ba
             TRACE.format(last="OSError: [Errno 122] Disk quota exceeded: '/data/flights.state/1'"),
             "/data/flights.state/1",
         ),
+        (
+            "OperationalError: (sqlite3.OperationalError) database or disk is full\n[SQL: UPDATE iceberg_tables]",
+            "the table, its progress, or the temporary files of Spark",
+        ),
     ],
 )
 def test_a_full_disk_is_a_sentence_and_may_have_room_at_the_next_start(text, what):
