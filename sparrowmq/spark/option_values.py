@@ -52,10 +52,10 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 def whole(minimum: int, maximum: int = _MOST) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not re.fullmatch(r"\s*[+-]?\d+\s*", value) or not minimum <= int(value) <= maximum:
-            raise ValueError(
-                f"write a whole number of at least {minimum}" + (f", at most {maximum}" * (maximum < 2**62))
-            )
+        if not re.fullmatch(r"\s*[+-]?\d{1,99}\s*", value) or not minimum <= int(value) <= maximum:
+            is_long = len(value) > len(str(2**62))  # others know that there are larger numbers
+            limit = f", at most {maximum}" * (maximum < 2**62 or is_long)
+            raise ValueError(f"write a whole number of at least {minimum}{limit}")
         return int(value)
 
     return parse
@@ -98,7 +98,7 @@ def pattern(value: str) -> re.Pattern[str]:
 
 def milliseconds(value: str) -> int:
     """A duration: "1500", "90s", "15m"."""
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)?\s*", value)
+    match = re.fullmatch(r"\s*(\d{1,12})\s*(ms|s|m|h)?\s*", value)
     if not match:
         raise ValueError("write a duration, as 1500ms, 90s, 15m or 1h")
     return int(match[1]) * _UNITS_MS[match[2] or "ms"]
