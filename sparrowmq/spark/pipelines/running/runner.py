@@ -102,6 +102,8 @@ class Runner:
     every: str = "10 seconds"
     metrics: str | None = None
     report: Report = field(default_factory=Report)
+    # The newest batch that is done. On a full disk Spark cannot note that, and repeats the batch.
+    _newest: int = field(default=-1, init=False)
 
     @cached_property
     def session(self) -> SparkSession:
@@ -136,6 +138,7 @@ class Runner:
         begin = time.monotonic()
         done = step(rows, number)
         self.report.batches += 1
+        self._newest = max(self._newest, number)
         self.say(f"batch {number}: {done}, {time.monotonic() - begin:.1f} s")
 
     def stream(
@@ -163,7 +166,7 @@ class Runner:
                 if report.restarts and begun:
                     demand_planned(Path(checkpoint))
                 repair(Path(checkpoint), may_plan_again, self.say)
-                begun, before = is_planned(Path(checkpoint)), report.batches
+                begun, before = is_planned(Path(checkpoint)), self._newest
                 try:
                     self._stream(given, step, checkpoint, is_stopped)
                     return
@@ -174,7 +177,7 @@ class Runner:
                         demand_planned(Path(checkpoint))
                     if not isinstance(error, PySparkException):
                         raise
-                    pause_s = restarts.pause_s(error, went_on=report.batches > before)
+                    pause_s = restarts.pause_s(error, went_on=self._newest > before)
                     if pause_s is None or has_ended(self.session):
                         raise
                     report.restarts += 1

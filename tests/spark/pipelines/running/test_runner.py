@@ -17,10 +17,13 @@ from pyspark.errors import PySparkException
 
 from sparrowmq.errors import BadStore, BrokerUnreachable, ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running import restarting
 from sparrowmq.spark.pipelines.running import runner as running
 from sparrowmq.spark.pipelines.running.runner import Runner, parallel_tasks, with_defaults
 from sparrowmq.spark.pipelines.running.stopping import noted
 from sparrowmq.spark.source.partition_ranges import RowsLost
+from tests.crash.not_here import skipped_without
+from tests.crash.small_disk import SmallDisk
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -334,6 +337,28 @@ def test_a_stream_that_would_fail_again_ends_at_once(topic, tmp_path, error):
     with pytest.raises(PySparkException, match=str(error)):
         runner.stream(options, step, str(tmp_path / "checkpoint"))
     assert (runner.report.batches, runner.report.restarts) == (1, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.guards("Runner.batch: max(self._newest, number) -> self._newest + 1")
+def test_a_run_with_an_end_ends_where_no_batch_can_be_noted_as_done(topic, tmp_path, monkeypatch):
+    monkeypatch.setattr(restarting, "FIRST_PAUSE_S", 0.0)
+    topic.send(0, 100)
+    seen: list[int] = []
+    with skipped_without("a small disk"):
+        disk = SmallDisk(tmp_path, 1 << 20)
+    with disk:
+        runner = Runner(spark=topic.spark, once=True, say=lambda _: None)
+
+        def step(_rows, batch):
+            disk.fill()
+            seen.append(batch)
+            return str(len(seen) < 9 or 1 / 0)  # a run that goes on for ever would hold up the tests
+
+        options = {**topic.options, "startingOffsets": "earliest"}
+        with pytest.raises(PySparkException, match="No space left on device"):
+            runner.stream(options, step, str(disk.folder / "checkpoint"))
+    assert seen == [0] * 6
 
 
 @pytest.mark.slow
