@@ -55,7 +55,8 @@ class Compared(NamedTuple):
 
 def held_by(lake: Lake) -> Held:
     """Ask a table for its last batch, and the record of it."""
-    return Held(lake.last_batch(), placed(lake.record()))
+    record = placed(lake.record())  # first: then the table is as other programs have left it
+    return Held(lake.last_batch(), record)
 
 
 def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool = False) -> str:

@@ -93,8 +93,11 @@ class Iceberg:
                 raise
         if isinstance(place.path, Path) and not place.only_looked_at:
             self._adopt(place.path)
+        self._demand_partition()
+
+    def _demand_partition(self) -> None:
         if self._table is not None and self._table.current_snapshot() is not None:
-            demand_partition(place, self._partitions.found(self._table))
+            demand_partition(self._place, self._partitions.found(self._table))
 
     def _adopt(self, folder: Path) -> None:
         """Take over the table's newest metadata, if the catalog was lost, or is an older copy.
@@ -148,6 +151,11 @@ class Iceberg:
         return max(int(noted), int(self._summary().get(_BATCH) or -1))
 
     def record(self) -> str | None:
+        """As the table is now: another program may have changed it since it was opened."""
+        if self._table is not None and not self._place.only_looked_at:
+            with usable_catalog(self._place.path, self._place.state):
+                self._table.refresh()
+            self._demand_partition()
         return self._summary().get(_RECORD)
 
     def _summary(self) -> Mapping[str, str]:
