@@ -129,7 +129,9 @@ def _behind(root: Path | Address, progress: Progress, newest: Record, rows: Held
     """The progress behind what the tables have; a batch that only the first of them has is done again."""
     assert newest.end is not None
     newer, other = (errors, rows) if newest is errors.record else (rows, errors)
-    if newest.other != other.reached or (newest.is_half and newest.start is None):
+    # The part of a half batch is given to the other one under the same number, which one that was taken back has had.
+    is_torn = newest.is_half and (newest.start is None or other.last >= newest.batch)
+    if newest.other != other.reached or is_torn:
         raise ConfigError(
             f"{root} and {root}.errors are of different times, so a message could be missing or twice; restore both "
             "from the same time, or move them and their state away to begin again"

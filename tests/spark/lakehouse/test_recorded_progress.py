@@ -300,3 +300,21 @@ def test_messages_of_a_table_that_was_taken_back_are_read_again(tmp_path, kind, 
     last.table.close()
     assert last.said == ""
     assert Counter(row["number"] for row in rows_of(kind, root, state)) == Counter(numbers)
+
+
+@pytest.mark.guards("recorded_progress._behind: other.last >= newest.batch -> False")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("which", [ROWS, ERRORS])
+def test_a_table_that_was_taken_back_without_its_errors_or_they_without_it_is_refused(tmp_path, kind, which):
+    topic, root, state = LakeMishaps(tmp_path, kind, 1).topic, tmp_path / "orders", tmp_path / "orders.state"
+    run = LakeRun(root, kind, topic)
+    for begin in (0, 4, 8):
+        topic.queues[0] += range(begin, begin + 4)  # one of four becomes an error
+        run.batch(100)
+    place, own = (root, state) if which == ROWS else (tmp_path / "orders.errors", state / "errors")
+    take_back(kind, place, own)
+    topic.queues[0].append(13)
+    run.batch(100)
+    assert not run.table.is_begun
+    with pytest.raises(ConfigError, match=r"are of different times.*; restore both from the same time"):
+        run.table.begin()
