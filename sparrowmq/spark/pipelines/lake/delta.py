@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
+from sparrowmq.spark.pipelines.lake.delta_features import demand_plain_files, demand_writable, features_named
 from sparrowmq.spark.pipelines.lake.delta_log import LOG, demand_whole, mend
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition, of_another_run
@@ -104,6 +105,7 @@ class Delta:
             )
             self._sync_log()
         else:
+            demand_writable(place.path, self._table)
             demand_whole(place.path)  # the next checkpoint would leave out an empty version for good
         if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release
             columns = statistics_columns(
@@ -121,15 +123,16 @@ class Delta:
         take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
         self._said = {_WRITER: place.writer, _RECORD: staged.record}
-        self._table.create_write_transaction(
-            [*self._adds(staged), *self._removes(staged.removed)],
-            "append",
-            self._table.schema(),
-            self._by,
-            commit_properties=CommitProperties(
-                custom_metadata=self._said, app_transactions=[Transaction(place.writer, batch)]
-            ),
-        )
+        with features_named(place.path):
+            self._table.create_write_transaction(
+                [*self._adds(staged), *self._removes(staged.removed)],
+                "append",
+                self._table.schema(),
+                self._by,
+                commit_properties=CommitProperties(
+                    custom_metadata=self._said, app_transactions=[Transaction(place.writer, batch)]
+                ),
+            )
         self._may_have_left = False
         self._table.update_incremental()
         self._sync_log()
@@ -243,6 +246,7 @@ class Delta:
 
     def rewrite(self, staged: Staged) -> None:
         assert self._table is not None
+        demand_plain_files(self._place.path, self._table)
         new = under_new_names(staged, self.layout)
         take_over(new, self._place.path, REWRITTEN, may_have_left=False)
         self._table.create_write_transaction(
@@ -263,6 +267,8 @@ class Delta:
 
     def _removes(self, files: Sequence[Path]) -> list[RemoveAction]:
         """Raises: FileNotFoundError, the table does not have one of the files."""
+        if files and self._table is not None:
+            demand_plain_files(self._place.path, self._table)
         known, now_ms = self._files() if files else {}, int(time.time() * 1000)
         if unknown := [str(path) for path in files if path not in known]:
             raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
@@ -274,6 +280,7 @@ class Delta:
     def compact(self, before: date) -> None:
         """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""
         if self._table is not None:
+            demand_writable(self._place.path, self._table)
             time, last = self.layout.partitioning.time, before - timedelta(days=1)
             chosen = [(time.name, "<=", time.last_text(last))] if time is not None else None
             with self._synced():

@@ -82,7 +82,10 @@ def delta_files(
     """The files of a Delta table, relative to it, and the path of the partition of each."""
     from deltalake import DeltaTable
 
+    from sparrowmq.spark.pipelines.lake.delta_features import demand_plain_files
+
     table = DeltaTable(url, storage_options=options)
+    demand_plain_files(url, table)
     return {
         unquote(each["path"]): partitioning.path_of(
             {
