@@ -36,6 +36,7 @@ from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
     SETTINGS,
     Upkeep,
+    demand_no_deletes,
     drop_snapshots,
     missing_settings,
     tagged_files,
@@ -50,7 +51,7 @@ from sparrowmq.spark.pipelines.lake.widening import retypes
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import FileScanTask, Table, Transaction
 
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
@@ -252,9 +253,13 @@ class Iceberg:
         return set(map(self._path, tagged_files(table)))
 
     def _files(self) -> dict[Path, DataFile]:
+        return {path: task.file for path, task in self._tasks().items()}
+
+    def _tasks(self) -> dict[Path, FileScanTask]:
+        """The files with rows, each with the delete files of other programs that take some of them out."""
         with damage_named(self._table):
             tasks = self._table.scan().plan_files() if self._table else ()
-            return {self._path(task.file.file_path): task.file for task in tasks}
+            return {self._path(task.file.file_path): task for task in tasks}
 
     def _path(self, uri: str) -> Path:
         if isinstance(self._place.path, Address):
@@ -263,14 +268,16 @@ class Iceberg:
 
     def _of_table(self, paths: Sequence[Path]) -> list[DataFile]:
         """Raises: FileNotFoundError, the table does not have one of the files."""
-        known = self._files() if paths else {}
+        known = self._tasks() if paths else {}
         if unknown := [str(path) for path in paths if path not in known]:
             raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
-        return [known[path] for path in paths]
+        demand_no_deletes(self._place.path, (known[path] for path in paths))
+        return [known[path].file for path in paths]
 
     def rewrite(self, staged: Staged) -> None:
         """A column of another type is another one to Iceberg, so older snapshots would have null there: they go."""
         assert self._table is not None
+        demand_no_deletes(self._place.path, self._tasks().values())
         known, old, new = self.columns(), self.paths(), under_new_names(staged, self.layout)
         data = self._place.path / "data"
         take_over(new, data, REWRITTEN, may_have_left=False)
@@ -316,9 +323,9 @@ class Iceberg:
 
     def _small(self, before: date) -> dict[str, list[list[Path]]]:
         """The groups of small files of each partition that has days before one."""
-        by_partition = dict[str, list[Path]]()
+        by_partition, plain = dict[str, list[Path]](), self._tasks()
         for path, partition in sorted(self.partitions().items()):
-            if self.layout.partitioning.has_begun(partition, before):
+            if not plain[path].delete_files and self.layout.partitioning.has_begun(partition, before):
                 by_partition.setdefault(partition, []).append(path)
         found = {each: list(groups(files, self._place.file_bytes)) for each, files in by_partition.items()}
         return {partition: chosen for partition, chosen in found.items() if chosen}

@@ -20,13 +20,14 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles, merge
 from sparrowmq.spark.pipelines.lake.unused_files import UnusedFiles
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import FileScanTask, Table, Transaction
 
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
@@ -66,6 +67,16 @@ def drop_snapshots(change: Transaction, kept: int | None = None, since_s: float 
         ExpireSnapshots(transaction=change).by_ids(gone).commit()
 
 
+def demand_no_deletes(place: object, tasks: Iterable[FileScanTask]) -> None:
+    """Raises: ConfigError, one of these files has rows that the table does not have any more."""
+    if any(task.delete_files for task in tasks):
+        raise ConfigError(
+            f"another program took rows out of {place} by delete files, and its data files still have them; let it "
+            "write these again (CALL system.rewrite_data_files with 'delete-file-threshold' = '1'), and set "
+            "write.delete.mode, write.update.mode and write.merge.mode of the table to copy-on-write"
+        )
+
+
 class Upkeep:
     """Removes and merges files of one table between its commits."""
 
@@ -101,7 +112,11 @@ class Upkeep:
     def _tiny_files(self, table: Table) -> Iterator[tuple[str, DataFile]]:
         """The tiny files of a table on this machine, each with the path of its partition."""
         for task in table.scan().plan_files():
-            if task.file.file_size_in_bytes < TINY_BYTES and task.file.file_path.startswith("file://"):
+            if (
+                not task.delete_files
+                and task.file.file_size_in_bytes < TINY_BYTES
+                and task.file.file_path.startswith("file://")
+            ):
                 yield self._partitions.path(table.metadata, task.file.partition), task.file
 
     def _merge(self, table: Table, partition: str, summary: Mapping[str, str]) -> int:

@@ -98,9 +98,13 @@ def delta_files(
 
 
 def _of_iceberg(address: Address) -> Content:
+    from sparrowmq.spark.pipelines.lake.iceberg_upkeep import demand_no_deletes  # needs pyiceberg
+
     table = open_catalog(address, address.state).load_table(identifier_of(address))
     place = f"{location_of(address)}/"
-    files = [task.file.file_path.removeprefix(place) for task in table.scan().plan_files()]
+    tasks = list(table.scan().plan_files())
+    demand_no_deletes(address, tasks)
+    files = [task.file.file_path.removeprefix(place) for task in tasks]
     return Content(dict.fromkeys(files, ""), table.schema().as_arrow())
 
 

@@ -94,11 +94,15 @@ def _of_delta(
 
 def _of_iceberg(spark: SparkSession, path: Path) -> DataFrame:
     """The rows of an Iceberg table in the types of its columns: a file may have integers in a smaller one."""
-    from sparrowmq.spark.pipelines.lake.iceberg import damage_named  # needs pyiceberg
+    # These need pyiceberg.
+    from sparrowmq.spark.pipelines.lake.iceberg import damage_named
+    from sparrowmq.spark.pipelines.lake.iceberg_upkeep import demand_no_deletes
 
     table = open_catalog(path, path.with_name(f"{path.name}.state")).load_table(identifier_of(path))
     with damage_named(table):
-        found = sorted(task.file.file_path for task in table.scan().plan_files())
+        tasks = list(table.scan().plan_files())
+    demand_no_deletes(path, tasks)
+    found = sorted(task.file.file_path for task in tasks)
     files = _demand_some(path, found)
     kinds = from_arrow_schema(table.schema().as_arrow(), prefer_timestamp_ntz=True)
     return spark.read.schema(kinds).parquet(*files)

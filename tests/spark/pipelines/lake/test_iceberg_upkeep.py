@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -13,14 +15,24 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("duckdb")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import iceberg_upkeep, merging
 from sparrowmq.spark.pipelines.lake.iceberg import Iceberg
 from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
+from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from tests.spark.pipelines.lake.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MORE = [
     120,
@@ -160,3 +172,73 @@ def test_large_files_are_not_merged(tmp_path, monkeypatch):
     table = Table(tmp_path, "iceberg")
     grown(table, 30)
     assert len(table.open().paths()) == 30
+
+
+class DeletesWriter(ManifestWriterV2):
+    """A manifest of delete files, which pyiceberg reads and does not write."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class DeletesAppend(_FastAppendFiles):
+    def new_manifest_writer(self, spec: Any) -> DeletesWriter:
+        return DeletesWriter(
+            spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+        )
+
+
+def take_out_first_row(table: Table) -> None:
+    """Delete the first row of the first file as merge-on-read engines do, by a file with its position."""
+    iceberg = loaded(table)
+    first = min((task.file for task in iceberg.scan().plan_files()), key=lambda file: file.file_path)
+    path = table.place.folder / "data" / "gone-deletes.parquet"
+    ids = [2147483546, 2147483545]
+    fields = [
+        pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(number)})
+        for name, kind, number in zip(("file_path", "pos"), (pa.string(), pa.int64()), ids, strict=True)
+    ]
+    pq.write_table(pa.table([[first.file_path], [0]], schema=pa.schema(fields)), path)
+    gone = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path=f"file://{path}", file_format=FileFormat.PARQUET,
+        partition=first.partition, record_count=1, file_size_in_bytes=path.stat().st_size,
+    )  # fmt: skip
+    gone.spec_id = first.spec_id
+    with iceberg.transaction() as change:
+        append = DeletesAppend(operation=Operation.DELETE, transaction=change, io=iceberg.io)
+        append.append_data_file(gone)
+        append.commit()
+
+
+@pytest.mark.guards("Upkeep._tiny_files: not task.delete_files -> True")
+@pytest.mark.guards("Iceberg._small: not plain[path].delete_files -> True")
+def test_rows_that_another_engine_took_out_stay_out_when_files_are_merged(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    grown(table, 3)
+    take_out_first_row(table)
+    assert len(table.numbers()) == 2
+    gone = {0, 1, 2} - set(table.numbers())
+    grown(table, 22, begin=3)
+    assert set(table.numbers()) == set(range(25)) - gone
+    table.open().compact(date.max)
+    assert sorted(table.numbers()) == sorted(set(range(25)) - gone)
+
+
+@pytest.mark.guards("Iceberg.rewrite: drop demand_no_deletes", "Iceberg._of_table: drop demand_no_deletes")
+@pytest.mark.guards("table_reading._of_iceberg: drop demand_no_deletes(path, tasks)")
+def test_files_with_rows_that_another_engine_took_out_are_not_read_nor_replaced(tmp_path):
+    table, spark = Table(tmp_path, "iceberg"), cast("SparkSession", None)
+    grown(table, 3)
+    take_out_first_row(table)
+    lake, why = table.open(), r"took rows out of .*table by delete files.*; let it write these again \(CALL"
+    removed = lake.paths()[:1]
+    with pytest.raises(ConfigError, match=why):
+        lake.rewrite(table.staged(3, 7))
+    with pytest.raises(ConfigError, match=why):
+        lake.commit(3, replace(table.staged(3, 7), removed=removed))
+    with pytest.raises(ConfigError, match=why):
+        read_table(spark, table.place.folder)
