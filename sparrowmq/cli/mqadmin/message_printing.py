@@ -10,11 +10,10 @@ from typing import Final
 
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.cli.mqadmin.failures import FURTHER, Failure, client_failure, of
+from sparrowmq.cli.mqadmin.failures import FURTHER, Failure, client_failure
 from sparrowmq.client.admin.operations.message_operations import PAGE, max_offset, min_offset, pull_page
+from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.cluster.route import Route
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
@@ -43,25 +42,20 @@ class Message:
     properties: dict[str, str]
 
     @property
-    def body(self) -> bytes:
-        """The body as it was sent. Raises: Failure, it cannot be decompressed."""
-        queue = MessageQueue(self.stored.topic, self.broker or "", self.stored.queue_id)
-        try:
-            return ReceivedMessage(self.stored, queue).body
-        except SparrowError as error:
-            raise of(error) from None
-
-    @property
     def properties_text(self) -> str:
         """HashMap.toString."""
         return "{" + ", ".join(f"{key}={value}" for key, value in java.table(self.properties)) + "}"
 
     def __str__(self) -> str:
         """MessageExt.toString."""
+        return self.with_body(readable(self.stored).content)
+
+    def with_body(self, body: bytes) -> str:
+        """MessageExt.toString, with this body."""
         stored = self.stored
         inside = (
             f"Message{{topic='{stored.topic}', flag={stored.flag}, properties={self.properties_text}, "
-            f"body={list(self.body)}, transactionId='null'}}"
+            f"body={list(body)}, transactionId='null'}}"
         )
         return java.fields(
             "MessageExt",
@@ -92,11 +86,26 @@ def looked_up(stored: StoredMessage) -> Message:
 
 def print_message(call: Call, message: Message, charset: str, shows_body: bool) -> None:
     """Print a message on one line. Raises: Failure, the charset is unknown."""
+    body = body_of(call, message)
     try:
-        body = message.body.decode(charset, "replace") if shows_body else "NOT PRINT BODY"
+        text = body.decode(charset, "replace") if shows_body else "NOT PRINT BODY"
     except LookupError:
         raise Failure("java.io.UnsupportedEncodingException", charset) from None
-    call.write(f"MSGID: {message.stored.message_id} {message} BODY: {body}\n")
+    call.write(f"MSGID: {message.stored.message_id} {message.with_body(body)} BODY: {text}\n")
+
+
+def body_of(call: Call, message: Message) -> bytes:
+    """Return the body as it was sent; complain about one that cannot be decompressed, and return it as it is stored.
+
+    Unlike Java, which leaves out the messages from such a message on.
+    """
+    body = readable(message.stored)
+    if body.trouble is not None:
+        at = f"message {message.stored.message_id} at offset {message.stored.queue_offset}"
+        call.complain(
+            client_failure(f"the body of {at} is as it is stored, not as it was sent: {body.trouble}")
+        )
+    return body.content
 
 
 @dataclass(frozen=True, slots=True)

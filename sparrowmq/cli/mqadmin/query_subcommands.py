@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure, of
-from sparrowmq.cli.mqadmin.message_printing import FOUND, Message, address_of, looked_up, pull
+from sparrowmq.cli.mqadmin.message_printing import FOUND, Message, address_of, body_of, looked_up, pull
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, members
 from sparrowmq.cli.mqadmin.tool_files import write
 from sparrowmq.client.admin.operations.group_operations import consume_directly
@@ -25,7 +25,7 @@ from sparrowmq.client.admin.topic_reading import FOR_EVER_MS
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import RemoteProtocolError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import trace
+from sparrowmq.protocol.messages import compression, trace
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace
@@ -99,7 +99,8 @@ async def _send_again(call: Call, msg_id: str) -> None:
         call.write(f"prepare resend msg. originalMsgId={msg_id}")
         async with producing(call) as mq:
             try:
-                copy = message.stored.copy_for(message.stored.topic, message.body)
+                body = compression.decompress(message.stored.body, message.stored.sys_flag)
+                copy = message.stored.copy_for(message.stored.topic, body)
                 call.write(result_text(await mq.send(copy)))
             except SparrowError as error:
                 raise of(error) from None
@@ -171,7 +172,7 @@ def _has_key(message: StoredMessage, key: str, is_id: bool) -> bool:
 async def _show(call: Call, message: Message, suffix: str = "", is_by_id: bool = True) -> None:
     """Print a message, the file with its body, and the groups that have consumed it."""
     stored = message.stored
-    path = _keep_body(message, suffix)
+    path = _keep_body(call, message, suffix)
     rows: list[tuple[str, object]] = [
         *([("OffsetID:", stored.offset_id)] if is_by_id else []),
         ("Topic:", stored.topic),
@@ -199,13 +200,13 @@ async def _show(call: Call, message: Message, suffix: str = "", is_by_id: bool =
     call.write("\n\n" + ("".join(tracks) if tracks else "WARN: No Consumer"))
 
 
-def _keep_body(message: Message, suffix: str) -> Path:
+def _keep_body(call: Call, message: Message, suffix: str) -> Path:
     """Write the body to the same file as Java's tool. Raises: Failure.
 
     Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
     """
     name = quote(message.stored.message_id, safe=_IN_NAMES)
-    return write(BODIES / (name + suffix), message.body)
+    return write(BODIES / (name + suffix), body_of(call, message))
 
 
 # Groups that have consumed it ----
@@ -266,7 +267,7 @@ async def query_msg_trace_by_id(call: Call) -> None:
     consumers: dict[str, list[tuple[object, ...]]] = {}
     for message in found:
         host = message.stored.born_host.rpartition(":")[0]
-        for each in trace.decode(message.body.decode("utf-8", "replace")):
+        for each in trace.decode(body_of(call, message).decode("utf-8", "replace")):
             if each.msg_id != msg_id:
                 continue
             if isinstance(each, PubTrace):

@@ -22,12 +22,13 @@ from sparrowmq.cli.terminal.name_completion import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, say
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import moment
+from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import ABOVE_ZERO
@@ -94,6 +95,8 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
     if to is None and any(_is_typed(name) for name in how):
         raise click.UsageError("how to speak to another cluster is said, and not which one: add --to")
 
+    left_out = 0
+
     async def run(mq: Client) -> int:
         async with AsyncExitStack() as stack:
             there = mq
@@ -107,15 +110,31 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
 
             async def send(messages: list[ReceivedMessage]) -> None:
                 queue = queues[places.index(messages[0].queue) % len(queues)]
-                copies = [each.stored.copy_for(target, each.body) for each in messages]
+                copies = [copy for each in messages if (copy := _copied(each, target)) is not None]
+                nonlocal left_out
+                left_out += len(messages) - len(copies)
                 await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
 
-            return await _each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
+            found = await _each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
+            return found - left_out
 
     count = connected(run)
     is_dry = given["dry_run"]
     sentence = f"{'would copy' if is_dry else 'copied'} {counted(count, 'message')} of {topic} to {target}"
     done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
+    if left_out:
+        raise click.ClickException(
+            f"{counted(left_out, 'message')} left out: no consumer can decompress the body"
+        )
+
+
+def _copied(message: ReceivedMessage, target: str) -> Message | None:
+    """Return a message for the other topic; None, and a line, if its body cannot be decompressed."""
+    body = readable(message.stored)
+    if body.trouble is not None:
+        say(f"left out the message in {message.queue} at offset {message.offset}: {body.trouble}")
+        return None
+    return message.stored.copy_for(target, body.content)
 
 
 @click.command()

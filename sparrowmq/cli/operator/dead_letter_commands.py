@@ -18,6 +18,7 @@ from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
+from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.safe_text import counted
@@ -174,7 +175,8 @@ def _origin(letter: ReceivedMessage) -> str | None:
 
 
 def _row(letter: ReceivedMessage) -> tuple[object, ...]:
-    text = letter.body.decode("utf-8", "replace")
+    body = readable(letter.stored)
+    text = body.content.decode("utf-8", "replace") if body.trouble is None else body.trouble
     if is_for_people():
         first = text.partition("\n")[0]
         text = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"

@@ -25,6 +25,7 @@ from sparrowmq.cli.terminal.time_arguments import time_of
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
+from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -237,7 +238,7 @@ async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) 
 def _letter(each: ReceivedMessage) -> tuple[object, ...]:
     place = each.stored.properties.get(Property.RETRY_TOPIC, "-"), each.queue.broker_name, each.offset
     stored = datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat()
-    return each.msg_id, *place, each.reconsume_times, stored, len(each.body)
+    return each.msg_id, *place, each.reconsume_times, stored, len(readable(each.stored).content)
 
 
 def _target(text: str) -> ResetTo:

@@ -28,6 +28,7 @@ from sparrowmq.cli.terminal.output import (
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.readable_body import ReadableBody, readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, NoMessage
@@ -183,7 +184,7 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     """Show all about the message ID; an id that its producer made needs its TOPIC."""
     found = look(lambda admin: admin.message(msg_id, topic))
     if only_body:
-        sys.stdout.buffer.write(found.body)
+        sys.stdout.buffer.write(_whole(found))
         return
     fields = described(found)
     if is_for_people():
@@ -272,7 +273,8 @@ async def _arriving(
 
 def described(found: ReceivedMessage) -> dict[str, Any]:
     """Return all about a message, for JSON; a body that is no text is in hexadecimal digits."""
-    stored, text = found.stored, _text(found)
+    stored, body = found.stored, readable(found.stored)
+    text = _text(body)
     return {
         "id": found.msg_id,
         "offset_id": stored.offset_id,
@@ -288,7 +290,8 @@ def described(found: ReceivedMessage) -> dict[str, Any]:
         "keys": stored.keys,
         "retries": found.reconsume_times,
         "properties": stored.properties,
-        **({"body": text} if text is not None else {"body_hex": found.body.hex()}),
+        **({"body": text} if text is not None else {"body_hex": body.content.hex()}),
+        **({"body_trouble": body.trouble} if body.trouble is not None else {}),
     }
 
 
@@ -306,22 +309,38 @@ def _line(found: ReceivedMessage) -> str:
         [*([f"tag={stored.tags}"] if stored.tags else []), *(f"key={key}" for key in stored.keys)]
     )
     place = f"{found.queue.broker_name}:{found.queue.queue_id}:{found.offset}"
-    text = _text(found)
-    body = text if text is not None else f"{len(found.body)} bytes {found.body[:SHOWN].hex()}"
-    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, body]))
+    body = readable(stored)
+    text = _text(body)
+    said = text if text is not None else f"{len(body.content)} bytes {body.content[:SHOWN].hex()}"
+    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, said, body.trouble]))
 
 
 def _beginning(found: ReceivedMessage) -> str:
-    text = _text(found)
-    shown = f"{len(found.body)} bytes" if text is None else text.splitlines()[0] if text else ""
+    body = readable(found.stored)
+    text = _text(body)
+    if body.trouble is not None:
+        return f"{len(body.content)} bytes: {body.trouble}"
+    shown = f"{len(body.content)} bytes" if text is None else text.splitlines()[0] if text else ""
     if not is_for_people() and text is not None:
         return text
     return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
 
 
-def _text(found: ReceivedMessage) -> str | None:
+def _whole(found: ReceivedMessage) -> bytes:
+    """Return the body as it was sent. Raises: ClickException."""
+    body = readable(found.stored)
+    if body.trouble is not None:
+        why = f"the body of message {found.msg_id} cannot be decompressed: {body.trouble}"
+        raise click.ClickException(f"{why}; without --body it is shown as it is stored")
+    return body.content
+
+
+def _text(body: ReadableBody) -> str | None:
+    """Return the text of a body; None if it is none, or cannot be decompressed."""
+    if body.trouble is not None:
+        return None
     try:
-        text = found.body.decode()
+        text = body.content.decode()
     except UnicodeDecodeError:
         return None
     return text if text.replace("\n", "").replace("\t", "").replace("\r", "").isprintable() else None

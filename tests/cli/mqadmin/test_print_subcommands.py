@@ -1,6 +1,8 @@
 import pytest
 
+from sparrowmq.client.client import Client
 from sparrowmq.protocol.messages.message import MessageQueue
+from tests.hostile_bodies import send_damaged
 
 
 @pytest.fixture
@@ -62,3 +64,17 @@ def test_some_messages_are_consumed_without_moving_anybody(admin, filled):
 def test_options_that_do_not_go_together_are_told(admin, options, words):
     said = admin(f"consumeMessage -t T {options}")
     assert (said.code, said.out, said.err) == (1, words, "")
+
+
+def test_a_body_that_cannot_be_decompressed_hides_no_message_behind_it(admin, topic):
+    async def send():
+        async with Client(admin.cluster.namesrv) as mq:
+            await send_damaged(mq, topic, UNIQ_KEY="AB")
+
+    admin.cluster.run(send())
+    admin.send(topic, b"good", queue=MessageQueue(topic, "broker-0", 0))
+    for line in ("printMsg", "printMsgByQueue -a broker-0 -i 0 -p true -d true", "consumeMessage -c 9"):
+        said = admin(f"{line} -t {topic}")
+        assert bodies(said.out) == ["no zlib", "good"]
+        assert "the body of message AB at offset 0 is as it is stored" in said.err and said.code == 1
+    assert "Message Body Path:" in admin(f"queryMsgByUniqueKey -t {topic} -i AB").out

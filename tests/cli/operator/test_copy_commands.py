@@ -15,6 +15,7 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
+from tests.hostile_bodies import send_damaged
 
 COUNT = 450  # more than two batches
 
@@ -184,3 +185,18 @@ def test_interrupted_between_two_batches_it_says_where_it_is(cluster):
 def test_it_does_not_wait_after_the_last_batch(cluster):
     words = "copy", "From", "Other", "--yes", "--rate", "0.01", "--limit", "1", "-n", cluster.namesrv
     subprocess.run([sys.executable, "-m", "sparrowmq", "message", *words], timeout=20, check=True)
+
+
+def test_a_body_that_cannot_be_decompressed_is_left_out_of_a_copy(run, cluster):
+    async def send():
+        async with Client(cluster.namesrv) as mq:
+            for topic in ("Some", "Sound"):
+                await mq.admin.create_topic(topic, queues=1)
+            await send_damaged(mq, "Some")
+            await mq.send("Some", b"good")
+
+    cluster.run(send())
+    done = run("copy", "Some", "Sound", "--yes", code=1)
+    assert "copied 1 message of Some to Sound" in done.stdout
+    assert "left out the message in Some@broker-0[0] at offset 0: the zlib body is damaged" in done.stdout
+    assert [row["body"] for row in of(run, "Sound")] == ["good"]

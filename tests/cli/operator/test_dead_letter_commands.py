@@ -16,6 +16,7 @@ from sparrowmq.client.client import Client
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import dlq_topic, retry_topic
 from sparrowmq.testing.background import BackgroundCluster
+from tests.hostile_bodies import send_damaged
 
 
 @pytest.fixture
@@ -43,6 +44,17 @@ def run(cluster):
         return done
 
     return run
+
+
+def test_a_body_that_cannot_be_decompressed_hides_no_other_letter(run, cluster):
+    async def send():
+        async with Client(cluster.namesrv) as mq:
+            await send_damaged(mq, dlq_topic("billing"))
+
+    cluster.run(send())
+    assert "three" in bodies(run) and any("the zlib body is damaged" in body for body in bodies(run))
+    group_run = CliRunner().invoke(group, ["dead-letters", "billing", "-n", cluster.namesrv])
+    assert group_run.exit_code == 0 and len(group_run.output.splitlines()) == 5
 
 
 def bodies(run, *options):

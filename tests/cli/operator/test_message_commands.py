@@ -6,9 +6,11 @@ from click.testing import CliRunner
 
 from sparrowmq import sync
 from sparrowmq.cli.operator.message_commands import message
+from sparrowmq.client.client import Client
 from sparrowmq.testing.background import BackgroundCluster
+from tests.hostile_bodies import DAMAGED, send_damaged
 
-TOPICS = ("One", "Lines", "Torn", "Tailed", "Piped", "Hostile", "Told")
+TOPICS = ("One", "Damaged", "Lines", "Torn", "Tailed", "Piped", "Hostile", "Told")
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +124,22 @@ def test_what_is_shown_and_what_comes_is_for_programs_too(run):
     assert json.loads(run(*tail, "json").stdout)["body"] == "a,b"
     (told,) = csv.DictReader(run(*tail, "csv").stdout.splitlines())
     assert (told["body"], told["id"]) == ("a,b", row["id"])
+
+
+def test_a_body_that_cannot_be_decompressed_hides_no_other_message(run, cluster):
+    async def send():
+        async with Client(cluster.namesrv) as mq:
+            await send_damaged(mq, "Damaged", KEYS="bad", UNIQ_KEY="AB")
+            await mq.send("Damaged", b"good")
+
+    cluster.run(send())
+    why = "the zlib body is damaged"
+    for output in ("table", "json", "csv"):
+        found = run("find", "Damaged", "--since", "1h", "-o", output).stdout
+        assert why in found and "good" in found
+    for words in ((), ("--json",)):
+        lines = run("tail", "Damaged", "--since", "1h", "--limit", "2", *words).stdout
+        assert why in lines and "good" in lines
+    shown = json.loads(run("show", "AB", "Damaged").stdout)
+    assert bytes.fromhex(shown["body_hex"]) == DAMAGED and why in shown["body_trouble"]
+    assert why in run("show", "AB", "Damaged", "--body", code=1).stderr

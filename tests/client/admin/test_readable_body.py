@@ -1,0 +1,25 @@
+import zlib
+
+import pytest
+
+from sparrowmq.client.admin.readable_body import readable
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import SysFlag
+from tests.records import encoded
+
+
+@pytest.mark.guards("readable_body.readable: (RemoteProtocolError, ConfigError) -> ConfigError")
+@pytest.mark.parametrize(
+    ("body", "flag", "content", "trouble"),
+    [
+        (b"plain", 0, b"plain", None),
+        (zlib.compress(b"packed"), SysFlag.COMPRESSED, b"packed", None),
+        (b"wrong", SysFlag.COMPRESSED, b"wrong", "the zlib body is damaged"),
+        (zlib.compress(b"\0" * (17 << 20)), SysFlag.COMPRESSED, None, "hold more than 4194304 bytes"),
+        (b"x", SysFlag.COMPRESSED | 0x400, b"x", "unknown compression"),
+    ],
+)
+def test_a_body_that_cannot_be_decompressed_is_as_it_is_stored_with_the_reason(body, flag, content, trouble):
+    found = readable(record.decode(encoded(body=body, sys_flag=flag)))
+    assert found.content == (body if content is None else content)
+    assert (found.trouble is None) == (trouble is None) and (trouble or "") in (found.trouble or "")
