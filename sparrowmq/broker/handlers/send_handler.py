@@ -30,7 +30,7 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.entry import Entry, PlacedBatch
-from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.message import Perm, SysFlag
 from sparrowmq.protocol.messages.message_id import OffsetIds
 from sparrowmq.protocol.messages.properties import Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
@@ -46,6 +46,7 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
 
+_OF_SENDER: Final[int] = SysFlag.OF_SENDER
 _ASKS: Final = mark(Property.REPLY_TO_CLIENT)
 
 
@@ -115,7 +116,7 @@ class SendHandler:
             header.born_timestamp,
             peer.host,
             header.flag,
-            header.sys_flag,
+            header.sys_flag & _OF_SENDER,
             header.reconsume_times or 0,
         )
         entry.group = header.producer_group
@@ -169,7 +170,14 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
         shared = Entry(
-            header.topic, queue_id, b"", properties, header.born_timestamp, peer.host, 0, header.sys_flag
+            header.topic,
+            queue_id,
+            b"",
+            properties,
+            header.born_timestamp,
+            peer.host,
+            0,
+            header.sys_flag & _OF_SENDER,
         )
         places = batch.places(body)
         shared.owner = owner_of(peer)

@@ -284,6 +284,9 @@ class SysFlag:
     COMPRESSION_ZLIB: Final = 0x300
     COMPRESSION_MASK: Final = 0x700  # 0 with COMPRESSED set is zlib: what clients up to 4.9 send
     OF_BODY: Final = COMPRESSED | COMPRESSION_MASK  # the form of the body, which a copy keeps
+    # The bits that a sender may set. A broker sets the others itself: readers trust them, and look for several messages
+    # in the body of an inner batch, or for the end of a transaction.
+    OF_SENDER: Final = OF_BODY | MULTI_TAGS | PREPARED
 
 
 class PullFlag:

@@ -8,7 +8,8 @@ for costs nothing. How it works:
 - A fixed field is gathered at one position per row out of an unaligned view of the whole body (`slices.at`).
   Hosts of 8 or 20 bytes and topic lengths of 1 or 2 only move positions, so IPv6 and V2 records need no other code.
 - A variable field is cut out by Arrow, with at most one C++ copy (`slices.cut`).
-- Rows that need more, compressed bodies and the texts of IPv6 hosts, are made one by one and put in their places.
+- Rows that need more, compressed bodies, inner batches and the texts of IPv6 hosts, are made one by one and put in
+  their places.
 
 Body checksums are not verified here: that would cost as much as everything else together, and TCP has its own.
 """
@@ -160,9 +161,6 @@ class RecordColumns:
     def _locate(self) -> None:
         """Find where the parts of each record begin and end, and check that they fit."""
         self._sys_flags = self._at(layout.SYS_FLAG_AT, ">i4")
-        self._require(
-            self._sys_flags & SysFlag.INNER_BATCH == 0, "it is not a batch of the BatchConsumeQueue kind"
-        )
         self._store_times = self._starts + layout.BORN_HOST_AT + self._host_sizes(SysFlag.BORN_V6)
         self._store_hosts = self._store_times + layout.STORE_HOST_BEHIND_STORE_TIMESTAMP
         self._trailers = self._store_hosts + self._host_sizes(SysFlag.STORE_V6)
@@ -234,12 +232,15 @@ class RecordColumns:
         return overwrite(texts.take(found.indices), rows, map(hosts.unpack, long_hosts))
 
     def _compressed_rows(self) -> Positions:
-        return np.flatnonzero(self._sys_flags & SysFlag.COMPRESSED if self._decompress else ())
+        flags = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
+        return np.flatnonzero(self._sys_flags & flags if self._decompress else ())
 
     def _inflate(self, row: int) -> bytes | None:
-        packed = self._body[self._body_starts[row] : self._body_ends[row]]
+        packed, flags = self._body[self._body_starts[row] : self._body_ends[row]], int(self._sys_flags[row])
         try:
-            return compression.decompress(packed, int(self._sys_flags[row]))
+            if flags & SysFlag.INNER_BATCH:  # Producers of Apache's brokers may set it with any body, too.
+                raise RemoteProtocolError("it holds several messages (a batch of the BatchConsumeQueue kind)")
+            return compression.decompress(packed, flags)
         except RemoteProtocolError as error:
             self.damaged[row] = error
             return None

@@ -9,6 +9,7 @@ from librt.strings import BytesWriter
 from sparrowmq.broker.handlers.send_handler import Stored
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import (
     ConsumerSendMsgBack,
@@ -81,6 +82,21 @@ async def test_a_batch_is_stored_message_by_message(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.guards(
+    "SendHandler.send: header.sys_flag & _OF_SENDER -> header.sys_flag",
+    "SendHandler._send_batch: header.sys_flag & _OF_SENDER -> header.sys_flag",
+)
+async def test_a_sender_sets_only_its_own_bits_of_the_system_flag(tmp_path: Path) -> None:
+    """An inner batch would be unpacked by readers, and a commit ends a transaction when a broker starts again."""
+    own = SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD | SysFlag.MULTI_TAGS
+    async with live_broker(tmp_path) as live:
+        await live.send(b"one", sys_flag=-1 & ~SysFlag.PREPARED & ~SysFlag.COMPRESSION_MASK | own)
+        parts = [batch.BatchPart(b"two", b"", 0)]
+        await live.send(batch.encode(parts), batch=True, sys_flag=0x7FFFF8FB & ~0x700 | own)
+        found = await live.messages()
+    assert [(each.body, each.sys_flag) for each in found] == [(b"one", own), (b"two", own)]
+
+
 async def test_a_producer_may_wait_for_the_disk_or_not(tmp_path: Path) -> None:
     async with live_broker(tmp_path, flush=Flush.SYNC) as live:
         replies = [await live.send(b"%d" % number, properties={"WAIT": "true"}) for number in range(20)]
@@ -135,7 +151,7 @@ REFUSED = [
     (send_request(born_timestamp=1 << 63), b"", 1, "does not fit the record"),
     (send_request(born_timestamp=-1 << 70), b"", 1, "does not fit the record"),
     (send_request(flag=1 << 31), b"", 1, "does not fit the record"),
-    (send_request(sys_flag=1 << 70), b"", 1, "does not fit the record"),
+    (send_request(flag=1 << 70), b"", 1, "does not fit the record"),
     (send_request(reconsume_times=1 << 31), b"", 1, "does not fit the record"),
     (send_request(batch=True), b"not a batch", 1, "batch"),
     (send_request(batch=True), b"", 1, "batch"),

@@ -187,6 +187,13 @@ def test_a_damaged_body_is_null_and_known():
     ]
 
 
+@pytest.mark.guards("RecordColumns._inflate: drop INNER_BATCH")
+def test_a_body_that_is_called_an_inner_batch_is_damaged_and_hides_no_other_row():
+    records = RecordColumns(encode(0) + encode(1, sys_flag=SysFlag.INNER_BATCH) + encode(2))
+    assert records.column("body").to_pylist() == [b"hello", None, b"hello"]
+    assert [(row, "several messages" in str(why)) for row, why in records.damaged.items()] == [(1, True)]
+
+
 def test_compressed_bodies_are_inflated_in_their_places_unless_refused():
     packed = zlib.compress(b"long" * 100)
     body = encode(0) + encode(1, body=packed, sys_flag=SysFlag.COMPRESSED) + encode(2, body=b"")
@@ -239,7 +246,6 @@ def mutate(body, position, value):
         (mutate(encode(), 84, struct.pack(">i", 6)), "it is not so that"),
         (mutate(encode(), 93, b"\xff"), "its topic fits"),
         (mutate(encode(), 95, struct.pack(">h", 3)), "its properties fill the rest"),
-        (mutate(encode(), 36, struct.pack(">i", SysFlag.INNER_BATCH)), "BatchConsumeQueue"),
     ],
 )
 def test_a_broken_body_is_refused_with_its_place(body, complaint):
