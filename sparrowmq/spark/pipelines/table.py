@@ -187,5 +187,8 @@ def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
 def _source(name_server: str, settled: Settled, options: Mapping[str, str] | None) -> dict[str, str]:
     columns = ",".join(settled.shape().columns)
     given = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
+    # No sender may stop a table by a body that cannot be decompressed. An archive replaces the topic: there it counts.
+    if settled.mode != "whole" and not any(name.lower() == "badrecords" for name in given):
+        given["badRecords"] = "null"
     parse(SourceOptions, given).check_stream()
     return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -21,6 +22,7 @@ import duckdb
 import psutil
 
 from sparrowmq.client import blocking_client as sync
+from sparrowmq.client.client import Client
 from sparrowmq.client.sending import packing
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages import compression
@@ -28,6 +30,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.pipelines import preview, redrive, sql, table
 from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.testing.background import BackgroundCluster
+from tests.hostile_bodies import send_damaged
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
 from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS
@@ -258,6 +261,20 @@ def test_bodies_in_each_compression_are_rows_to_all_readers(topic, run, tmp_path
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark}
     answer = sql(f"select body from `{topic.name}`", **where)
     assert sorted(row.body.encode() for row in answer.each()) == sorted(bodies)
+
+
+@pytest.mark.slow
+@pytest.mark.guards("table._source: drop given['badRecords'] = 'null'")
+def test_a_body_that_cannot_be_decompressed_is_an_error_and_stops_no_table(topic, run):
+    async def send():
+        async with Client(topic.options["nameServer"]) as mq:
+            await send_damaged(mq, topic.name)
+
+    topic.send_bodies([b'{"id":1}'])
+    asyncio.run(send())
+    topic.wait_for(2)
+    report = run("parquet", mode="json")
+    assert (report.written, report.errors, report.bad) == (1, 1, 1)
 
 
 @pytest.mark.nightly
