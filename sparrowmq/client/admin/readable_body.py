@@ -6,11 +6,13 @@ message must not hide the others of its topic.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.protocol.messages import compression
-from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 
 
 class ReadableBody(NamedTuple):
@@ -27,7 +29,22 @@ class ReadableBody(NamedTuple):
 
 def readable(stored: StoredMessage) -> ReadableBody:
     """Return the body of a message; it is decompressed again with each call, so that nothing large is kept."""
+    return _tried(stored, lambda: compression.decompress(stored.body, stored.sys_flag))
+
+
+def beginning(stored: StoredMessage, size_bytes: int) -> ReadableBody:
+    """Return the first bytes of a body, which costs no more for a body that expands to megabytes."""
+    return _tried(stored, lambda: compression.beginning(stored.body, stored.sys_flag, size_bytes))
+
+
+async def read_aside(stored: StoredMessage) -> ReadableBody:
+    """Return the body of a message without stopping the event loop: 4 KB may become 4 MiB, which take 10 ms."""
+    is_packed = stored.sys_flag & SysFlag.COMPRESSED
+    return await asyncio.to_thread(readable, stored) if is_packed else readable(stored)
+
+
+def _tried(stored: StoredMessage, read: Callable[[], bytes]) -> ReadableBody:
     try:
-        return ReadableBody(compression.decompress(stored.body, stored.sys_flag))
+        return ReadableBody(read())
     except (RemoteProtocolError, ConfigError) as error:
         return ReadableBody(stored.body, str(error))

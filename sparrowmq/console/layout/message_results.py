@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from nicegui import context, ui
 
+from sparrowmq.client.admin.readable_body import beginning
 from sparrowmq.client.admin.topic_reading import Reading
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.tables import Column, Columns, Details, Folding, Link, Table, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
-from sparrowmq.console.reading.message_body import form_of, short, shown
-from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.console.reading.message_body import BEGINNING, form_of, short, shown
 from sparrowmq.safe_text import counted
 
 _REPORT: Final = 1000  # messages searched between two reports of it
+_UNFOLDED: Final = 16 << 10  # bytes of a body below its row
+_PAGE_BYTES: Final = 16 << 20  # of the messages of a page
 
 Found = Reading | list[ReceivedMessage]
+Fits = Callable[[ReceivedMessage], Awaitable[bool]]
+
+
+async def _fits_always(_: ReceivedMessage) -> bool:
+    return True
 
 
 def message_link(message: ReceivedMessage, text: str) -> Link:
@@ -28,20 +35,17 @@ def message_link(message: ReceivedMessage, text: str) -> Link:
 
 def body_of(message: ReceivedMessage) -> str:
     """The beginning of its body, or why it cannot be shown."""
-    try:
-        return short(message.body)
-    except RemoteProtocolError as error:
-        return str(error)
+    body = beginning(message.stored, BEGINNING)
+    return short(body.content) if body.trouble is None else body.trouble
 
 
 def details_of(message: ReceivedMessage) -> Details:
     """The body of a message, and what may be copied of it."""
     stored = message.stored
-    try:
-        body = message.body
-        text = shown(body, form_of(body))
-    except RemoteProtocolError as error:
-        text = str(error)
+    body = beginning(stored, _UNFOLDED + 1)
+    text = body.trouble or shown(body.content[:_UNFOLDED], form_of(body.content[:_UNFOLDED]))
+    if len(body.content) > _UNFOLDED:
+        text += "\n… open the message for the rest"
     position = f"{message.queue.broker_name}:{message.queue.queue_id}:{message.offset}"
     facts = {"id": message.msg_id, "key": " ".join(stored.keys), "body": text}
     lines = {"Id": message.msg_id, "Keys": facts["key"], "Tag": stored.tags, "Position": position}
@@ -76,7 +80,7 @@ class MessageResults:
         self._view = view
         self._most = most
         self._reading: Reading | None = None
-        self._fits: Callable[[ReceivedMessage], bool] = lambda _: True
+        self._fits: Fits = _fits_always
         self._before = 0  # messages on the pages before
         self._search = 0  # the number of the latest search; an older one that still runs shows nothing
         self._line = ui.label().classes("text-sm opacity-80").mark("result")
@@ -89,9 +93,7 @@ class MessageResults:
         """Stop the search that runs."""
         self._search += 1
 
-    async def search(
-        self, work: Coroutine[Any, Any, Found], fits: Callable[[ReceivedMessage], bool] = lambda _: True
-    ) -> None:
+    async def search(self, work: Coroutine[Any, Any, Found], fits: Fits = _fits_always) -> None:
         """Show the first page of what is found and fits, instead of what was shown before."""
         self._search += 1
         search = self._search
@@ -117,13 +119,15 @@ class MessageResults:
     async def _read_page(self, reading: Reading) -> None:
         search = self._search
         found: list[ReceivedMessage] = []
+        left_bytes = _PAGE_BYTES
         self._next.set_visibility(False)
-        while len(found) < self._most and await reading.peek():
+        while len(found) < self._most and left_bytes > 0 and await reading.peek():
             message = await anext(reading)
             if search != self._search:
                 return
-            if self._fits(message):
+            if await self._fits(message):
                 found.append(message)
+                left_bytes -= message.store_size
             if reading.looked % _REPORT == 0:
                 self._line.text = f"searching: {reading.looked:,} of {reading.total:,}"
         is_more = await reading.peek()

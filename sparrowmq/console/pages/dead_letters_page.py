@@ -96,12 +96,12 @@ async def _draw_letters(view: View, group: str) -> None:
             return
         wanted = Wanted.of(view.query)
         async for each in await wanted.read(view.look.servers):
-            if wanted.fits(each):
+            if await wanted.fits(each):
                 yield each
 
-    def export() -> None:
+    async def export() -> None:
         if some := ticked():
-            ui.download.content(b"".join(map(line_of, some)), file_of(group))
+            ui.download.content(b"".join([await line_of(each) for each in some]), file_of(group))
         else:
             view.go("dlq", "export", **view.query)
 

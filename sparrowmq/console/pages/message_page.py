@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from nicegui import ui
 
 from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.client.admin.readable_body import ReadableBody, read_aside
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.actions import resend_message
 from sparrowmq.console.layout.described_page import Page, heading
@@ -30,18 +32,20 @@ _LONGEST_DOWNLOAD: Final = 4 << 20  # bytes
 async def draw(view: View) -> None:
     topic = view.args["topic"]
     message = await view.admin.message(view.args["name"], topic)
+    body = await read_aside(message.stored)
     with ui.row().classes("items-center gap-2"):
         view.link("Trace", "trace", id=message.msg_id)
         view.link(f"Topic {topic}", "topics", topic)
         resend_message(message).button(view)
-        if len(message.body) <= _LONGEST_DOWNLOAD:
-            # The browser gets an address for the bytes of its own, so the console needs none.
-            ui.button(
-                "Download",
-                icon="download",
-                on_click=lambda: ui.download.content(message.body, f"{message.msg_id}.bin"),
-            ).props("outline no-caps dense")
-    _body(view, message.body)
+        if len(body.content) <= _LONGEST_DOWNLOAD:
+
+            async def download() -> None:
+                content = (await read_aside(message.stored)).content
+                # The browser gets an address for the bytes of its own, so the console needs none.
+                ui.download.content(content, f"{message.msg_id}.bin")
+
+            ui.button("Download", icon="download", on_click=download).props("outline no-caps dense")
+    await _body(view, message, body)
     heading("Message")
     Table(view, _PAIRS, list(facts(message).items()), wraps=True)
     heading("Properties")
@@ -50,22 +54,31 @@ async def draw(view: View) -> None:
     Table(view, _GROUPS, await _group_rows(view, message), "no group has consumed its topic", wraps=True)
 
 
-def _body(view: View, body: bytes) -> None:
+async def _body(view: View, message: ReceivedMessage, body: ReadableBody) -> None:
+    """Draw the body; the page keeps only the stored bytes, and lays them out in threads."""
     form = view.query.get("form", "")
+    if form not in FORMS:
+        form = await asyncio.to_thread(form_of, body.content)
+    drawn = await asyncio.to_thread(shown, body.content, form)
     with ui.row().classes("items-center gap-4"):
-        heading(f"Body, {len(body):,} bytes")
-        forms = ui.toggle(list(FORMS), value=form if form in FORMS else form_of(body))
+        heading(f"Body, {len(body.content):,} bytes")
+        forms = ui.toggle(list(FORMS), value=form)
         forms.props('dense no-caps unelevated padding="4px 12px"')
+    if body.trouble is not None:
+        ui.label(f"It is shown as it is stored, since no consumer can read it: {body.trouble}").classes(
+            "trouble-text"
+        )
     with (
         ui.card()
         .classes("w-full overflow-auto max-h-[28rem] p-3")
         .props('flat bordered tabindex=0 role=region aria-label="Body"')
     ):
-        text = ui.label(shown(body, forms.value)).classes("mono whitespace-pre").mark("body")
+        text = ui.label(drawn).classes("mono whitespace-pre").mark("body")
 
-    def changed() -> None:
+    async def changed() -> None:
         view.remember(form=forms.value)
-        text.text = shown(body, forms.value)
+        content = (await read_aside(message.stored)).content
+        text.text = await asyncio.to_thread(shown, content, forms.value)
 
     forms.on_value_change(changed)
 

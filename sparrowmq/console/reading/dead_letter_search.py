@@ -5,24 +5,29 @@ GET /dlq/export?group=billing&tag=paid&since=2026-11-20    however many there ar
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from sparrowmq.client.admin.readable_body import read_aside, readable
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.topic_reading import Reading, read
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.page_times import moment_of, time_of
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.message_body import text_of
-from sparrowmq.errors import InvalidName, NoRoute, RemoteProtocolError, SparrowError
+from sparrowmq.errors import InvalidName, NoRoute, SparrowError
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import check_group, dlq_topic
+
+_LONG: Final = 64 << 10  # bytes of a body
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +51,13 @@ class Wanted:
         since, until = (moment_of(query.get(name), name) for name in ("since", "until"))
         return cls(query.get("group", ""), topic, tag, text, since, until)
 
-    def fits(self, letter: ReceivedMessage) -> bool:
+    async def fits(self, letter: ReceivedMessage) -> bool:
         """Return whether a dead letter of the span matches."""
-        return (
-            (not self.topic or topic_of(letter) == self.topic)
-            and (not self.tag or letter.stored.tags == self.tag)
-            and (not self.text or self.text.encode() in _body_of(letter))
-        )
+        if self.topic and topic_of(letter) != self.topic:
+            return False
+        if self.tag and letter.stored.tags != self.tag:
+            return False
+        return not self.text or self.text.encode() in (await read_aside(letter.stored)).content
 
     async def read(self, servers: Servers, *, newest_first: bool = False) -> Reading:
         """All dead letters of the group in the span, matching or not. Raises: InvalidName."""
@@ -68,19 +73,16 @@ def topic_of(letter: ReceivedMessage) -> str:
     return letter.stored.properties.get(Property.RETRY_TOPIC, "an unknown topic")
 
 
-def _body_of(letter: ReceivedMessage) -> bytes:
-    """Its body; the stored bytes if they cannot be decompressed."""
-    try:
-        return letter.body
-    except RemoteProtocolError:
-        return letter.stored.body
+async def line_of(letter: ReceivedMessage) -> bytes:
+    """A dead letter as it is exported; a body that is no text is in hexadecimal digits. Made in a thread if long."""
+    is_long = len(letter.stored.body) > _LONG or letter.stored.sys_flag & SysFlag.COMPRESSED
+    return await asyncio.to_thread(_line_of, letter) if is_long else _line_of(letter)
 
 
-def line_of(letter: ReceivedMessage) -> bytes:
-    """A dead letter as it is exported; a body that is no text is in hexadecimal digits."""
+def _line_of(letter: ReceivedMessage) -> bytes:
     stored = letter.stored
-    body = _body_of(letter)
-    text = text_of(body)
+    body = readable(stored)
+    text = text_of(body.content)
     line: dict[str, Any] = {
         "id": letter.msg_id,
         "topic": topic_of(letter),
@@ -89,7 +91,8 @@ def line_of(letter: ReceivedMessage) -> bytes:
         "tag": stored.tags,
         "keys": stored.keys,
         "properties": stored.properties,
-        **({"body": text} if text is not None else {"body_hex": body.hex()}),
+        **({"body": text} if text is not None else {"body_hex": body.content.hex()}),
+        **({"body_trouble": body.trouble} if body.trouble is not None else {}),
     }
     return msgspec.json.encode(line) + b"\n"
 
@@ -126,8 +129,8 @@ async def _lines(
             if not may():
                 yield msgspec.json.encode({"broken_off": "you are logged out; log in again"}) + b"\n"
                 return
-            if wanted.fits(letter):
-                yield line_of(letter)
+            if await wanted.fits(letter):
+                yield await line_of(letter)
         if servers.missing:
             yield msgspec.json.encode({"left_out": sorted(servers.missing)}) + b"\n"
     except SparrowError as error:

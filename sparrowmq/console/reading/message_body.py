@@ -5,21 +5,25 @@ A path names a place, and may compare its value:
     $.order.items[0].price >= 10        == != > >= < <= ~ (contains); a number, "a text", true, false or null
     order["a b"]                        exists, with any value
 
-A body that is not UTF-8 is shown as bytes.
+A body that is not UTF-8 is shown as bytes. Everything here has a limit, as any producer chooses the body: JSON is read
+up to 128 KiB, and laid out only if that makes no more than 2 MiB. (Indented, 128 KiB may become 100 MiB.)
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 LONGEST: Final = 256 << 10  # bytes of a body that are shown
+LONGEST_JSON: Final = 128 << 10  # bytes of a body that are read as JSON: up to 10 ms of the event loop
 SHORT: Final = 120  # characters of a body in a table
+BEGINNING: Final = 4 * SHORT + 1  # bytes of a body from which `short` makes them
+_LONGEST_LAID_OUT: Final = 2 << 20
 _ROW: Final = 16  # bytes in a line of digits
 
 FORMS: Final = ("json", "text", "hex")
@@ -30,33 +34,53 @@ def text_of(body: bytes) -> str | None:
         text = body.decode()
     except UnicodeDecodeError:
         return None
-    return text if all(each.isprintable() or each in "\n\r\t" for each in text) else None
+    return text if text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable() else None
 
 
 def form_of(body: bytes) -> str:
     """The form that suits a body best."""
-    if (text := text_of(body)) is None:
+    if (text := text_of(_first(body, LONGEST))) is None:
         return "hex"
     return "json" if text.lstrip()[:1] in ("{", "[") and _json(body) is not _NOTHING else "text"
 
 
 def shown(body: bytes, form: str) -> str:
     """A body in a form, or in another one if that is impossible; a very long body is cut."""
-    part = body[:LONGEST]
     rest = f"\n… {len(body) - LONGEST:,} bytes more" if len(body) > LONGEST else ""
-    if form == "json" and not rest and (value := _json(body)) is not _NOTHING:
+    value = _json(body) if form == "json" else _NOTHING
+    if value is not _NOTHING and _laid_out_size(value, len(body)) <= _LONGEST_LAID_OUT:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    if form != "hex" and text_of(body) is not None:
-        return part.decode("utf-8", "ignore") + rest
-    return hex_of(part) + rest
+    if form != "hex" and (text := text_of(_first(body, LONGEST))) is not None:
+        return text + rest
+    return hex_of(body[:LONGEST]) + rest
+
+
+def _laid_out_size(value: Any, size_bytes: int) -> int:
+    """The most bytes that JSON of this size can have once it is indented."""
+    lines, depth, level = 1, 0, [value]
+    while level := [each for parent in level for each in _children(parent)]:
+        depth += 1
+        lines += 2 * len(level)  # Its own line, and the one that may close it.
+    return size_bytes + lines * (2 * depth + 2)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    match value:
+        case dict():
+            return value.values()
+        case list():
+            return value
+    return ()
 
 
 def short(body: bytes) -> str:
-    text = text_of(body[: 4 * SHORT + 4]) if len(body) <= 4 * SHORT else text_of(_whole(body[: 4 * SHORT]))
+    """One line for a body, of which the first `BEGINNING` bytes are enough."""
+    is_whole = len(body) < BEGINNING
+    text = text_of(_first(body, BEGINNING - 1))
     if text is None:
-        return f"{len(body)} bytes {body[:24].hex(' ')}"
+        return f"{len(body) if is_whole else f'over {BEGINNING - 1}'} bytes {body[:24].hex(' ')}"
     line = " ".join(text.split())
-    return line if len(line) <= SHORT and len(body) <= 4 * SHORT else line[: SHORT - 1] + "…"
+    return line if len(line) <= SHORT and is_whole else line[: SHORT - 1] + "…"
 
 
 def hex_of(body: bytes) -> str:
@@ -69,9 +93,11 @@ def hex_of(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def _whole(part: bytes) -> bytes:
-    """The beginning of a text without the character that was cut."""
-    return part.decode("utf-8", "ignore").encode() if _is_cut(part) else part
+def _first(body: bytes, size_bytes: int) -> bytes:
+    """The beginning of a body; of a text, without the character that would be cut."""
+    part = body[:size_bytes]
+    is_cut = len(body) > size_bytes and _is_cut(part)
+    return part.decode("utf-8", "ignore").encode() if is_cut else part
 
 
 def _is_cut(part: bytes) -> bool:
@@ -128,7 +154,7 @@ class JsonPath:
         return JsonPath(tuple(steps), comparison[1], _literal(comparison[2]))
 
     def fits(self, body: bytes) -> bool:
-        """Return whether a body is JSON that matches; a value that cannot be compared does not."""
+        """Return whether a body of at most 128 KiB is JSON that matches; a value that cannot be compared does not."""
         value = _at(_json(body), self.steps)
         if value is _NOTHING:
             return False
@@ -162,6 +188,8 @@ def _at(value: Any, steps: Sequence[str | int]) -> Any:
 
 
 def _json(body: bytes) -> Any:
+    if len(body) > LONGEST_JSON:
+        return _NOTHING
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

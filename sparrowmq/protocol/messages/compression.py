@@ -57,13 +57,30 @@ def decompress(body: Buffer, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES)
     if not sys_flag & SysFlag.COMPRESSED:
         return bytes(body)
     limit = min(max_bytes, max(MAX_ORDINARY_BYTES, MAX_RATIO * len(body)))
-    inflate = _INFLATE.get(sys_flag & SysFlag.COMPRESSION_MASK)
-    if inflate is None:
-        raise RemoteProtocolError(f"the body has an unknown compression (system flag {sys_flag:#x})")
-    inflated = inflate(body, limit)
+    inflated = _inflated(body, sys_flag, limit)
     if len(inflated) > limit:
         raise RemoteProtocolError(f"{len(body)} compressed bytes hold more than {limit} bytes; refused")
     return inflated
+
+
+def beginning(body: Buffer, sys_flag: int, size_bytes: int) -> bytes:
+    """The first bytes of a body, decompressed no further.
+
+    Raises:
+        RemoteProtocolError: the body is damaged, or of an unknown kind.
+        ConfigError: the library for it is not installed.
+    """
+    if not sys_flag & SysFlag.COMPRESSED:
+        return bytes(body[:size_bytes])
+    return _inflated(body, sys_flag, size_bytes)[:size_bytes]
+
+
+def _inflated(body: Buffer, sys_flag: int, limit: int) -> bytes:
+    """The decompressed body; more than `limit` bytes of it if it has more. Raises: RemoteProtocolError, ConfigError."""
+    inflate = _INFLATE.get(sys_flag & SysFlag.COMPRESSION_MASK)
+    if inflate is None:
+        raise RemoteProtocolError(f"the body has an unknown compression (system flag {sys_flag:#x})")
+    return inflate(body, limit)
 
 
 def _inflate_zlib(body: Buffer, limit: int) -> bytes:

@@ -2,13 +2,13 @@ import zlib
 
 import pytest
 
-from sparrowmq.client.admin.readable_body import readable
+from sparrowmq.client.admin.readable_body import beginning, read_aside, readable
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import SysFlag
 from tests.records import encoded
 
 
-@pytest.mark.guards("readable_body.readable: (RemoteProtocolError, ConfigError) -> ConfigError")
+@pytest.mark.guards("readable_body._tried: (RemoteProtocolError, ConfigError) -> ConfigError")
 @pytest.mark.parametrize(
     ("body", "flag", "content", "trouble"),
     [
@@ -23,3 +23,11 @@ def test_a_body_that_cannot_be_decompressed_is_as_it_is_stored_with_the_reason(b
     found = readable(record.decode(encoded(body=body, sys_flag=flag)))
     assert found.content == (body if content is None else content)
     assert (found.trouble is None) == (trouble is None) and (trouble or "") in (found.trouble or "")
+
+
+async def test_a_body_is_read_aside_or_only_its_beginning() -> None:
+    packed = record.decode(encoded(body=zlib.compress(b"packed" * 1000), sys_flag=SysFlag.COMPRESSED))
+    assert await read_aside(packed) == (b"packed" * 1000, None)
+    assert beginning(packed, 9) == (b"packedpac", None)
+    damaged = record.decode(encoded(body=b"wrong", sys_flag=SysFlag.COMPRESSED))
+    assert await read_aside(damaged) == beginning(damaged, 1) == readable(damaged)

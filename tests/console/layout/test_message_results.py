@@ -1,10 +1,22 @@
+import zlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, MessageResults, range_text
+from sparrowmq.client.admin.topic_reading import Reading
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.console.layout.message_results import (
+    MESSAGE_COLUMNS,
+    MessageResults,
+    body_of,
+    details_of,
+    range_text,
+)
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from tests.console.layout.seeing import page, seen
+from tests.records import encoded
 
 
 @pytest.mark.parametrize(
@@ -19,6 +31,38 @@ from tests.console.layout.seeing import page, seen
 def test_the_line_names_the_messages_of_the_page(before, count, looked, is_more, expected):
     reading: Any = SimpleNamespace(looked=looked, total=1200)
     assert range_text(before, count, reading, is_more) == expected
+
+
+def received(body, sys_flag):
+    stored = record.decode(encoded(body=body, sys_flag=sys_flag))
+    return ReceivedMessage(stored, MessageQueue("T", "broker-a", 0))
+
+
+@pytest.mark.guards("message_results.details_of: drop text +=")
+def test_a_row_shows_the_beginning_of_a_body_or_why_it_cannot():
+    bomb = received(zlib.compress(b"x" * (64 << 20)), SysFlag.COMPRESSED)
+    assert body_of(bomb) == "x" * 119 + "…"
+    details = details_of(bomb).text
+    assert len(details) < 17 << 10 and details.endswith("open the message for the rest")
+    damaged = received(b"no zlib", SysFlag.COMPRESSED)
+    assert "damaged" in body_of(damaged) and "damaged" in details_of(damaged).text
+
+
+@pytest.mark.guards("MessageResults._read_page: drop left_bytes -=")
+async def test_a_page_of_large_messages_has_fewer_of_them():
+    left = [received(bytes(4 << 20), 0) for _ in range(9)]
+
+    class Large(Reading):
+        async def peek(self):
+            return bool(left)
+
+        async def __anext__(self):
+            return left.pop()
+
+    with page():
+        results = MessageResults(seen(), MESSAGE_COLUMNS, 100, "no search yet")
+        await results._read_page(Large([]))
+    assert len(results.shown) == 4
 
 
 async def test_an_older_search_that_still_runs_shows_nothing():

@@ -8,6 +8,7 @@ from starlette.requests import Request
 import sparrowmq
 from sparrowmq.console.reading.dead_letter_search import Wanted, exporting
 from sparrowmq.protocol.names import dlq_topic
+from tests.hostile_bodies import send_damaged
 
 
 @pytest.fixture
@@ -46,6 +47,15 @@ async def test_all_that_fit_the_address_are_exported(billing):
 async def test_a_text_is_looked_for_in_what_was_sent_and_not_in_what_lies_there_compressed(billing):
     _, found = await ask(billing, "group=billing&text=7+text")
     assert {cast(Any, each)["body"][:2].strip() for each in found} == {"7", "17", "27", "37", "47"}
+
+
+async def test_a_letter_that_cannot_be_decompressed_is_exported_as_it_is_stored(look):
+    await look.admin.create_topic(dlq_topic("billing"), queues=1)
+    await send_damaged(look.client, dlq_topic("billing"))
+    _, found = await ask(look, "group=billing")
+    assert [(cast(Any, each)["body"], "zlib" in cast(Any, each)["body_trouble"]) for each in found] == [
+        ("no zlib", True)
+    ]
 
 
 @pytest.mark.parametrize(

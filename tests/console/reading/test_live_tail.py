@@ -1,9 +1,14 @@
 import asyncio
+import zlib
 
 import pytest
 
-from sparrowmq.console.reading.live_tail import KEPT, Tail, Wanted
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.console.reading.live_tail import KEPT, KEPT_BYTES, Tail, Wanted
 from sparrowmq.console.reading.message_body import JsonPath
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
+from tests.records import encoded
 
 
 async def follow(look, wanted, count, *bodies):
@@ -44,11 +49,32 @@ async def test_paused_it_counts_and_keeps_what_is_shown(look):
     tail = await follow(look, Wanted("orders"), 1, (b"one", "a"))
     shown, before = list(tail.messages), tail.found
     tail.is_paused = True
-    tail.take(shown[:1])
+    await tail.take(shown[:1])
     assert list(tail.messages) == shown and tail.found == before + 1
     tail.is_paused = False
-    tail.take(shown[:1] * 500)
+    await tail.take(shown[:1] * 500)
     assert len(tail.messages) == KEPT
+
+
+def message(body, sys_flag=0):
+    stored = record.decode(encoded(body=body, sys_flag=sys_flag))
+    return ReceivedMessage(stored, MessageQueue("T", "broker-a", 0))
+
+
+@pytest.mark.guards("Tail._drop_oldest: size_bytes > KEPT_BYTES -> False")
+async def test_large_messages_are_kept_up_to_a_number_of_bytes():
+    tail = Tail(Wanted("T"))
+    await tail.take([message(bytes(4 << 20)) for _ in range(10)])
+    assert len(tail.messages) == 3 and sum(each.store_size for each in tail.messages) <= KEPT_BYTES
+    await tail.take([message(bytes(KEPT_BYTES))])
+    assert len(tail.messages) == 1
+
+
+async def test_nothing_is_kept_of_what_a_body_expands_to():
+    bomb = message(zlib.compress(bytes(4 << 20)), SysFlag.COMPRESSED)
+    tail = Tail(Wanted("T", text="\0\0"))
+    await tail.take([bomb, message(b"no zlib", SysFlag.COMPRESSED), message(b"text")])
+    assert list(tail.messages) == [bomb] and bomb._body is None
 
 
 async def test_the_queues_of_a_broker_that_is_away_are_followed_when_it_answers(two, look):

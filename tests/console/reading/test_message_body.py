@@ -1,6 +1,16 @@
 import pytest
 
-from sparrowmq.console.reading.message_body import LONGEST, JsonPath, form_of, hex_of, short, shown, text_of
+from sparrowmq.console.reading.message_body import (
+    BEGINNING,
+    LONGEST,
+    LONGEST_JSON,
+    JsonPath,
+    form_of,
+    hex_of,
+    short,
+    shown,
+    text_of,
+)
 
 BODY = b'{"order": {"price": 12.5, "a b": null, "items": [{"sku": "x-1"}, {"sku": "x-2"}]}, "paid": true}'
 
@@ -37,6 +47,28 @@ def test_json_is_laid_out_text_is_as_it_is_and_anything_has_digits():
 def test_of_a_very_long_body_the_beginning_is_shown():
     told = shown(b"x" * (LONGEST + 5), "text")
     assert told.startswith("xxx") and told.endswith("… 5 bytes more")
+
+
+@pytest.mark.guards("message_body._laid_out_size: return 0")
+@pytest.mark.parametrize("depth", [30, 900])
+def test_json_that_grows_a_thousandfold_as_it_is_laid_out_is_shown_as_it_is(depth):
+    body = b"[" * depth + b"1," * 60_000 + b"1" + b"]" * depth
+    assert shown(body, "json") == body.decode()
+    assert shown(b"[" * 3 + b"1" + b"]" * 3, "json").count("\n") == 6
+
+
+@pytest.mark.guards("message_body._json: false LONGEST_JSON")
+def test_a_very_long_body_is_not_read_as_json():
+    body = b'{"a": "%s"}' % (b"x" * LONGEST_JSON)
+    assert form_of(body) == "text" and shown(body, "json") == body.decode()
+    assert not JsonPath.parse("a").fits(body)
+    assert form_of("世".encode() * LONGEST) == "text", "no character is cut"
+
+
+def test_the_beginning_of_a_body_is_enough_for_its_line():
+    for body in (b"x" * 1000, "世".encode() * 1000, b"\0" * 1000):
+        assert short(body) == short(body[:BEGINNING])
+    assert short(b"\0" * 1000).startswith("over 480 bytes 00")
 
 
 def test_a_table_has_one_short_line_of_it():

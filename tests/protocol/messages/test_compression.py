@@ -11,6 +11,7 @@ from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolErro
 from sparrowmq.protocol.messages.compression import (
     MAX_INFLATED_BYTES,
     MAX_ORDINARY_BYTES,
+    beginning,
     compress,
     decompress,
 )
@@ -27,6 +28,18 @@ def test_a_body_comes_back(kind: int, body: bytes) -> None:
 
 def test_a_plain_body_is_left_alone() -> None:
     assert decompress(b"plain", SysFlag.COMPRESSION_LZ4) == b"plain"
+    assert beginning(b"plain", 0, 3) == b"pla"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_beginning_of_a_body_is_read_however_large_the_body_is(kind: int) -> None:
+    packed = compress(bytes(64 << 20), kind), SysFlag.COMPRESSED | kind
+    with pytest.raises(RemoteProtocolError, match="refused"):
+        decompress(*packed)
+    assert beginning(*packed, 500) == bytes(500)
+    assert beginning(compress(b"short", kind), SysFlag.COMPRESSED | kind, 500) == b"short"
+    with pytest.raises(RemoteProtocolError, match="damaged"):
+        beginning(b"nonsense", SysFlag.COMPRESSED | kind, 500)
 
 
 def test_the_body_of_an_old_client_is_zlib_without_a_kind() -> None:
