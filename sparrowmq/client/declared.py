@@ -283,5 +283,5 @@ def _foreign(info: object, seen: set[int]) -> Iterator[type]:
 def _decoded(from_json: Callable[[bytes], object], message: ReceivedMessage) -> object:
     try:
         return from_json(message.body)
-    except ValueError as error:  # The errors of msgspec and pydantic are ValueErrors.
+    except (ValueError, RecursionError) as error:  # The errors of msgspec and pydantic are ValueErrors.
         raise InvalidMessage(f"the body of {message!r} is not what its handler takes: {error}") from error

@@ -17,7 +17,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.declared import _decoder, adapted
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from tests.client.consuming.test_received import stored
 
@@ -254,6 +254,15 @@ def test_a_type_that_no_body_becomes_is_refused_when_it_is_declared(wanted, says
     take.__annotations__["each"] = wanted
     with pytest.raises(ConfigError, match=says):
         connect("127.0.0.1:9876").handler("orders", group="billing")(take)
+
+
+@pytest.mark.guards("declared._decoded: (ValueError, RecursionError) -> ValueError")
+@pytest.mark.parametrize("body", [b"[5]", b'{"deep": ' + b"[" * 100_000])
+def test_a_body_that_is_not_of_the_type_says_so(body):
+    def take(each: dict[str, object]) -> None: ...
+
+    with pytest.raises(InvalidMessage, match="is not what its handler takes"):
+        adapted(take, is_batch=False)(ReceivedMessage(stored(body), MessageQueue("t", "a", 0)))
 
 
 @pytest.mark.guards("declared._arguments: true each.kind is not each.VAR_KEYWORD")

@@ -193,10 +193,10 @@ class DeliveredMessage:
             raise InvalidMessage(f"the body of message {self.msg_id} is not UTF-8: {error}") from error
 
     def json(self) -> Any:
-        """The body as JSON. Raises: InvalidMessage, it is not JSON."""
+        """The body as JSON. Raises: InvalidMessage, it is not JSON, or nested too deep to be read."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidMessage(f"the body of message {self.msg_id} is not JSON: {error}") from error
 
     # Settling -------------------------------------------------------------------------------------------------------

@@ -51,9 +51,10 @@ def test_a_body_that_is_no_text_says_so():
         ReceivedMessage(stored(b"\xff"), QUEUE).text()
 
 
-def test_a_body_that_is_no_json_says_so():
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_json_says_so(body):
     with pytest.raises(InvalidMessage, match="not JSON"):
-        ReceivedMessage(stored(b"{"), QUEUE).json()
+        ReceivedMessage(stored(body), QUEUE).json()
 
 
 def test_a_pull_brings_messages_without_the_namespace():
