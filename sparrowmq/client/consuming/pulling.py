@@ -6,7 +6,8 @@
     21 offset moved      outside of the queue: go on where the broker says
 
 A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a
-new message is delivered at once. Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
+new message is delivered at once. A broker that answers at once, without messages or a later offset, is asked after a
+growing pause (fruitless.py). Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final, Protocol
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.first_offset import offset_since
+from sparrowmq.client.consuming.fruitless import Fruitless
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.errors import (
     AccessDenied,
@@ -139,6 +141,7 @@ class Asker:
         self._brokers = brokers
         self._clock = clock
         self._is_failing = False
+        self._fruitless = Fruitless()
 
     async def run(self) -> None:
         """Ask until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
@@ -150,15 +153,23 @@ class Asker:
         while True:
             if not self._owned.has_room:
                 await self._wait_for_room()
+            began_s = self._clock.monotonic()
             try:
-                await self._ask()
+                found = await self._ask()
             except (AccessDenied, ConfigError):
                 raise
             except SparrowError as error:
                 await self._recover(error)
+                continue
+            pause_s = self._fruitless.pause_s(found, self._clock.monotonic() - began_s)
+            if pause_s:
+                await self._clock.sleep(pause_s)
 
-    async def _ask(self) -> None:
-        """Ask once, and pass on the answer. Raises: SparrowError."""
+    async def _ask(self) -> bool:
+        """Ask once, and pass on the answer. Return whether it brought messages or a later offset.
+
+        Raises: SparrowError.
+        """
         raise NotImplementedError
 
     async def _wait_for_room(self) -> None:
@@ -311,19 +322,19 @@ class Puller(Asker):
         self._count = count
         self._commits = commits
 
-    async def _ask(self) -> None:
+    async def _ask(self) -> bool:
         owned = self._owned
         if owned.is_cut_off:
             offset = await offset_after_break(self._group, owned, self._subscription, self._brokers)
             if offset < owned.next_offset:
                 self._go_on(min(offset, owned.commit_offset))
-                return
+                return False
         answer = await self._pull()
         self._is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             await self._move(answer.header)
-        else:
-            self._take(answer)
+            return False
+        return self._take(answer)
 
     async def _pull(self) -> Response[PullMessageReply]:
         owned = self._owned
@@ -344,8 +355,9 @@ class Puller(Asker):
         )
         return await session.call(pull, timeout_s=HOLD_S + ANSWER_S, accept=ACCEPTED)
 
-    def _take(self, answer: Response[PullMessageReply]) -> None:
+    def _take(self, answer: Response[PullMessageReply]) -> bool:
         owned = self._owned
+        has_more = answer.code != ResponseCode.SUCCESS and answer.header.next_begin_offset > owned.next_offset
         owned.begun, owned.is_cut_off = True, False
         owned.pull_commits = None
         owned.broker_id = answer.header.suggest_which_broker_id
@@ -358,6 +370,8 @@ class Puller(Asker):
             pace.pulled += len(found)
             note_last(owned, found)
             self._arrived(owned, found)
+            return bool(found)
+        return has_more
 
     async def _move(self, reply: PullMessageReply) -> None:
         """Go on at another offset: the queue has none of ours (messages expired, or an operator set another)."""

@@ -22,6 +22,7 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.consumer_settings import PullSettings
 from sparrowmq.client.consuming.first_offset import first_offset
+from sparrowmq.client.consuming.fruitless import Fruitless
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage, received
 from sparrowmq.errors import (
@@ -58,7 +59,9 @@ class Reading:
         answer: what is waited for: the answer of a pull, or None or an error from making one possible.
         is_cut_off: its broker was lost, and may come back without its last messages.
         is_held: the program's listener is being called with it; no message of it is handed out meanwhile.
-        not_before: when a queue that failed is asked again.
+        not_before: when a queue that failed, or has found nothing without a wait, is asked again.
+        asked_s: when it was asked last.
+        fruitless: makes the pauses after answers that found nothing without a wait.
         refusal: the last refusal for which a name server was asked whether the topic still has the queue.
     """
 
@@ -78,6 +81,8 @@ class Reading:
     is_cut_off: bool = False
     broker_id: int = MASTER
     not_before: float = 0.0
+    asked_s: float = 0.0
+    fruitless: Fruitless = field(default_factory=Fruitless)
     refusal: RemoteError | None = None
 
     def move(self, offset: int | None) -> None:
@@ -176,6 +181,7 @@ class Readings:
         for reading in self._by_queue.values():
             is_idle = reading.answer is None and not reading.fetched
             if is_idle and not reading.is_paused and not reading.is_held and now >= reading.not_before:
+                reading.asked_s = now
                 reading.answer = self._pull(reading)
                 reading.answer.add_done_callback(_look)  # A reading may be left before it is collected.
 
@@ -214,7 +220,10 @@ class Readings:
         return messages
 
     async def wait(self, limit_s: float) -> None:
-        """Wait until an answer may have come, at most so many seconds."""
+        """Wait until an answer may have come, or a queue may be asked again, at most so many seconds."""
+        now_s = self._network.clock.monotonic()
+        ends_s = (each.not_before - now_s for each in self._by_queue.values() if each.not_before > now_s)
+        limit_s = min([limit_s, *ends_s])
         if self._nudged is None or self._nudged.done():
             self._nudged = asyncio.get_running_loop().create_future()
         waiting = [each.answer for each in self._by_queue.values() if each.answer is not None]
@@ -263,8 +272,10 @@ class Readings:
     def _take(self, reading: Reading, answer: Response[PullMessageReply]) -> None:
         reading.is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            self._rest(reading, False)
             reading.answer = self._spawn(self._move(reading, answer.header), f"move {reading.queue}")
             return
+        found = answer.code != ResponseCode.SUCCESS and answer.header.next_begin_offset > reading.next_offset
         reading.next_offset = answer.header.next_begin_offset
         reading.broker_id = answer.header.suggest_which_broker_id
         if answer.code == ResponseCode.SUCCESS:
@@ -272,8 +283,16 @@ class Readings:
             pulled = pulling.messages_in(answer.body, queue, reading.subscription)
             reading.fetched.extend(received(pulled, queue, None, self._owner, namespace))
             pulling.note_last(reading, pulled)
+            found = bool(pulled)
+        self._rest(reading, found)
         if not reading.fetched:
             reading.position = reading.next_offset
+
+    def _rest(self, reading: Reading, found: bool) -> None:
+        now_s = self._network.clock.monotonic()
+        pause_s = reading.fruitless.pause_s(found, now_s - reading.asked_s)
+        if pause_s:
+            reading.not_before = now_s + pause_s
 
     async def _move(self, reading: Reading, reply: PullMessageReply) -> SparrowError | None:
         """Go on at another offset, because the queue has none of ours. Return the error if that fails."""

@@ -385,3 +385,31 @@ async def test_what_a_pull_commits_is_known_while_it_is_under_way(peer, pulled):
     peer.script(PULL, found(rec(0), next_offset=1))
     await until(lambda: len(pulls(peer)) == 2)
     assert pulled.owned.pull_commits == 0
+
+
+@pytest.mark.guards(
+    "Asker.run: drop await self._clock.sleep(pause_s)",
+    "Puller._take: return True",
+)
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [Answer(ResponseCode.PULL_NOT_FOUND, reply(0))],
+        [Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(-5))],
+        [Answer(ResponseCode.PULL_OFFSET_MOVED, reply(7)), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(3))],
+        [found(next_offset=0)],
+    ],
+)
+async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, pulled, answers):
+    peer.script(PULL, *answers * 10)
+    await until(lambda: len(pulls(peer)) == 6)
+    await asyncio.sleep(0.02)
+    assert len(pulls(peer)) == 6
+    await pulled.world.clock.advance(0.001)
+    await until(lambda: len(pulls(peer)) == 7)
+
+
+async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer, pulled):
+    peer.script(PULL, *(Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(at)) for at in range(1, 50)))
+    await until(lambda: len(pulls(peer)) == 50)
+    assert pulled.owned.next_offset == 49

@@ -205,3 +205,13 @@ async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(
     await rounds(readings, lambda: len(peer.requests(PULL)) == 4)
     look, after = (command.header(PullMessage) for command in peer.requests(PULL)[2:])
     assert (look.queue_offset, after.queue_offset, reading.position) == (5, following, following)
+
+
+@pytest.mark.guards("Readings._rest: drop reading.not_before = now_s + pause_s")
+@pytest.mark.parametrize("code", [0, ResponseCode.PULL_NOT_FOUND])
+async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, readings, code):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(3)
+    peer.usual[PULL] = lambda _: Answer(code, reply(3))
+    await rounds(readings, lambda: reading.not_before > 0)
+    assert len(peer.requests(PULL)) == 6

@@ -105,3 +105,16 @@ async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer
     await until(lambda: fields(peer, CHANGE))
     assert ([each["offset"] for each in fields(peer, CHANGE)], roomy.arrived) == (["8"], [])
     running.cancel()
+
+
+@pytest.mark.guards("Popper._ask: count > 0 -> True")
+@pytest.mark.parametrize("code", [ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND])
+async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, world, code):
+    peer.usual[POP] = lambda _: Answer(code, PopMessageReply())
+    running = asyncio.create_task(world.popper.run())
+    await until(lambda: len(fields(peer, POP)) == 6)
+    await asyncio.sleep(0.02)
+    assert len(fields(peer, POP)) == 6
+    await world.clock.advance(0.001)
+    await until(lambda: len(fields(peer, POP)) == 7)
+    running.cancel()
