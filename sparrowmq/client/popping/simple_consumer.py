@@ -38,6 +38,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.delivered import Outcome, let_settle
 from sparrowmq.client.consuming.delivered import Wish as Rejection
+from sparrowmq.client.consuming.fruitless import Fruitless
 from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.sending_back import Retries
@@ -105,6 +106,7 @@ class SimpleConsumer:
         self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
         self._owner = HandedOut(network.answers, hooks=hooks)
         self._paces = Paces(network.clock)
+        self._fruitless = Fruitless()
         self._turn = 0
         self._watching: dict[Place, asyncio.Task[None]] = {}
         self._attempts: dict[Place, str] = {}
@@ -145,11 +147,16 @@ class SimpleConsumer:
             found = await self._round(answering or places, max_messages, invisible_s, limit_s)
             left_s = deadline - clock.monotonic()
             if found or left_s <= 0:
+                if found:
+                    self._fruitless.pause_s(True, 0.0)
                 return list(found)
             if self._failing.issuperset(places):
                 await clock.sleep(min(PAUSE_S, left_s))
             else:
                 await self._wait_for_any(places, min(left_s, HOLD_S))
+                took_s = clock.monotonic() - deadline + left_s
+                if pause_s := self._fruitless.pause_s(False, took_s):
+                    await clock.sleep(min(pause_s, max(left_s - took_s, 0.0)))
 
     async def _round(
         self, places: Sequence[Place], max_messages: int, invisible_s: float, limit_s: float

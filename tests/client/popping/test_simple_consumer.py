@@ -519,3 +519,11 @@ async def test_operators_see_its_subscriptions_and_that_it_has_no_handler(peer, 
     assert consumer._positions_in("t") == {}
     with pytest.raises(RemoteError, match="has no handler"):
         await consumer._handle_directly(None, "broker-a")
+
+
+@pytest.mark.guards("SimpleConsumer.receive: drop await clock.sleep(min(pause_s")
+async def test_a_broker_that_claims_messages_and_has_none_is_not_asked_without_a_pause(peer, consumer):
+    peer.usual[NOTIFICATION] = lambda _: found()
+    peer.usual[POP] = lambda _: NOTHING
+    assert await consumer.receive(wait_s=0.5) == []
+    assert 6 < len(fields(peer, POP)) < 25
