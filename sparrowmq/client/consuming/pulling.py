@@ -357,7 +357,7 @@ class Puller(Asker):
 
     def _take(self, answer: Response[PullMessageReply]) -> bool:
         owned = self._owned
-        has_more = answer.code != ResponseCode.SUCCESS and answer.header.next_begin_offset > owned.next_offset
+        goes_on = answer.header.next_begin_offset > owned.next_offset
         owned.begun, owned.is_cut_off = True, False
         owned.pull_commits = None
         owned.broker_id = answer.header.suggest_which_broker_id
@@ -370,8 +370,8 @@ class Puller(Asker):
             pace.pulled += len(found)
             note_last(owned, found)
             self._arrived(owned, found)
-            return bool(found)
-        return has_more
+            goes_on = goes_on or bool(found)
+        return goes_on
 
     async def _move(self, reply: PullMessageReply) -> None:
         """Go on at another offset: the queue has none of ours (messages expired, or an operator set another)."""

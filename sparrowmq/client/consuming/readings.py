@@ -275,7 +275,7 @@ class Readings:
             self._rest(reading, False)
             reading.answer = self._spawn(self._move(reading, answer.header), f"move {reading.queue}")
             return
-        found = answer.code != ResponseCode.SUCCESS and answer.header.next_begin_offset > reading.next_offset
+        goes_on = answer.header.next_begin_offset > reading.next_offset
         reading.next_offset = answer.header.next_begin_offset
         reading.broker_id = answer.header.suggest_which_broker_id
         if answer.code == ResponseCode.SUCCESS:
@@ -283,8 +283,8 @@ class Readings:
             pulled = pulling.messages_in(answer.body, queue, reading.subscription)
             reading.fetched.extend(received(pulled, queue, None, self._owner, namespace))
             pulling.note_last(reading, pulled)
-            found = bool(pulled)
-        self._rest(reading, found)
+            goes_on = goes_on or bool(pulled)
+        self._rest(reading, goes_on)
         if not reading.fetched:
             reading.position = reading.next_offset
 

@@ -121,6 +121,7 @@ class PopRequests:
         spawn: starts tasks that live as long as the client.
     Attributes:
         acks: gets messages to acknowledge in the background. Failures are logged.
+        came: the number of messages that have come, also of those whose tags are not wanted.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class PopRequests:
         self._spawn = spawn
         keep_freed()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
         self.acks = AckBuffer(self._begin_acks)
+        self.came = 0
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
@@ -250,6 +252,7 @@ class PopRequests:
         place, wish = asked.place, asked.wish
         self._most[place.broker_name] = answer.header.most_msg_nums or MOST_POPPED
         messages = self._messages(place, answer, asked.owner)
+        self.came += len(messages)
         tags = wish.subscription.tags
         if tags and (unwanted := [each for each in messages if each.tag not in tags]):
             self.acks.extend(unwanted)

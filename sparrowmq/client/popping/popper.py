@@ -46,15 +46,12 @@ class Popper(Asker):
         asked: PopInFlight | None = await self._pops.begin(self._place, self._wish_beside(0), owned)
         while asked is not None:
             answer = await self._pops.answer(asked)
-            asked, count = self._take(asked, answer)
-            found = found or count > 0
+            asked = self._take(asked, answer)
+            found = found or bool(answer.body)  # also messages whose tags are not wanted
         return found
 
-    def _take(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> tuple[PopInFlight | None, int]:
-        """Take the messages of an answer. Return the next pop, and the number of messages.
-
-        If there is room, the next pop is sent before they are read.
-        """
+    def _take(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
+        """Take the messages of an answer. Return the next pop if there is room: it is sent before they are read."""
         owned, pace, coming = self._popped, self._popped.pace, asked.request.max_msg_nums
         following = None
         if answer.code == ResponseCode.SUCCESS and owned.has_room_beside(coming):
@@ -72,7 +69,7 @@ class Popper(Asker):
             pace.pull_ms += max(self._clock.now_ms() - asked.request.born_time, 0)
             pace.pulled += len(messages)
             self._arrived(owned, messages)
-        return following, len(messages)
+        return following
 
     def _wish_beside(self, coming: int) -> Wish:
         """The wish for a pop while so many messages may come that are not held yet."""

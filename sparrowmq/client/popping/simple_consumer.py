@@ -144,6 +144,7 @@ class SimpleConsumer:
             places = await self._places()
             answering = [place for place in places if not self._is_silent(place)]
             limit_s = SILENT_S if len(places) > 1 else max(SILENT_S, deadline - clock.monotonic())
+            before = self._pops.came
             found = await self._round(answering or places, max_messages, invisible_s, limit_s)
             left_s = deadline - clock.monotonic()
             if found or left_s <= 0:
@@ -155,7 +156,7 @@ class SimpleConsumer:
             else:
                 await self._wait_for_any(places, min(left_s, HOLD_S))
                 took_s = clock.monotonic() - deadline + left_s
-                if pause_s := self._fruitless.pause_s(False, took_s):
+                if pause_s := self._fruitless.pause_s(self._pops.came > before, took_s):
                     await clock.sleep(min(pause_s, max(left_s - took_s, 0.0)))
 
     async def _round(

@@ -207,6 +207,15 @@ async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(
     assert (look.queue_offset, after.queue_offset, reading.position) == (5, following, following)
 
 
+@pytest.mark.guards("Readings._take: answer.header.next_begin_offset > reading.next_offset -> False")
+async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer, readings):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(0)
+    peer.script(PULL, *(Answer(0, reply(at)) for at in range(1, 20)))
+    await rounds(readings, lambda: len(peer.requests(PULL)) == 20)
+    assert (reading.next_offset, reading.not_before) == (19, 0)
+
+
 @pytest.mark.guards("Readings._rest: drop reading.not_before = now_s + pause_s")
 @pytest.mark.parametrize("code", [0, ResponseCode.PULL_NOT_FOUND])
 async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, readings, code):

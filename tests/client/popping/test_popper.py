@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.pop_queue import PopQueue
 from sparrowmq.client.popping.pop_requests import Wish
@@ -12,6 +12,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
+from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.handler import Answer
 from tests.client.conftest import until
 from tests.client.popping.answers import CHANGE, POP, POPPED_MS, fields, popped, rec
@@ -23,13 +24,13 @@ QUEUE = MessageQueue("t", "broker-a", -1)
 class World:
     """A topic that is popped at a scripted broker, which holds every other pop."""
 
-    def __init__(self, popping, concurrency: int = 16) -> None:
+    def __init__(self, popping, concurrency: int = 16, wanted: Subscription = ALL) -> None:
         self.clock = popping.world.clock
         now = self.clock.monotonic
         settings = ConsumerSettings("g", concurrency=concurrency)
         self.owned = PopQueue(QUEUE, settings, None, Pace(), (), AckBuffer(lambda: None), now)
         self.arrived: list[int] = []
-        wish = Wish(ALL, 32, 60.0, 15.0)
+        wish = Wish(wanted, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)
 
     def _arrive(self, owned, messages) -> None:
@@ -107,7 +108,7 @@ async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer
     running.cancel()
 
 
-@pytest.mark.guards("Popper._ask: count > 0 -> True")
+@pytest.mark.guards("Popper._ask: bool(answer.body) -> True")
 @pytest.mark.parametrize("code", [ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND])
 async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, world, code):
     peer.usual[POP] = lambda _: Answer(code, PopMessageReply())
@@ -117,4 +118,13 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
     assert len(fields(peer, POP)) == 6
     await world.clock.advance(0.001)
     await until(lambda: len(fields(peer, POP)) == 7)
+    running.cancel()
+
+
+@pytest.mark.guards("Popper._ask: bool(answer.body) -> False")
+async def test_no_pause_comes_between_messages_of_another_tag(peer, popping):
+    peer.usual[POP] = lambda _: None
+    peer.script(POP, *(popped(rec(offset, "b")) for offset in range(20)))
+    running = asyncio.create_task(World(popping, wanted=subscription("t", "a", None, 5)).popper.run())
+    await until(lambda: len(fields(peer, POP)) == 21)
     running.cancel()

@@ -527,3 +527,12 @@ async def test_a_broker_that_claims_messages_and_has_none_is_not_asked_without_a
     peer.usual[POP] = lambda _: NOTHING
     assert await consumer.receive(wait_s=0.5) == []
     assert 6 < len(fields(peer, POP)) < 25
+
+
+@pytest.mark.guards("SimpleConsumer.receive: self._pops.came > before -> False")
+async def test_no_pause_comes_between_messages_of_another_tag(peer, mq):
+    peer.usual[NOTIFICATION] = lambda _: found()
+    peer.script(POP, *(popped(rec(offset, "b")) for offset in range(30)), popped(rec(30, "a")))
+    async with mq.simple_consumer("t", group="g", tag="a", start="earliest") as consumer:
+        (message,) = await consumer.receive(1, wait_s=5)
+    assert message.offset == 30
