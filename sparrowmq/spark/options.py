@@ -283,6 +283,12 @@ def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
     return kind(**found)
 
 
+def past_damage(given: Mapping[str, str]) -> dict[str, str]:
+    """These options with badRecords=null, unless they set it: no sender may end a pipeline by a damaged body."""
+    is_set = any(name.lower() == "badrecords" for name in given)
+    return {**given} if is_set else {**given, "badRecords": "null"}
+
+
 def is_stored(given: Mapping[str, str]) -> bool:
     """Whether the options, with names in lower case, mean files: a table of a catalog has `path` and name servers."""
     servers: Field[Any] = next(entry for entry in fields(ClusterOptions) if entry.name == "name_servers")

@@ -6,13 +6,25 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
+from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse, past_damage
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "Orders"}
 
 
 def source(**given):
     return parse(SourceOptions, BASE | {name.replace("__", "."): value for name, value in given.items()})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"badRecords": "null"}),
+        ({"BADRECORDS": "fail"}, {"BADRECORDS": "fail"}),
+        ({"badRecords": "dlq", "topic": "x"}, {"badRecords": "dlq", "topic": "x"}),
+    ],
+)
+def test_a_pipeline_goes_on_behind_a_damaged_body_unless_its_user_says_otherwise(given, expected):
+    assert past_damage(given) == expected
 
 
 def test_the_least_that_must_be_said():

@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType
 from sparrowmq.client.cluster.route import Addresses
 from sparrowmq.errors import SparrowError
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
-from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.options import SourceOptions, parse, past_damage
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
@@ -106,8 +106,9 @@ def error_text(error: BaseException) -> str:
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
     shape = part.shape
-    given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
-    options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
+    options = parse(
+        SourceOptions, {**past_damage(part.given), "topic": part.topic, "columns": ",".join(shape.columns)}
+    )
     network = network_of(options)
     network.learn(part.brokers)
     written = Written(part.topic)
@@ -147,10 +148,6 @@ def _uploaded(
     except BaseException:
         to.remove(there)
         raise
-
-
-def _lower(given: Mapping[str, str]) -> set[str]:
-    return {name.lower() for name in given}
 
 
 def _count(written: Written, messages: pa.RecordBatch) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.safe_text import counted
-from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.options import SourceOptions, parse, past_damage
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
@@ -187,8 +187,7 @@ def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
 def _source(name_server: str, settled: Settled, options: Mapping[str, str] | None) -> dict[str, str]:
     columns = ",".join(settled.shape().columns)
     given = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
-    # No sender may stop a table by a body that cannot be decompressed. An archive replaces the topic: there it counts.
-    if settled.mode != "whole" and not any(name.lower() == "badrecords" for name in given):
-        given["badRecords"] = "null"
+    if settled.mode != "whole":  # an archive replaces the topic, so there each body counts
+        given = past_damage(given)
     parse(SourceOptions, given).check_stream()
     return given

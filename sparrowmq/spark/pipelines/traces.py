@@ -21,6 +21,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import trace as traces
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
+from sparrowmq.spark.options import past_damage
 from sparrowmq.spark.pipelines.running.folders import demand_absent, new_folder
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
@@ -69,9 +70,7 @@ def trace(
     if to is not None:
         demand_absent(to)
     given = {**(options or {}), "nameServer": name_server, "topic": topic}
-    if not any(name.lower() == "badrecords" for name in given):  # everybody may send to the trace topic
-        given["badRecords"] = "null"
-    given |= since_until(since, until)
+    given = past_damage(given) | since_until(since, until)  # everybody may send to the trace topic
     begin, session, span = time.monotonic(), own_session(spark), span_of(given)
     read = session.read.format("rocketmq").options(**span.of(given), columns="body").load()
     reports = read.mapInArrow(_decoded, _DDL).persist()
