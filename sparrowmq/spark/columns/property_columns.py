@@ -13,9 +13,9 @@ the rest, and no client writes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,42 +30,64 @@ _END: Final = 2
 
 
 class PropertyColumns:
-    """The pairs of all rows; `hidden` names are left out."""
+    """The pairs of all rows; `hidden` names are left out. They are found when they are needed."""
 
     def __init__(self, block: pa.Array, hidden: Sequence[str] = ()) -> None:
         """`block` holds each record's property string from the start of its buffer on, as `slices.cut` makes it."""
         self._count = len(block)
+        self._hidden = hidden
         _, bounds, octets = block.buffers()
         self._block = octets if octets is not None else pa.py_buffer(b"")
         self._bounds = np.zeros(1, np.int64)
         if self._count:
             self._bounds = np.frombuffer(bounds, np.int32, self._count + 1).astype(np.int64)
-        self._find_pairs()
-        for name in hidden:
-            self._keep(~self._is_named(name))
+        self._pairs: _Pairs | None = None
 
     def maps(self) -> pa.Array:
         """A map of names to values for each row."""
-        return pa.MapArray.from_arrays(self._offsets_array, self._names(), text(self._values()))
+        pairs = self._found()
+        return pa.MapArray.from_arrays(pairs.bounds(), pairs.names(), text(pairs.values()))
 
     def headers(self) -> pa.Array:
         """A list of (key, value bytes) for each row, the form of Kafka's headers."""
-        pairs = pa.StructArray.from_arrays([self._names(), self._values()], fields=list(HEADER))
-        return pa.ListArray.from_arrays(self._offsets_array, pairs)
+        pairs = self._found()
+        headers = pa.StructArray.from_arrays([pairs.names(), pairs.values()], fields=list(HEADER))
+        return pa.ListArray.from_arrays(pairs.bounds(), headers)
 
     def values_of(self, name: str) -> pa.Array:
-        pairs = np.flatnonzero(self._is_named(name))
-        rows = self._rows[pairs]
-        starts = self._bounds[:-1].copy()
-        ends = starts.copy()
-        starts[rows] = self._mids[pairs] + 1
-        ends[rows] = self._ends[pairs]
+        """The property of that name as a string for each row; null where there is none."""
+        rows = starts = ends = np.zeros(0, np.int64)
+        if self._pairs is not None or self._may_hold(name):
+            rows, starts, ends = self._found().places_of(name)
+        if not len(rows):
+            return pa.nulls(self._count, pa.string())
+        begins = self._bounds[:-1].copy()
+        bounds = begins.copy()
+        begins[rows], bounds[rows] = starts, ends
         missing = np.ones(self._count, np.bool_)
         missing[rows] = False
-        return text(cut(self._block, starts, ends, missing if missing.any() else None))
+        return text(cut(self._block, begins, bounds, missing if missing.any() else None))
 
-    def _find_pairs(self) -> None:
-        octets = np.frombuffer(self._block, np.uint8, self._bounds[-1])
+    def _may_hold(self, name: str) -> bool:
+        """Whether any row may have the property. To look for its name costs a third of finding all pairs."""
+        wanted = re.escape(name.encode()) + bytes([_MID])
+        return re.search(wanted, memoryview(self._block)[: self._bounds[-1]]) is not None
+
+    def _found(self) -> _Pairs:
+        if self._pairs is None:
+            self._pairs = _Pairs(self._block, self._bounds)
+            for name in self._hidden:
+                self._pairs.leave_out(name)
+        return self._pairs
+
+
+class _Pairs:
+    """The places of the pairs of a block: their begins, first 0x01, and ends; and the pairs of each row."""
+
+    def __init__(self, block: pa.Buffer, bounds: Positions) -> None:
+        """`bounds` are where the rows begin, and where the last one ends."""
+        self._block, self._bounds = block, bounds
+        octets = np.frombuffer(block, np.uint8, bounds[-1])
         marks = np.flatnonzero((octets - np.uint8(_MID)) <= _END - _MID)
         kinds = octets[marks]
         if len(kinds) % 2 == 0 and (kinds[0::2] == _MID).all() and (kinds[1::2] == _END).all():
@@ -74,9 +96,28 @@ class PropertyColumns:
             self._mids, self._ends = marks[kinds == _MID], marks[kinds == _END]
         nexts = self._close_rows(octets)
         self._starts = np.concatenate([np.zeros(min(1, len(nexts)), np.int64), nexts[:-1]])
-        self._offsets = np.searchsorted(nexts, self._bounds, side="right")
+        self._offsets = np.searchsorted(nexts, bounds, side="right")
         if not self._is_regular():
             self._match_irregular()
+
+    def names(self) -> pa.Array:
+        return text(cut(self._block, self._starts, self._mids))
+
+    def values(self) -> pa.Array:
+        return cut(self._block, self._mids + 1, self._ends)
+
+    def bounds(self) -> pa.Array:
+        """The number of each row's first pair, and of all pairs."""
+        return pa.array(self._offsets.astype(np.int32))
+
+    def places_of(self, name: str) -> tuple[Positions, Positions, Positions]:
+        """The rows that have a property of that name; where its values begin and end."""
+        pairs = np.flatnonzero(self._is_named(name))
+        rows = np.repeat(np.arange(len(self._offsets) - 1), np.diff(self._offsets))[pairs]
+        return rows, self._mids[pairs] + 1, self._ends[pairs]
+
+    def leave_out(self, name: str) -> None:
+        self._keep(~self._is_named(name))
 
     def _close_rows(self, octets: npt.NDArray[np.uint8]) -> Positions:
         """End the pairs that end with their row; gives where the pair after each pair starts."""
@@ -117,18 +158,3 @@ class PropertyColumns:
         candidates = np.flatnonzero(is_named)
         is_named[candidates] = at(self._block, self._starts[candidates], f"S{len(wanted)}") == wanted
         return is_named
-
-    def _names(self) -> pa.Array:
-        return text(cut(self._block, self._starts, self._mids))
-
-    def _values(self) -> pa.Array:
-        return cut(self._block, self._mids + 1, self._ends)
-
-    @property
-    def _offsets_array(self) -> pa.Array:
-        return pa.array(self._offsets.astype(np.int32))
-
-    @cached_property
-    def _rows(self) -> Any:
-        """The row of each pair. Read only after the last `_keep`."""
-        return np.repeat(np.arange(self._count), np.diff(self._offsets))

@@ -193,6 +193,8 @@ class RecordColumns:
         return at(self._body, self._starts + place, dtype)
 
     def _host_sizes(self, flag: int) -> Any:
+        if not (self._sys_flags & flag).any():
+            return hosts.IPV4_SIZE
         return np.where(self._sys_flags & flag, hosts.IPV6_SIZE, hosts.IPV4_SIZE)
 
     def _end_in_crc(self, properties: Positions) -> Mask:
@@ -213,6 +215,8 @@ class RecordColumns:
     def _numbers(self, most_digits: int, *names: str) -> pa.Array:
         """The first of these properties that each record has, as a number; null where it is none."""
         found = pc.coalesce(*map(self.properties.values_of, names))
+        if found.null_count == len(found):
+            return pa.nulls(len(found), pa.int64())
         is_number = pc.match_substring_regex(found, f"^[0-9]{{1,{most_digits}}}$")
         return pc.if_else(is_number, found, pa.scalar(None, pa.string())).cast(pa.int64())
 
