@@ -51,10 +51,10 @@ class Silence:
 
 
 class Peer:
-    """`per_pull` is the most messages of one answer, as 32 is Java's."""
+    """`per_pull` is the most messages of one answer, as 32 is Java's; none reaches beyond a file of `per_file`."""
 
     def __init__(self, per_pull: int = 10_000) -> None:
-        self.per_pull = per_pull
+        self.per_pull, self.per_file = per_pull, 300_000
         self.queues: dict[str, dict[int, list[bytes]]] = {}
         self.first: dict[tuple[str, int], int] = defaultdict(int)  # offsets below are gone
         self.answers: dict[int, deque] = defaultdict(deque)
@@ -191,10 +191,14 @@ class Peer:
             return 19, PullMessageReply(0, offset, first, end), b""
         messages = self.queues[fields["topic"]][int(fields["queueId"])]
         codes = Subscription.build("T", fields["subscription"]).tag_codes  # of SQL no tag has the hash
-        most = min(self.per_pull, int(fields["maxMsgNums"]))
+        most = min(self.per_pull, int(fields["maxMsgNums"]), self.per_file - offset % self.per_file)
+        room = int(fields.get("maxMsgBytes", 1 << 20))
         given: list[bytes] = []
         while offset < end and len(given) < most:
             message = messages[offset - first]
+            room -= len(message)
+            if room < 0 and given:
+                break
             if codes is None or _tag_code(message) in codes:
                 given.append(message)
             offset += 1

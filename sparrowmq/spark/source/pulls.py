@@ -96,6 +96,7 @@ class Pulls:
         self._step = options.pull_rows
         self._depth = 1
         self._full_answers = 0
+        self._was_short = True  # the last answer; the first one is believed
         self._failures = 0
         self._short_answers = 0  # which said that the queue ends before the rows asked for
         self._gap: Range | None = None  # rows that are gone, and that the log does not name yet
@@ -202,7 +203,7 @@ class Pulls:
         if self._is_filtered or next_offset > ask.range.end:
             return Pulled(given, body, reaches_beyond=next_offset > ask.range.end)
         if not ask.is_rest:
-            self._learn(asked=len(ask.range), given=len(given))
+            self._learn(asked=len(ask.range), given=len(given), size_bytes=len(body))
         return Pulled(given, body, count=len(given))
 
     def _skipped(self, ask: _Ask, next_offset: int) -> None:
@@ -265,20 +266,26 @@ class Pulls:
         else:
             self._under_way[0] = self._ask(rest, is_rest=True)
 
-    def _learn(self, asked: int, given: int) -> None:
+    def _learn(self, asked: int, given: int, size_bytes: int) -> None:
         """Ask next time for what was given, or for a little more if that was all that was asked for.
 
-        Many rows end with the bytes that an answer may have; as rows differ in size, a sixteenth is kept free for that.
+        Most answers end with the bytes that one may have. As rows differ in size, a sixteenth is kept free for that
+        after a short answer, and half of it as more is asked for again: a rest costs a request of its own. An answer
+        that ends with a file of the broker is short as well, once in 300,000 rows, so one alone means nothing.
         """
         self._depth = self._options.pulls_in_flight
+        was_short, self._was_short = self._was_short, given < asked
         if given < asked:
-            spare = given // 16 if given > _FEW_ROWS else 0
-            self._step, self._full_answers = given - spare, 0
+            self._full_answers = 0
+            if was_short:
+                self._step = given - (given // 16 if given > _FEW_ROWS else 0)
             return
         self._full_answers += 1
         if self._full_answers == _FULL_ANSWERS_BEFORE_MORE:
             more = max(self._step // 16, min(self._step, _FEW_ROWS // 2))
-            self._step, self._full_answers = min(self._step + more, self._options.pull_rows), 0
+            fitting = given * self._options.pull_bytes // max(1, size_bytes)
+            most = min(self._options.pull_rows, fitting - fitting // 32)
+            self._step, self._full_answers = max(self._step, min(self._step + more, most)), 0
 
     def _try_again(self, error: NetworkError | NoRoute) -> None:
         """Have the first ask sent again, or give up."""

@@ -1,6 +1,6 @@
 """Reads the ranges of one task as Arrow batches.
 
-Answers of brokers are put together to about 1 MiB before they are decoded, as batches of some thousand rows are the
+Small answers of brokers are put together before they are decoded, as batches of some thousand rows are the
 cheapest for Spark. Brokers compare only hashes of tags, so tags are compared here once more.
 """
 
@@ -21,7 +21,7 @@ from sparrowmq.spark.source.pulls import Pulled, Pulls
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.source.topic_choice import tags_of
 
-BATCH_BYTES: Final = 15 << 16  # an answer of our broker, which is up to 1 MiB, is enough as it is
+BATCH_BYTES: Final = 3 << 18  # an answer of our broker is enough as it is: `Pulls` asks for nearly 1 MiB
 
 
 def read(

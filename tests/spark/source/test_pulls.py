@@ -70,6 +70,25 @@ def test_asks_follow_what_the_broker_gives(peer, pull):
     assert set(sizes) == {64, 32, 8}
 
 
+@pytest.mark.guards("Pulls._learn: true was_short")
+def test_an_answer_that_ends_with_a_file_of_the_broker_makes_no_later_ask_smaller(peer, pull):
+    fill(peer, 3_000)
+    peer.per_file = 1_000
+    assert pull(span(0, 3_000), pullBatchSize="64") == expected(span(0, 3_000))
+    sizes = [int(fields["maxMsgNums"]) for code, fields in peer.asked if code == PULL]
+    assert sorted(size for size in sizes if size != 64) == [24, 48, 56], "two rests, and the end"
+
+
+@pytest.mark.guards("Pulls._learn: min(self._step + more, most) -> self._step + more")
+def test_no_more_rows_are_asked_for_than_fit_into_an_answer(peer, pull):
+    fill(peer, 5_000)
+    assert pull(span(0, 5_000), pullMaxBytes="9000") == expected(span(0, 5_000))
+    most = 9000 // len(peer.queues["T"][0][0])
+    first, _, *sizes = [int(fields["maxMsgNums"]) for code, fields in peer.asked if code == PULL]
+    assert first == 4096
+    assert most * 15 // 16 < max(sizes) <= most
+
+
 def test_nothing_to_read_asks_nothing(peer, pull):
     fill(peer, 1)
     assert pull() == pull(span(1, 1)) == []
