@@ -28,6 +28,7 @@ R = TypeVar("R", bound=Header)
 CALL_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 3.0
 _CHUNK_BYTES: Final = 1 << 20
+_LARGE_BYTES: Final = 1 << 16
 
 
 class Link:
@@ -56,7 +57,11 @@ class Link:
     def send(self, request: Request[Any], body: bytes = b"") -> int:
         """Send a request; the number is for `wait`. Raises: ConnectionClosed."""
         opaque, head = self._connection.request(request, body, None)
-        self._send(head + body if body else head)
+        if len(body) > _LARGE_BYTES:  # to copy it would cost more than another write
+            self._send(head)
+            self._send(body)
+        else:
+            self._send(head + body if body else head)
         return opaque
 
     def send_all(self, requests: Iterable[Request[Any]]) -> list[int]:

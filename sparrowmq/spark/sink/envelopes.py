@@ -13,8 +13,8 @@ and the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ _FIXED_BYTES: Final = _HEAD.itemsize + 2
 _NAME_END: Final = b"\x01"
 _VALUE_END: Final = b"\x02"
 _NOTHING: Final = b""
+_Piece = Any  # binary values of the rows, or bytes that are the same in each
+_Sizes = npt.NDArray[np.int32]
 _COLUMNS_OF: Final = {Property.KEYS: "keys", Property.TAGS: "tags"}
 
 
@@ -70,12 +72,13 @@ def envelopes(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array | None
     if bodies.null_count or is_used(columns, "headers") or _is_delayed(columns):
         return None
     try:
-        bodies, properties = _binary(bodies), _properties(columns, ids)
-        heads = _heads(bodies, properties, columns.get("flag"))
+        bodies, pieces = _binary(bodies), _properties(columns, ids)
+        sizes = _sizes(pieces, len(bodies))
+        heads = _heads(bodies, sizes, columns.get("flag"))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError, _NotPlain):
         return None
-    sizes = _fixed(_lengths(properties).astype(">i2").view(np.uint8), 2, len(bodies))
-    return pc.binary_join_element_wise(heads, bodies, sizes, properties, _NOTHING)
+    head_of_properties = _fixed(sizes.astype(">i2").view(np.uint8), 2, len(bodies))
+    return pc.binary_join_element_wise(heads, bodies, head_of_properties, *pieces, _NOTHING)
 
 
 def reserved(columns: Collection[str]) -> frozenset[str]:
@@ -87,27 +90,26 @@ class _NotPlain(Exception):
     """A row needs a closer look."""
 
 
-def _heads(bodies: pa.Array, properties: pa.Array, flags: pa.Array | None) -> pa.Array:
+def _heads(bodies: pa.Array, of_properties: _Sizes, flags: pa.Array | None) -> pa.Array:
     sizes = _lengths(bodies)
     heads = np.zeros(len(bodies), _HEAD)
-    heads["size"] = _FIXED_BYTES + sizes + _lengths(properties)
+    heads["size"] = _FIXED_BYTES + sizes + of_properties
     heads["body"] = sizes
     if flags is not None:
         heads["flag"] = pc.fill_null(flags.cast(pa.int32()), 0).to_numpy(zero_copy_only=False)
     return _fixed(heads.view(np.uint8), _HEAD.itemsize, len(bodies))
 
 
-def _properties(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array:
+def _properties(columns: Mapping[str, pa.Array], ids: pa.Array) -> list[_Piece]:
     """The properties that `writer` renders for a row: its own properties, KEYS, TAGS, the sharding key, UNIQ_KEY.
 
+    Returns: what each row's are joined of; the envelopes are joined of it at once, as each join copies all bytes.
     Raises: _NotPlain, pa.ArrowInvalid.
     """
-    pieces, count = [], len(ids)
+    pieces: list[_Piece] = []
     if is_used(columns, "properties"):
         has_sharding_key = is_used(columns, "shardingKey")
-        text, pairs = _own(columns["properties"], reserved(columns), has_sharding_key=has_sharding_key)
-        pieces.append(text)
-        count += pairs
+        pieces.append(_own(columns["properties"], reserved(columns), has_sharding_key=has_sharding_key))
     named = (
         (Property.KEYS, _joined(columns["keys"]) if is_used(columns, "keys") else None),
         (Property.TAGS, columns.get("tags")),
@@ -115,21 +117,30 @@ def _properties(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array:
     )
     for name, values in named:
         if values is not None and values.null_count < len(values):
-            is_there = pc.fill_null(pc.greater(pc.binary_length(values), 0), False)
-            pieces.append(pc.if_else(is_there, _pairs(name, values), _NOTHING))
-            count += pc.sum(is_there).as_py() or 0
+            is_there = _is_there(values)
+            pairs = pc.binary_join_element_wise(*_pair(name, _separable(values)), _NOTHING)
+            pieces.append(pc.if_else(is_there, pairs, _NOTHING))
     if is_used(columns, "uniqueKey"):
-        given = columns["uniqueKey"]
-        ids = pc.if_else(pc.fill_null(pc.greater(pc.binary_length(given), 0), False), given, ids)
-    pieces.append(_pairs(Property.UNIQ_KEY, ids))
-    whole = pc.binary_join_element_wise(*pieces, _NOTHING) if len(pieces) > 1 else pieces[0]
-    _demand_sound(whole, count)
-    return whole
+        given = _separable(columns["uniqueKey"])
+        ids = pc.if_else(_is_there(given), given, ids)
+    return [*pieces, *_pair(Property.UNIQ_KEY, ids)]
 
 
-def _pairs(name: str, values: pa.Array) -> pa.Array:
+def _is_there(values: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.greater(pc.binary_length(values), 0), False)
+
+
+def _pair(name: str, values: pa.Array) -> tuple[bytes, pa.Array, bytes]:
     """`name value` for each that is not null."""
-    return pc.binary_join_element_wise(name.encode() + _NAME_END, _binary(values), _VALUE_END, _NOTHING)
+    return name.encode() + _NAME_END, _binary(values), _VALUE_END
+
+
+def _separable(values: pa.Array) -> pa.Array:
+    """The values, of which none has a separator. Raises: _NotPlain."""
+    found = _binary(values)
+    if _count(found, _NAME_END) or _count(found, _VALUE_END):
+        raise _NotPlain
+    return values
 
 
 def _joined(keys: pa.Array) -> pa.Array:
@@ -145,8 +156,8 @@ def _joined(keys: pa.Array) -> pa.Array:
     return keys if pa.types.is_string(keys.type) else keys.cast(pa.string())
 
 
-def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) -> tuple[pa.Array, int]:
-    """The properties that rows bring, as one text for each row, and how many pairs there are in all.
+def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) -> pa.Array:
+    """The properties that rows bring, as one text for each row.
 
     Args:
         without: names that are left out.
@@ -172,17 +183,27 @@ def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) ->
     ends = np.frombuffer(places, np.int32)[kept.offset :][: count + 1]
     rows = ends[bounds - first]
     text = pa.Array.from_buffers(pa.binary(), len(maps), [None, pa.py_buffer(rows), content])
-    return text, pc.sum(is_kept).as_py() or 0
+    found = pc.sum(is_kept).as_py() or 0
+    if _count(text, _NAME_END) != found or _count(text, _VALUE_END) != found:
+        raise _NotPlain  # a name or a value has a separator
+    return text
 
 
-def _demand_sound(properties: pa.Array, pairs: int) -> None:
-    """See that so many pairs are what a reader finds, and that a record can hold them. Raises: _NotPlain."""
-    bounds, content = _buffers(properties)
+def _count(values: pa.Array, octet: bytes) -> int:
+    """Count a byte in binary values."""
+    bounds, content = _buffers(values)
     used = np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]]
-    if np.count_nonzero(used == 1) != pairs or np.count_nonzero(used == 2) != pairs:
+    return int(np.count_nonzero(used == octet[0]))
+
+
+def _sizes(pieces: Sequence[_Piece], rows: int) -> _Sizes:
+    """The bytes of each row's properties. Raises: _NotPlain, a record cannot hold them."""
+    sizes = np.zeros(rows, np.int32)
+    for piece in pieces:
+        sizes += len(piece) if isinstance(piece, bytes) else _lengths(piece)
+    if sizes.max() > MAX_SIZE_BYTES:
         raise _NotPlain
-    if np.diff(bounds).max() > MAX_SIZE_BYTES:
-        raise _NotPlain
+    return sizes
 
 
 def is_used(columns: Mapping[str, pa.Array], name: str) -> bool:

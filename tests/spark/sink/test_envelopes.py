@@ -103,7 +103,7 @@ def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
     assert [(each.get("a"), each.get("b")) for each in found] == [("1", "2"), (None, None), ("3", None)]
 
 
-@pytest.mark.guards("envelopes._demand_sound: false np.count_nonzero(used == 2)")
+@pytest.mark.guards("envelopes._separable: false _count(found, _VALUE_END)")
 @pytest.mark.guards("envelopes._own: false pc.any(pc.and_kleene(")
 @pytest.mark.parametrize(
     "columns",
