@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Header)
 
 CALL_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 3.0
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 16  # the rest of a large answer is received where it stays
 _LARGE_BYTES: Final = 1 << 16
 
 
@@ -117,19 +117,29 @@ class Link:
     def _receive(self, deadline: float, timeout_s: float) -> None:
         try:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            chunk = self._socket.recv(_CHUNK_BYTES)
+            commands = self._received()
         except TimeoutError:
             self._hang_up()
             raise RequestTimeout(self.address, "a request", timeout_s) from None
         except OSError as error:
             raise self._ended(error) from None
-        if not chunk:
+        if commands is None:
             raise self._ended(None)
-        for command in self._connection.receive(chunk):
+        for command in commands:
             # Requests of the broker to its clients (rebalance, transaction checks) do not concern this connection.
             if command.is_reply:
                 self._connection.forget(command.opaque)
                 self._replies[command.opaque] = command
+
+    def _received(self) -> list[Command] | None:
+        """The commands that the next bytes complete; None if the peer has ended the connection."""
+        room = self._connection.room()
+        if room is None:
+            chunk = self._socket.recv(_CHUNK_BYTES)
+            return self._connection.receive(chunk) if chunk else None
+        with room:
+            size_bytes = self._socket.recv_into(room)
+        return self._connection.filled(size_bytes) if size_bytes else None
 
     def _ended(self, reason: object) -> ConnectionClosed:
         self._hang_up()

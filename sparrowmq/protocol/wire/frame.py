@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from io import BytesIO
+from io import SEEK_CUR, BytesIO
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be
@@ -149,6 +149,27 @@ class FrameReader:
             self.pending_bytes = 0
         return self._cut(chunk, [])
 
+    def room(self) -> memoryview | None:
+        """The place of the bytes that an unfinished large frame lacks; None without one.
+
+        Who receives into it, with nothing fed in between, drops the view and calls `filled`. That saves a copy.
+        """
+        if self._body is None and self.pending_bytes > LARGE_FRAME_BYTES and not self.has_more:
+            self._begin_body()
+        return None if self._body is None else self._body.getbuffer()[self._body.tell() :]
+
+    def filled(self, size_bytes: int) -> list[Frame]:
+        """Take so many bytes of the `room` as received. Returns the frame, if it is complete now."""
+        body = self._body
+        if body is None or size_bytes > self._missing_bytes:
+            raise ValueError(f"{size_bytes} bytes are more than the room that there was")
+        body.seek(size_bytes, SEEK_CUR)
+        if size_bytes < self._missing_bytes:
+            self._missing_bytes -= size_bytes
+            self.pending_bytes += size_bytes
+            return []
+        return [self._finished(body)]
+
     def _begin_body(self) -> None:
         """Take memory for the body of the unfinished frame, if its header is there."""
         tagged = read_i32_be(self._parts[0], 4)
@@ -172,11 +193,14 @@ class FrameReader:
             self.pending_bytes += len(chunk)
             return []
         body.write(memoryview(chunk)[:missing])
+        return self._cut(chunk[missing:], [self._finished(body)])
+
+    def _finished(self, body: BytesIO) -> Frame:
         frame = self._serializer, self._head, body.getvalue()
         self._body = None
         self._head = b""
         self.pending_bytes = self._missing_bytes = 0
-        return self._cut(chunk[missing:], [frame])
+        return frame
 
     def _cut(self, chunk: bytes, frames: list[Frame]) -> list[Frame]:
         position, size, at_once = 0, len(chunk), self._limits.at_once

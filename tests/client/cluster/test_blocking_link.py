@@ -13,7 +13,9 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from sparrowmq.protocol.requests.headers import GetMaxOffset
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import GetMaxOffset, PullMessage
 from tests.peer import HangUp, Peer, Refuse, Silence
 
 
@@ -44,6 +46,31 @@ def test_many_requests_are_under_way_and_answers_are_kept_until_asked_for(link):
     assert not link.is_idle
     assert link.wait(first).ext_fields()["offset"] == "5"
     assert link.is_idle
+
+
+def test_large_answers_come_whole_whatever_comes_with_them(peer, link):
+    bodies = [bytes([number]) * 400_000 for number in range(5)]
+    peer.store("T", 2, bodies)
+    queue = MessageQueue("T", "broker-a", 2)
+    pulls = [link.send(PullMessage.now("g", queue, offset, 32, 4 << 20)) for offset in (0, 1, 4, 0)]
+    small = link.send(max_offset(0))
+    found = [link.wait(opaque).body for opaque in reversed(pulls)]
+    assert [[record.decode(each).body for each in record.walk(body)] for body in found] == [
+        bodies[first:] for first in (0, 4, 1, 0)
+    ]
+    assert link.wait(small).ext_fields()["offset"] == "5"
+    assert link.is_idle
+
+
+def test_an_answer_that_ends_in_the_middle_is_no_answer():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link = Link(f"127.0.0.1:{server.getsockname()[1]}")
+        opaque = link.send(max_offset())
+        connection = server.accept()[0]
+        connection.sendall((200_000).to_bytes(4, "big") + bytes([0, 0, 0, 2]) + b"{}" + bytes(90_000))
+        connection.close()
+        with pytest.raises(ConnectionClosed):
+            link.wait(opaque)
 
 
 def test_an_error_code_is_an_exception_with_the_peers_words(peer, link):

@@ -108,6 +108,41 @@ def test_large_frames_and_those_behind_them_come_whole_from_any_pieces(header: b
     assert reader.pending_bytes == 0 and not reader.has_more
 
 
+@pytest.mark.guards("FrameReader.room: drop self._begin_body")
+@pytest.mark.parametrize("size", [7, 20_000, 70_000, 300_000])
+def test_what_a_large_frame_lacks_may_be_received_into_its_place(size: int) -> None:
+    given = [(0, b"h" * 20, bytes(range(256)) * 600), (1, b"small", b"x"), (0, b"{}", b"def" * 40_000)]
+    stream = b"".join(frame(head, body, serializer) for serializer, head, body in given)
+    reader, found, at, filled = FrameReader(), [], 0, 0
+    while at < len(stream):
+        room = reader.room()
+        if room is None:
+            chunk = stream[at : at + size]
+            found += reader.feed(chunk)
+        else:
+            assert len(room) == reader.frame_bytes - reader.pending_bytes
+            chunk = stream[at : at + min(size, len(room))]
+            room[: len(chunk)] = chunk
+            room.release()
+            found += reader.filled(len(chunk))
+            filled += len(chunk)
+        at += len(chunk)
+    assert found == given
+    assert reader.pending_bytes == 0 and reader.frame_bytes == 0 and reader.room() is None
+    assert filled > 80_000 or size == 300_000, "a large frame was copied"
+
+
+@pytest.mark.guards("FrameReader.filled: size_bytes > self._missing_bytes -> False")
+def test_more_than_the_room_is_never_taken() -> None:
+    reader, stream = FrameReader(), frame(b"{}", bytes(40_000))
+    with pytest.raises(ValueError, match="1 bytes are more than the room"):
+        reader.filled(1)
+    reader.feed(stream[:30_000])
+    assert reader.room() is not None
+    with pytest.raises(ValueError, match="room"):
+        reader.filled(len(stream) - 30_000 + 1)
+
+
 def test_a_large_frame_takes_its_memory_once() -> None:
     """Its last chunk would else copy all of it twice: 10 ms for 10 MB, in one step of the loop."""
     reader, stream, found = FrameReader(), frame(b"{}", bytes(8 << 20)), []
