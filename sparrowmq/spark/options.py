@@ -262,9 +262,11 @@ def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
     Raises: ConfigError, an option is unknown, has a wrong value, is missing, or contradicts another.
     """
     known, all_known = _by_name(kind), _by_name(SourceOptions) | _by_name(SinkOptions)
+    spellings = _spellings(*all_known.values(), *known.values())
     found: dict[str, Any] = {}
     spelled: dict[str, str] = {}
-    for name, value in given.items():
+    for given_name, value in given.items():
+        name = spellings.get(given_name.lower(), given_name)  # Spark gives all names in lower case
         entry = known.get(name.lower())
         if entry is None:
             if kind is StoredOptions and name.lower() in all_known:
@@ -295,6 +297,11 @@ def is_stored(given: Mapping[str, str]) -> bool:
     return "path" in given and not any(name.lower() in given for name in servers.metadata["names"])
 
 
+def _spellings(*entries: Field[Any]) -> dict[str, str]:
+    """Return the names of options as the documentation has them, by the same in lower case."""
+    return {name.lower(): name for entry in entries for name in entry.metadata["names"]}
+
+
 def _by_name(kind: type[Any]) -> dict[str, Field[Any]]:
     return {name.lower(): entry for entry in fields(kind) for name in entry.metadata["names"]}
 
@@ -311,12 +318,7 @@ def _value(entry: Field[Any], name: str, value: object) -> Any:
 def _unknown(name: str, known: Mapping[str, Field[Any]]) -> str:
     if name.lower().startswith("kafka."):
         return f"option {name} is Kafka's and has no meaning for RocketMQ; leave it out"
-    spellings = {
-        key: spelling
-        for entry in known.values()
-        for spelling in entry.metadata["names"]
-        for key in [spelling.lower()]
-    }
+    spellings = _spellings(*known.values())
     close = get_close_matches(name.lower(), spellings, n=1, cutoff=0.6)
     hint = (
         f"did you mean {spellings[close[0]]}?"

@@ -132,6 +132,17 @@ def test_what_is_wrong_is_said_with_what_to_write(given, complaint):
         parse(SourceOptions, BASE | given)
 
 
+@pytest.mark.guards("options.parse: spellings.get(given_name.lower(), given_name) -> given_name")
+def test_an_error_names_an_option_as_the_documentation_does_although_spark_gives_it_in_lower_case():
+    for wrong in ({"pullbatchsize": "x"}, {"kafka.group.id": "G", "consumergroup": "G"}):
+        with pytest.raises(
+            ConfigError, match=r"option pullBatchSize=|options kafka\.group\.id and consumerGroup"
+        ):
+            parse(SourceOptions, BASE | wrong)
+    with pytest.raises(ConfigError, match="option endingOffsets is for topics"):
+        parse(StoredOptions, {"path": "/store", "topic": "T", "endingoffsets": "latest"})
+
+
 def test_the_name_server_must_be_given():
     with pytest.raises(ConfigError, match=r"option nameServer is missing"):
         parse(SourceOptions, {"topic": "T"})
