@@ -67,6 +67,17 @@ def took_s(pattern, ways, text):
     return thread_time() - begin
 
 
+@pytest.mark.slow
+def test_patterns_take_the_digits_0_to_9_only():
+    r"""`\d` also fits the digits of other scripts, so a number could pass that no other program reads as one."""
+    assert [name for name, pattern, _ in patterns() if is_open(pattern)] == []
+    assert is_open(re.compile(r"[\d.]"))
+
+
+def is_open(pattern):
+    return isinstance(pattern.pattern, str) and r"\d" in pattern.pattern and not pattern.flags & re.ASCII
+
+
 def test_a_quadratic_pattern_is_found():
     assert is_slow(re.compile(r"\s+:"), {"search"}, " " * LENGTH)
 

@@ -35,6 +35,7 @@ from sparrowmq.settings.setting_kinds import (
     duration,
     integer,
     size,
+    whole_number,
 )
 from sparrowmq.settings.settings import setting
 from sparrowmq.settings.user_settings import UserSettings
@@ -64,7 +65,7 @@ def _port_or_none(text: str) -> int | None:
 def _port_or_off(text: str) -> int:
     if text.lower() == "off":
         return 0
-    port = int(text)
+    port = whole_number(text)
     if not 0 < port < 65536:
         raise ValueError(text)
     return port

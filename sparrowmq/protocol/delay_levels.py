@@ -14,7 +14,7 @@ from sparrowmq.errors import ConfigError
 
 JAVA_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORD = re.compile(r"(\d{1,9})(ms|[smhd])")
+_WORD = re.compile(r"([0-9]{1,9})(ms|[smhd])")
 
 
 @dataclass(frozen=True, slots=True)

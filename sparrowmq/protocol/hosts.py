@@ -67,7 +67,7 @@ def counted(address: bytes) -> bytes:
 def split_address(address: str) -> tuple[str, int]:
     """Split `host:port`. IPv6 hosts are in brackets. Raises: ConfigError, the text has another form."""
     host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")
     return check_host(host[1:-1] if host[0] == "[" and host[-1] == "]" else host), int(port)
 

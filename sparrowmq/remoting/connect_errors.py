@@ -10,7 +10,7 @@ import os
 import re
 from typing import Final
 
-_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
+_NUMBER: Final = re.compile(r"\[Errno ([0-9]+)\]")
 
 
 def why_unconnected(error: BaseException) -> str:

@@ -43,7 +43,7 @@ _UNITS: Final = {
     "g": 1 << 30,
     "gb": 1 << 30,
 }
-_AMOUNT: Final = re.compile(r"(\d{1,12})([a-z]{0,2})(?:/([smhd]))?")
+_AMOUNT: Final = re.compile(r"([0-9]{1,12})([a-z]{0,2})(?:/([smhd]))?")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

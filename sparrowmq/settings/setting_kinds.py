@@ -51,9 +51,19 @@ SECRET = Kind(lambda text: text, "any text", lambda _: "(hidden)")
 PATH = Kind(lambda text: Path(_filled(text)).expanduser(), "a path")
 
 
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number. Raises: ValueError, for a digit other than 0 to 9 too, or `_`, which `int` allows."""
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError(text)
+    return int(text)
+
+
 def integer(low: int, high: int) -> Kind:
     """A whole number in [low, high]."""
-    return Kind(lambda text: _bounded(int(text), low, high), _range("a whole number", low, high))
+    return Kind(lambda text: _bounded(whole_number(text), low, high), _range("a whole number", low, high))
 
 
 def size(low: int, high: int, *, multiple_of: int = 1) -> Kind:
@@ -69,7 +79,7 @@ def duration(unit: str, low: int, high: int) -> Kind:
     in_unit = _TIMES[unit]
 
     def parse(text: str) -> int:
-        if text.isdigit():
+        if text.isascii() and text.isdigit():
             return _bounded(int(text), low, high)
         whole, rest = divmod(_scaled(text, _TIMES), in_unit)
         if rest:
@@ -89,7 +99,7 @@ def choice(kind: type[Enum]) -> Kind:
     return Kind(lambda text: _of(members, text.upper()), allowed, lambda member: str(member.value))
 
 
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:;\[\]/]+):(\d{1,5})")
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:;\[\]/]+):([0-9]{1,5})")
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -129,7 +139,7 @@ def _of(table: Mapping[str, Any], key: str) -> Any:
 
 
 def _scaled(text: str, units: Mapping[str, int]) -> int:
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.lower())
     if match is None:
         raise ValueError(text)
     return int(match[1]) * int(_of(units, match[2]))

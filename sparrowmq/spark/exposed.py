@@ -88,7 +88,7 @@ async def _serve(
 def demand_address(address: str) -> tuple[str, int]:
     """Return the host and the port of an address. Raises: ConfigError, it is none."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise ConfigError(f"metrics at {address!r}: write host:port, as 127.0.0.1:5558")
     return host, int(port)
 

@@ -52,7 +52,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 def whole(minimum: int, maximum: int = _MOST) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not re.fullmatch(r"\s*[+-]?\d{1,99}\s*", value) or not minimum <= int(value) <= maximum:
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,99}\s*", value) or not minimum <= int(value) <= maximum:
             is_long = len(value) > len(str(2**62))  # others know that there are larger numbers
             limit = f", at most {maximum}" * (maximum < 2**62 or is_long)
             raise ValueError(f"write a whole number of at least {minimum}{limit}")
@@ -83,7 +83,7 @@ def group(value: str) -> str:
 def addresses(value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in re.split(r"[;,]", value) if part.strip())
     if not found or not all(
-        re.fullmatch(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", part) for part in found
+        re.fullmatch(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}", part) for part in found
     ):
         raise ValueError("write host:port, several with semicolons between them")
     return found
@@ -98,7 +98,7 @@ def pattern(value: str) -> re.Pattern[str]:
 
 def milliseconds(value: str) -> int:
     """A duration: "1500", "90s", "15m"."""
-    match = re.fullmatch(r"\s*(\d{1,12})\s*(ms|s|m|h)?\s*", value)
+    match = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|h)?\s*", value)
     if not match:
         raise ValueError("write a duration, as 1500ms, 90s, 15m or 1h")
     return int(match[1]) * _UNITS_MS[match[2] or "ms"]
@@ -107,7 +107,7 @@ def milliseconds(value: str) -> int:
 def instant(value: str) -> int:
     """A point in time as milliseconds: "1700000000000", or ISO-8601, by default in UTC."""
     try:
-        if re.fullmatch(r"\s*\d+\s*", value):
+        if re.fullmatch(r"\s*[0-9]+\s*", value):
             return whole(0, _LATEST_MS)(value)
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
@@ -134,7 +134,7 @@ def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
             raise ValueError(f"{broker!r} has no queues; write JSON as {_OFFSETS_SHAPE}")
         for queue_id, number in queues.items():
             is_number = type(number) is int and minimum <= number <= _MOST
-            if not queue_id.isdecimal() or not is_number:
+            if not (queue_id.isascii() and queue_id.isdecimal()) or not is_number:
                 raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
             found[MessageQueue(topic, broker, int(queue_id))] = number
     return found

@@ -130,7 +130,7 @@ def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:
 
 def cores_of(master: str) -> dict[str, str]:
     """The variable with the number of tasks that a session on this machine runs at once; none for a cluster."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    found = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,[0-9]+)?\])?", master)
     if found is None:
         return {}
     return {CORES: str(os.cpu_count() or 1) if found[1] == "*" else found[1] or "1"}

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
-from sparrowmq.settings.number_type import Number
+from sparrowmq.settings.number_type import Number, Whole
 
 
 def commands(command: click.Command) -> Iterator[click.Command]:
@@ -26,11 +26,26 @@ def test_what_is_no_number_is_refused_with_its_option(text: str) -> None:
     assert "Invalid value for '--timeout'" in done.stderr
 
 
-def test_all_numbers_with_a_fraction_are_of_this_type() -> None:
+@pytest.mark.guards(
+    "Whole.convert: not _has_plain_digits(value) -> False",
+    "Number.convert: not _has_plain_digits(value) -> False",
+)
+@pytest.mark.parametrize("option", ["--timeout", "--limit"])
+@pytest.mark.parametrize("text", ["\u0663", "1_0"])
+def test_digits_are_0_to_9(option: str, text: str) -> None:
+    done = CliRunner().invoke(main, ["message", "find", "T", "-n", "127.0.0.1:1", option, text])
+    assert done.exit_code == 2
+    assert (
+        f"Invalid value for '{option}': {text!r} is no number; write it with the digits 0 to 9" in done.stderr
+    )
+
+
+def test_all_numbers_are_of_these_types() -> None:
     kinds = [(command.name, each.name, each.type) for command in commands(main) for each in command.params]
     assert any(isinstance(kind, Number) for _, _, kind in kinds)
     assert [
         (command, name)
         for command, name, kind in kinds
-        if isinstance(kind, click.FloatRange | click.types.FloatParamType) and not isinstance(kind, Number)
+        if isinstance(kind, click.types.FloatParamType | click.types.IntParamType)
+        and not isinstance(kind, Number | Whole)
     ] == []

@@ -35,7 +35,7 @@ from sparrowmq.errors import NoRoute, RemoteProtocolError, SendManyFailed, Sparr
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import TOOLS_GROUP, check_topic
-from sparrowmq.settings.number_type import ABOVE_ZERO, Number
+from sparrowmq.settings.number_type import ABOVE_ZERO, Number, Whole
 
 GROUP: Final = "SPARROWMQ_BENCH"
 SECONDS: Final = 10.0
@@ -53,7 +53,7 @@ _SECONDS: Final = click.option(
     type=ABOVE_ZERO,
     help=f"End after so long; without --count after {SECONDS:.0f}.",
 )
-_COUNT: Final = click.option("--count", type=click.IntRange(1), help="End after so many messages.")
+_COUNT: Final = click.option("--count", type=Whole(1), help="End after so many messages.")
 
 
 @click.group(context_settings=HELP)
@@ -112,12 +112,10 @@ class Load:
 @click.argument("topic")
 @_SECONDS
 @_COUNT
-@click.option(
-    "--size", type=click.IntRange(1, LARGEST_BYTES), default=128, show_default=True, help="Bytes of a body."
-)
+@click.option("--size", type=Whole(1, LARGEST_BYTES), default=128, show_default=True, help="Bytes of a body.")
 @click.option(
     "--in-flight",
-    type=click.IntRange(1, MOST_IN_FLIGHT),
+    type=Whole(1, MOST_IN_FLIGHT),
     default=64,
     show_default=True,
     help="Requests that wait for their answers at once.",
@@ -127,15 +125,11 @@ class Load:
     type=Number(SLOWEST, FASTEST),
     help="Messages per second; without it as many as possible.",
 )
-@click.option("--batch", type=click.IntRange(1, 10_000), default=1, help="Messages in a request.")
+@click.option("--batch", type=Whole(1, 10_000), default=1, help="Messages in a request.")
 @click.option("--tag", help="A word that consumers can filter by.")
 @click.option("--keys", is_flag=True, help="Give each message a key of its own, which the broker indexes.")
-@click.option(
-    "--properties", type=click.IntRange(0, MOST_PROPERTIES), default=0, help="So many properties for each."
-)
-@click.option(
-    "--delay-level", type=click.IntRange(0, LEVELS), default=0, help="Deliver them later: 3 is 10 s."
-)
+@click.option("--properties", type=Whole(0, MOST_PROPERTIES), default=0, help="So many properties for each.")
+@click.option("--delay-level", type=Whole(0, LEVELS), default=0, help="Deliver them later: 3 is 10 s.")
 def send(
     topic: str,
     seconds: float | None,

@@ -24,12 +24,13 @@ from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.settings.setting_kinds import whole_number
 
 R = TypeVar("R", bound=Header)
 K = TypeVar("K")
 T = TypeVar("T")
 
-_CELL: Final = re.compile(r"%(-?\d*)(?:\.\d+)?[dfs]")
+_CELL: Final = re.compile(r"%(-?[0-9]*)(?:\.[0-9]+)?[dfs]")
 INT: Final = (1 << 31) - 1
 LONG: Final = (1 << 63) - 1
 
@@ -74,7 +75,7 @@ class Call:
         """Return an option's value as a number. Raises: Failure, Java has no such number."""
         text = self.text(letter, str(otherwise))
         try:
-            found = int(text)
+            found = whole_number(text)
         except ValueError:
             raise number_failure(text) from None
         if abs(found) > most:

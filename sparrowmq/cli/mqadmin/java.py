@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.string_hash import string_hash
+from sparrowmq.settings.setting_kinds import whole_number
 
 T = TypeVar("T")
 
@@ -103,10 +104,10 @@ def when_compactly(timestamp_ms: int) -> str:
 def moment(text: str) -> int:
     """Parse a time in milliseconds: a number, or yyyy-MM-dd#HH:mm:ss:SSS. Raises: ValueError."""
     try:
-        return int(text)
+        return whole_number(text)
     except ValueError:
         day, _, millis = text.rpartition(":")
-        return round(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + int(millis)
+        return round(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + whole_number(millis)
 
 
 def truth(value: object) -> str:

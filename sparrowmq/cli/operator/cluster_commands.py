@@ -18,6 +18,7 @@ from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, s
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.findings import Health, Verdict, health_of
 from sparrowmq.client.admin.standings import Standing
+from sparrowmq.settings.number_type import Whole
 
 _HEADS = heads(
     "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG EPOCH|LOG END|"
@@ -87,7 +88,7 @@ def health(expected: tuple[str, ...]) -> None:
 
 @verb(cluster)
 @_BROKER
-@click.option("--to", "member", type=click.IntRange(1), metavar="N", help="That member's brokerId.")
+@click.option("--to", "member", type=Whole(1), metavar="N", help="That member's brokerId.")
 def transfer(broker: str, member: int | None) -> None:
     """Let another member that is in sync lead: member N, or the one that has most.
 
@@ -100,9 +101,7 @@ def transfer(broker: str, member: int | None) -> None:
 
 @verb(cluster)
 @_BROKER
-@click.option(
-    "--member", type=click.IntRange(1), metavar="N", help="Its brokerId. Default: that which has most."
-)
+@click.option("--member", type=Whole(1), metavar="N", help="Its brokerId. Default: that which has most.")
 @click.option("--force", is_flag=True, help="Give up what only lost members in sync have. Asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:

@@ -31,7 +31,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.safe_text import counted
-from sparrowmq.settings.number_type import ABOVE_ZERO
+from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
 from sparrowmq.settings.path_type import PATH
 
 AT_ONCE: Final = 200
@@ -51,7 +51,7 @@ _chosen = options(
         help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
     ),
     click.option("--until", callback=moment, help="Only those stored before, likewise."),
-    click.option("--limit", type=click.IntRange(1), help="End after this many messages."),
+    click.option("--limit", type=Whole(1), help="End after this many messages."),
     click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second."),
     click.option("--yes", is_flag=True, help="Do not ask."),
     click.option("--dry-run", is_flag=True, help="Only print the number of messages."),

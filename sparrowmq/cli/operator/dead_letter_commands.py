@@ -22,7 +22,7 @@ from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.safe_text import counted
-from sparrowmq.settings.number_type import ABOVE_ZERO
+from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
 
 _SHOWN_AT_ONCE: Final = 64
 _Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
@@ -33,7 +33,7 @@ _HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "TAG", "B
 # The options that choose dead letters.
 _filters = options(
     click.option("--id", "ids", metavar="ID", multiple=True, help="Only this message; may be repeated."),
-    click.option("--skip", type=click.IntRange(0), default=0, help="Skip this many of the oldest."),
+    click.option("--skip", type=Whole(0), default=0, help="Skip this many of the oldest."),
     click.option(
         "--since",
         callback=moment,
@@ -54,7 +54,7 @@ def dlq() -> None:
 @_filters
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=_SHOWN_AT_ONCE,
     show_default=True,
     help="At most this many, the oldest first.",
@@ -71,7 +71,7 @@ def list_letters(group: str, **wanted: Any) -> None:
 @verb(dlq)
 @click.argument("group", type=GROUP)
 @_filters
-@click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first; without it all.")
+@click.option("--limit", type=Whole(1), help="At most this many, the oldest first; without it all.")
 @click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
 @click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

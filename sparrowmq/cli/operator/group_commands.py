@@ -32,8 +32,9 @@ from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeStatus
 from sparrowmq.protocol.requests.group_settings import text_of
 from sparrowmq.safe_text import counted
+from sparrowmq.settings.number_type import Whole
 
-_COUNT = click.IntRange(0)
+_COUNT = Whole(0)
 _IN_ORDER: Final = "5.x consumers, and those that pop, get a queue's messages in order."
 _SHOWN: Final = 64  # dead letters
 _MEMBERS: Final = heads(
@@ -203,7 +204,7 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
 @click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=Whole(1),
     help=f"At most this many, the oldest first. By default {_SHOWN} are shown, and --resend looks at all.",
 )
 def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
@@ -247,7 +248,7 @@ def _target(text: str) -> ResetTo:
         return "earliest"
     if text == "latest":
         return "latest"
-    if text.isdecimal():
+    if text.isascii() and text.isdecimal():
         return int(text)
     try:
         return time_of(text)

@@ -34,6 +34,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, NoMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.safe_text import counted
+from sparrowmq.settings.number_type import Whole
 
 SHOWN: Final = 60  # characters of a body that a table shows
 AT_ONCE: Final = 500
@@ -200,7 +201,7 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     "--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago."
 )
 @click.option("--until", callback=moment, help="Only those stored before, likewise.")
-@click.option("--limit", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--limit", type=Whole(1), default=64, show_default=True)
 def find(topic: str, **wanted: Any) -> None:
     """Find messages of TOPIC by a key, or by when they were stored."""
     found = look(lambda admin: _find(admin, topic, wanted))
@@ -221,7 +222,7 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 @click.option("--tag", help="Only those with one of these tags: A, or 'A || B'.")
 @click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'.")
 @click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
-@click.option("--limit", type=click.IntRange(1), help="End after this many messages.")
+@click.option("--limit", type=Whole(1), help="End after this many messages.")
 @click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
 def tail(
     topic: str,

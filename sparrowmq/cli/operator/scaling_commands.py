@@ -13,7 +13,7 @@ from sparrowmq.cli.terminal.progress_line import Steps
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.scaling import SETTLE_S, Scaling, Waits
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.settings.number_type import Number
+from sparrowmq.settings.number_type import Number, Whole
 
 _HOW = options(
     click.option("--dry-run", is_flag=True, help="Only show what would be done."),
@@ -32,7 +32,7 @@ _HOW = options(
 
 @verb(topic)
 @at_masters(TOPIC)
-@click.option("-q", "--queues", type=click.IntRange(1), required=True, help="Queues on each broker.")
+@click.option("-q", "--queues", type=Whole(1), required=True, help="Queues on each broker.")
 @_HOW
 def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: float) -> None:
     """Give the topic NAME another number of queues, without a failed send or a hidden message.

@@ -25,7 +25,7 @@ from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.standings import Standing
 from sparrowmq.errors import NetworkError
 from sparrowmq.safe_text import counted
-from sparrowmq.settings.number_type import Number
+from sparrowmq.settings.number_type import Number, Whole
 
 _BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
 _TOPICS: Final = heads("TOPIC|IN TPS|IN A DAY")
@@ -48,9 +48,7 @@ _BETWEEN: Final = 7  # the first line, the heads of three tables and what is bet
     show_default=True,
     help="From one look to the next.",
 )
-@click.option(
-    "--count", type=click.IntRange(1), metavar="N", help="End after N looks; 1 if no terminal shows them."
-)
+@click.option("--count", type=Whole(1), metavar="N", help="End after N looks; 1 if no terminal shows them.")
 def top(cluster: str | None, every_s: float, count: int | None) -> None:
     """Show the busiest topics, the groups with the greatest lag, and the state of each broker, until ^C.
 

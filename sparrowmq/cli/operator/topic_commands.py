@@ -23,11 +23,11 @@ from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.topics import PERMS, TYPES
 from sparrowmq.errors import StillUnread
-from sparrowmq.settings.number_type import Number
+from sparrowmq.settings.number_type import Number, Whole
 
 _LOOK_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
-_COUNT = click.IntRange(1)
+_COUNT = Whole(1)
 _TYPED = click.option(
     "--type",
     "message_type",

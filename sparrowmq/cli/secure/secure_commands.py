@@ -23,6 +23,7 @@ from sparrowmq.cli.secure.authority import OWNERS_ALONE, Files, make_authority, 
 from sparrowmq.cli.secure.cluster_plan import Certificate, Plan, Wishes
 from sparrowmq.cli.terminal.asking import HELP, reporting
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.path_type import PATH
 
 PLAN_FILE: Final = "plan.json"
@@ -31,7 +32,7 @@ _MOST_BROKERS: Final = 26
 _FOLDER: Final = click.argument("folder", metavar="DIR", type=PATH)
 _DAYS: Final = click.option(
     "--days",
-    type=click.IntRange(1, AUTHORITY_DAYS),
+    type=Whole(1, AUTHORITY_DAYS),
     default=365,
     show_default=True,
     help="Days that certificates are valid.",
@@ -60,17 +61,13 @@ def secure() -> None:
 @click.option(
     "--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more."
 )
-@click.option("--name-servers", type=click.IntRange(1, 9), default=1, show_default=True)
-@click.option("--brokers", type=click.IntRange(1, _MOST_BROKERS), default=1, show_default=True)
-@click.option(
-    "--slaves", type=click.IntRange(0, 9), default=0, show_default=True, help="So many of each broker."
-)
+@click.option("--name-servers", type=Whole(1, 9), default=1, show_default=True)
+@click.option("--brokers", type=Whole(1, _MOST_BROKERS), default=1, show_default=True)
+@click.option("--slaves", type=Whole(0, 9), default=0, show_default=True, help="So many of each broker.")
 @click.option(
     "--failover", "has_failover", is_flag=True, help="The brokers elect a master among them, by etcd."
 )
-@click.option(
-    "--etcd", type=click.IntRange(1, 9), default=1, show_default=True, help="So many etcd, with --failover."
-)
+@click.option("--etcd", type=Whole(1, 9), default=1, show_default=True, help="So many etcd, with --failover.")
 @click.option(
     "--client",
     "clients",
@@ -82,9 +79,9 @@ def secure() -> None:
 @click.option(
     "--data", metavar="PATH", default="", help="Folder of the data at the servers. By default --place."
 )
-@click.option("--namesrv-port", type=int, default=planning.NAMESRV_PORT, show_default=True)
-@click.option("--broker-port", type=int, default=planning.BROKER_PORT, show_default=True)
-@click.option("--etcd-port", type=int, default=planning.ETCD_PORT, show_default=True)
+@click.option("--namesrv-port", type=Whole(), default=planning.NAMESRV_PORT, show_default=True)
+@click.option("--broker-port", type=Whole(), default=planning.BROKER_PORT, show_default=True)
+@click.option("--etcd-port", type=Whole(), default=planning.ETCD_PORT, show_default=True)
 @_DAYS
 def init(folder: Path, days: int, **given: Any) -> None:
     """Make the files of a closed cluster in the new folder DIR.

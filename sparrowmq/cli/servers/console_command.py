@@ -18,6 +18,7 @@ from sparrowmq.console.console_settings import PORT, ConsoleSettings
 from sparrowmq.console.history.history_folder import held
 from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.number_type import Whole
 
 if TYPE_CHECKING:
     from sparrowmq.console.console_server import Console
@@ -29,7 +30,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 @click.command(context_settings=HELP)
 @asking
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one.")
+@click.option("--port", type=Whole(0, 65535), default=PORT, show_default=True, help="0: a free one.")
 @click.option("--prefix", default="", metavar="PATH", help="All addresses begin with it: /mq, for a proxy.")
 @click.option("--users", metavar="FILE", help="Who may log in; --make-user prints a line for it.")
 @click.option(
@@ -53,7 +54,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 )
 @click.option(
     "--metrics-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     metavar="PORT",
     help="Let Prometheus read there how the console is doing; 0: a free one.",
 )

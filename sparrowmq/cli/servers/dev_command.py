@@ -38,6 +38,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import check_new_topic
+from sparrowmq.settings.number_type import Whole
 from sparrowmq.version import VERSION
 
 UNLIKE_PRODUCTION: Final = {
@@ -50,7 +51,7 @@ UNLIKE_PRODUCTION: Final = {
     "traceTopicEnable": "true",
     "diskMaxUsedSpaceRatio": "95",
 }
-_PORT: Final = click.IntRange(0, 65535)
+_PORT: Final = Whole(0, 65535)
 NAMESRV_PORT: Final = 9876
 GRPC_PORT: Final = 8081
 _HOST: Final = "127.0.0.1"

@@ -19,6 +19,7 @@ from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
+from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.path_type import PATH
 from sparrowmq.version import VERSION
 
@@ -26,10 +27,8 @@ from sparrowmq.version import VERSION
 @click.command("proxy", context_settings=HELP)
 @asking
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0: a free one.")
-@click.option(
-    "--remoting-port", type=click.IntRange(0, 65535), help="Serve clients of the remoting protocol here."
-)
+@click.option("--port", type=Whole(0, 65535), default=8081, show_default=True, help="0: a free one.")
+@click.option("--remoting-port", type=Whole(0, 65535), help="Serve clients of the remoting protocol here.")
 @click.option("--address", "told", metavar="HOST", help="The host by which clients reach it.")
 @click.option("--certificate", type=PATH, metavar="FILE", help="For TLS, with --key; else a self-signed one.")
 @click.option("--key", type=PATH, metavar="FILE", help="Of the certificate.")
@@ -37,7 +36,7 @@ from sparrowmq.version import VERSION
 @click.option(
     "--signature-age",
     "signature_age_s",
-    type=click.IntRange(0, 86_400),
+    type=Whole(0, 86_400),
     default=300,
     show_default=True,
     help="The longest age of a client's signature in seconds, with accounts. 0: any.",
@@ -50,7 +49,7 @@ from sparrowmq.version import VERSION
 )
 @click.option(
     "--metrics-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     metavar="PORT",
     help="Serve /readyz and /metrics at 127.0.0.1.",
 )

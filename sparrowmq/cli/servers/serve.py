@@ -38,6 +38,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.restart import OF_PROCESS
 from sparrowmq.safe_text import sentence
 from sparrowmq.settings import settings as config
+from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.version import VERSION
 
@@ -92,7 +93,7 @@ LOG_OPTIONS: Final = [
     click.option("--log-size", metavar="SIZE", help="Begin another file at this size, as in 100m."),
     click.option(
         "--log-keep",
-        type=click.IntRange(1),
+        type=Whole(1),
         default=5,
         show_default=True,
         help="So many files before it stay.",
@@ -150,7 +151,7 @@ def namesrv(**given: Any) -> None:
 @_command("broker")
 @click.option(
     "--brokers",
-    type=click.IntRange(1, 64),
+    type=Whole(1, 64),
     default=1,
     help="So many of them as one service, of which each uses a processor: NAME-0, NAME-1 and so on.",
 )

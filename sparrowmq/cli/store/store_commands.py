@@ -18,6 +18,7 @@ from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.path_type import PATH
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs
@@ -69,9 +70,9 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
 @store.command()
 @click.argument("path", type=PATH)
 @click.option(
-    "--from", "start", metavar="OFFSET", type=click.IntRange(0), help="Where to begin: see the numbers shown."
+    "--from", "start", metavar="OFFSET", type=Whole(0), help="Where to begin: see the numbers shown."
 )
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="How many records or entries to show.")
+@click.option("--limit", metavar="N", type=Whole(1), help="How many records or entries to show.")
 @OUTPUT
 def inspect(path: Path, start: int | None, limit: int | None) -> None:
     """Show what is in PATH, in words: any file of a store, or its folder.
@@ -91,7 +92,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
 @store.command()
 @click.argument("path", type=PATH)
 @click.argument("to", type=PATH)
-@click.option("--keep", metavar="N", type=click.IntRange(1), help="Keep N restore points; delete older ones.")
+@click.option("--keep", metavar="N", type=Whole(1), help="Keep N restore points; delete older ones.")
 @click.option("--check", "is_checked", is_flag=True, help="Read the files of the last point again.")
 @_of_broker
 def backup(

@@ -15,7 +15,7 @@ def moment(_context: object, _option: object, text: str | None) -> datetime | No
     if text is None:
         return None
     try:
-        if text[-1:] in AGES and text[:-1].replace(".", "", 1).isdigit():
+        if text[-1:] in AGES and text.isascii() and text[:-1].replace(".", "", 1).isdigit():
             return datetime.now().astimezone() - timedelta(**{AGES[text[-1]]: float(text[:-1])})
         return time_of(text)
     except (ValueError, OverflowError):

@@ -331,7 +331,7 @@ async def _old_clients(
 
 def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
     """Compare a broker's clock with ours: by its start time and its uptime, to a second."""
-    parts = re.findall(r"(-?\d{1,9}) (days|hours|minutes|seconds)", status.get("runtime", ""))
+    parts = re.findall(r"(-?[0-9]{1,9}) (days|hours|minutes|seconds)", status.get("runtime", ""))
     if not parts or "bootTimestamp" not in status:
         return []
     runs_s = sum(int(number) * _UNITS[unit] for number, unit in parts)

@@ -272,7 +272,7 @@ def _lasting(problem: str) -> str:
     that none ends them.
     """
     condition = re.fullmatch(r"(.*?\)): .* \((\w+)\)", problem, re.DOTALL)
-    return re.sub(r"[\d.,]+", "N", f"{condition[1]}: {condition[2]}" if condition else problem)
+    return re.sub(r"[0-9.,]+", "N", f"{condition[1]}: {condition[2]}" if condition else problem)
 
 
 def now_of(

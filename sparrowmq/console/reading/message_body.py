@@ -110,7 +110,7 @@ def _is_cut(part: bytes) -> bool:
 
 _NOTHING: Final = object()
 _LONGEST_PATH: Final = 1000
-_STEP: Final = re.compile(r"""\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[("(?:[^"\\]|\\.)*")\]""")
+_STEP: Final = re.compile(r"""\.?([A-Za-z_$][\w$-]*)|\[([0-9]{1,9})\]|\[("(?:[^"\\]|\\.)*")\]""")
 _COMPARISON: Final = re.compile(r"\s*(==|!=|>=|<=|>|<|~)\s*(.+?)\s*")
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,

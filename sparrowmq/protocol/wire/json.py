@@ -338,8 +338,8 @@ def _without_null_members(value: Any) -> Any:
 _BLANK = " \t\r\n"
 _BLANKS = re.compile(r"[ \t\r\n]*")
 # The shortest text of a double has 17 digits, and up to five zeros before them.
-_NUMBER = re.compile(r"-?\d{1,20}(?![\d.eE])|-?\d{1,20}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?")
-_WORD = re.compile(r"-?\d{1,20}|[A-Za-z_$][\w$]{0,99}")
+_NUMBER = re.compile(r"-?[0-9]{1,20}(?![0-9.eE])|-?[0-9]{1,20}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
+_WORD = re.compile(r"-?[0-9]{1,20}|[A-Za-z_$][\w$]{0,99}")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sparrowmq.settings.number_type import ABOVE_ZERO
+from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
 from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
@@ -80,9 +80,9 @@ def audit(**given: Any) -> Ended:
 @click.option(
     "--every", "every_s", type=ABOVE_ZERO, default=10.0, show_default=True, help="Seconds between two rounds."
 )
-@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Number of rounds.")
+@click.option("--rounds", type=Whole(1), default=1, show_default=True, help="Number of rounds.")
 @click.option("--forever", is_flag=True, help="Run until Control-C.")
-@click.option("--above", type=click.IntRange(0), help="Exit with 1 if a lag is above this at the end.")
+@click.option("--above", type=Whole(0), help="Exit with 1 if a lag is above this at the end.")
 @click.option("--to", metavar="FILE", help="Add each line to this file, as JSON.")
 @shared.of_source
 @shared.dry_run

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
 
@@ -144,7 +145,7 @@ def redrive(**given: Any) -> Any:
 
 @click.command()
 @click.argument("table")
-@click.option("--keep-days", type=click.IntRange(1), help="Remove days that are older than this.")
+@click.option("--keep-days", type=Whole(1), help="Remove days that are older than this.")
 @click.option("--all-days", is_flag=True, help="Also today's files.")
 @click.option(
     "--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB."

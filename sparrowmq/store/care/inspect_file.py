@@ -70,7 +70,7 @@ _MOST_BEHIND_BODY: Final = (
     TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
 )
 # The names that recovery gives to pieces of the log in set-aside.
-PIECE: Final = re.compile(rf"\d{{{NAME_DIGITS}}}-\d{{{NAME_DIGITS}}}\.[a-z]+")
+PIECE: Final = re.compile(rf"[0-9]{{{NAME_DIGITS}}}-[0-9]{{{NAME_DIGITS}}}\.[a-z]+")
 _TRANSACTION: Final = {
     SysFlag.PREPARED: "prepared",
     SysFlag.COMMIT: "committed",

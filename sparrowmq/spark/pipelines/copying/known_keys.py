@@ -50,7 +50,7 @@ _REMEDY: Final = (
 )
 _SELECT: Final = "select at from seen where key = ? and at > ? and at < ?"
 _at: Final = itemgetter(1)
-_NAME: Final = re.compile(r"keys-(\d+)-(\d+)(-earlier)?\.db")
+_NAME: Final = re.compile(r"keys-([0-9]+)-([0-9]+)(-earlier)?\.db")
 # The second line spares the shared memory that network file systems do not have; no other process reads the file.
 _SETTINGS: Final = """
     pragma locking_mode = exclusive;

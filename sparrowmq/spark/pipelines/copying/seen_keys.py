@@ -40,7 +40,7 @@ _ORDER: Final = ("at", "topic", "brokerName", "queueId", "queueOffset")
 # By so much the clocks of brokers may differ.
 _SKEW_MS: Final = 600_000
 _LOOK_S: Final = 60.0
-_OF_EARLIER_RELEASES: Final = re.compile(r"keys-(\d{9})(-merged)?")
+_OF_EARLIER_RELEASES: Final = re.compile(r"keys-([0-9]{9})(-merged)?")
 
 
 class Place(NamedTuple):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _KEPT_COMMITS: Final = 10
 _MERGE: Final = "merge.json"
-_OF_BATCH: Final = re.compile(r"(.+)-(\d{9})-\d+\.parquet$")
+_OF_BATCH: Final = re.compile(r"(.+)-([0-9]{9})-[0-9]+\.parquet$")
 
 
 class Folder:

@@ -164,4 +164,4 @@ def _folded(why: str) -> str:
 
 def _plain(text: str) -> str:
     """A text without the colours and arrows that deltalake puts into its errors."""
-    return re.sub(r"\x1b\[\d+m|↳", "", text)
+    return re.sub(r"\x1b\[[0-9]+m|↳", "", text)

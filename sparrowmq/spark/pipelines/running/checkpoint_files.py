@@ -31,7 +31,7 @@ MayPlanAgain = Callable[[int], bool]
 
 _METADATA: Final = "metadata"
 _PLANS, _COMMITS = "offsets", "commits"
-_VERSION: Final = re.compile(r"v\d+")
+_VERSION: Final = re.compile(r"v[0-9]+")
 _KNOWN_VERSION: Final = "v1"
 _NO_OFFSET: Final = "-"  # Spark's mark for a source without an offset
 _HEADER: Final = b"crc\0"  # of Hadoop's checksums; the bytes of each follow, and the checksums

@@ -192,7 +192,7 @@ def difference(
 
 def demand_committed(lake: Lake, writer: str) -> None:
     """Raises: ConfigError, a Parquet folder has files of a batch whose commit is gone: its rows would come twice."""
-    last, named = lake.last_batch(), re.compile(rf"{re.escape(writer)}-(\d{{9}})-")
+    last, named = lake.last_batch(), re.compile(rf"{re.escape(writer)}-([0-9]{{9}})-")
     for path in lake.paths():
         if (found := named.match(path.name)) and int(found[1]) > last:
             raise ConfigError(
