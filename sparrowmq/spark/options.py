@@ -181,6 +181,12 @@ class SourceOptions(ClusterOptions, RowOptions):
                 f"maxPartitions={self.max_partitions} is below minPartitions={self.min_partitions}"
             )
 
+    def reads(self, topic: str) -> bool:
+        """Whether a query with these options reads a topic of this name, if there is one."""
+        if self.topic_pattern is not None:
+            return bool(self.topic_pattern.fullmatch(topic))
+        return topic in self.topics or any(queue.topic == topic for queue in self.queues)
+
     def check_stream(self) -> None:
         """Raises: ConfigError, an option says where the query ends; a stream goes on."""
         if (self.end, self.end_time_ms, self.end_times_ms) != (None, None, None):

@@ -280,10 +280,7 @@ class Plan:
     def _is_chosen(self, queue: MessageQueue) -> bool:
         if self._options.queues:
             return queue in self._options.queues
-        pattern = self._options.topic_pattern
-        return (
-            queue.topic in self._options.topics if pattern is None else bool(pattern.fullmatch(queue.topic))
-        )
+        return self._options.reads(queue.topic)
 
     def _topics(self) -> list[str]:
         pattern = self._options.topic_pattern

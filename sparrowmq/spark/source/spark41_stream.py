@@ -53,7 +53,8 @@ class UnlimitedStreamReader(StreamReader):
         return to_json(plan.numbered(ends_of(plan.bounds())))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, self._reached = from_json(start), from_json(end)
+        self._demand_own(begin := from_json(start))
+        self._reached = from_json(end)
         if self._reached.keys() - begin.keys():
             plan = self._plan()
             for queue, held in plan.bounds().items():

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from sparrowmq.errors import NetworkError, NoRoute
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.read_limits import (
     ReadAllAvailable,
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = self._checkpoints.offsets(start)
+        begin = self._begun(start)
         self._publish(begin)
         end = self._available(begin)
         self._latest = end
@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = ends_of(bounds)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self._tasks(between(self._checkpoints.offsets(start), self._checkpoints.offsets(end)))
+        return self._tasks(between(self._begun(start), self._checkpoints.offsets(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
@@ -129,6 +129,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         network_of(self._options).forget()
+
+    def _begun(self, checkpoint: Mapping[str, object]) -> Offsets:
+        """The offsets of a checkpoint. Raises: as `_demand_own`."""
+        offsets = self._checkpoints.offsets(checkpoint)
+        self._demand_own(offsets)
+        return offsets
+
+    def _demand_own(self, begun: Offsets) -> None:
+        """Raises: ConfigError, the offsets are all of topics that the query does not read."""
+        if begun and not any(self._options.reads(queue.topic) for queue in begun):
+            topics = ", ".join(sorted({queue.topic for queue in begun})[:5])
+            raise ConfigError(
+                f"the checkpoint is of a query that read {topics}, and this query reads none of it; "
+                "give each query a checkpointLocation of its own"
+            )
 
     def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
         return tasks(network_of(self._options), ranges, self._options)

@@ -114,3 +114,10 @@ def test_one_of_several_sources_is_not_taken_for_another(stream, checkpoint):
         ConfigError, match="has 2 sources; leave the option checkpointLocation of this one out"
     ):
         reader.latestOffset()
+
+
+@pytest.mark.guards("UnlimitedStreamReader.partitions: drop self._demand_own")
+def test_a_checkpoint_of_other_topics_is_refused(stream):
+    of_another = {"v": 1, "topics": {"U": {BROKER: {"0": 3}}}}
+    with pytest.raises(ConfigError, match="read U, and this query reads none of it"):
+        stream().partitions(of_another, of_another)

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from sparrowmq.errors import NetworkError
+from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from sparrowmq.spark.source.partition_ranges import RowsLost, from_json
@@ -51,6 +51,25 @@ def test_a_stream_starts_at_the_end_unless_told_otherwise_and_stays_there(peer, 
     peer.store("T", 0, [b"x"])
     assert reader.initialOffset() == json_of(100, 10)
     assert stream(startingOffsets="earliest").initialOffset() == json_of(0, 0)
+
+
+@pytest.mark.guards(
+    "StreamReader._demand_own: not any(self._options.reads(queue.topic) for queue in begun) -> False"
+)
+def test_a_checkpoint_of_other_topics_is_refused(stream):
+    of_another = {"v": 1, "topics": {"U": {BROKER: {"0": 3, "1": 0}}}}
+    for ask in (
+        lambda: stream().latestOffset(of_another, ALL),
+        lambda: stream().partitions(of_another, of_another),
+    ):
+        with pytest.raises(
+            ConfigError, match="read U, and this query reads none of it; give each query a checkpoint"
+        ):
+            ask()
+    both = {"v": 1, "topics": of_another["topics"] | json_of(100, 10)["topics"]}
+    assert stream().latestOffset(both, ALL) == both
+    for chosen in ({"subscribePattern": "U|V"}, {"assign": json.dumps({"U": {BROKER: [0]}})}):
+        assert stream(topic=None, **chosen).partitions(of_another, of_another) == []
 
 
 def test_each_batch_goes_on_where_the_last_ended(peer, stream):
