@@ -13,6 +13,7 @@ import msgspec
 from sparrowmq import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.option_values import addresses
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import (
     demand_same,
@@ -26,6 +27,7 @@ Pairs = dict[MessageQueue, MessageQueue]
 
 _FILE: Final = "pipeline.json"
 _BEGUN_FILE: Final = "begun.json"
+_CLUSTERS: Final = ("from", "to")  # settings that are name servers
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class State:
         self.folder = local_path(folder)
         self._settled = dict(settled)
         kept = self._kept()
+        self._has_moved = kept is not None and kept["settled"] != self._settled
         self.begin: dict[str, Any] | None = (kept or {}).get("begin")
         self.label: str = kept["label"] if kept else uuid.uuid4().hex[:12]
         self.incarnations: dict[Part, int] = {
@@ -84,7 +87,7 @@ class State:
 
     def keep(self, targets: Pairs) -> None:
         """Fix the targets of queues."""
-        if targets == self.targets and self.is_begun:
+        if targets == self.targets and self.is_begun and not self._has_moved:
             return
         is_new, self.targets = not self.is_begun, targets
         self._write()
@@ -121,6 +124,7 @@ class State:
         if self.begin is not None:
             kept["begin"] = self.begin
         keep_sealed(self.folder / _FILE, kept, indent=1)
+        self._has_moved = False
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
         """Return the end of each target when a batch was begun the first time, or an earlier place.
@@ -169,7 +173,11 @@ class State:
         if not self.is_begun and not has_more:
             return None
         kept = self._read()
-        demand_same(f"the pipeline of {self.folder}", kept["settled"], self._settled)
+        what = f"the pipeline of {self.folder}"
+        before = {**kept["settled"]}
+        for name in self._settled.keys() & before.keys() & set(_CLUSTERS):
+            before[name] = _demand_same_cluster(what, before[name], self._settled[name])
+        demand_same(what, before, self._settled)
         return kept
 
     def _read(self) -> dict[str, Any]:
@@ -184,6 +192,20 @@ class State:
                 "from a backup. Without it, a pipeline in another folder copies all messages again"
             ) from None
         return kept
+
+
+def _demand_same_cluster(what: str, before: str, now: str) -> str:
+    """Return the name servers of now, which may be others of the same cluster. Raises: ConfigError, none has stayed.
+
+    A copy in another cluster would go on behind offsets that are not its own, so somebody must say that it is the same.
+    """
+    old, new = addresses(before), addresses(now)
+    if before != now and not set(old) & set(new):
+        raise ConfigError(
+            f"{what} was begun with the name servers {before}, not {now}. If the cluster has moved to them, name an "
+            f"old one beside them once, as {';'.join((*new, old[0]))}; for another cluster name another folder"
+        )
+    return now
 
 
 def _place(queue: MessageQueue) -> list[str | int]:

@@ -23,6 +23,28 @@ def test_what_was_settled_is_there_again_and_nothing_is_written_before(tmp_path)
     assert State(tmp_path / "other", {"topic": "a"}).label != state.label
 
 
+@pytest.mark.guards(
+    "State.keep: not self._has_moved -> True",
+    "pipeline_state._demand_same_cluster: not set(old) & set(new) -> False",
+)
+def test_a_cluster_may_have_other_name_servers_if_one_of_the_old_is_named_beside_them_once(tmp_path):
+    def state(source, target="c:1"):
+        return State(tmp_path, {"topic": "a", "from": source, "to": target})
+
+    state("a:1;b:1").keep(PAIRS)
+    label = state("b:1;a:1").label
+    with pytest.raises(
+        ConfigError, match=r"was begun with the name servers a:1;b:1, not d:1.* once, as d:1;a:1; for"
+    ):
+        state("d:1")
+    state("b:1;d:1").keep(PAIRS)
+    moved = state("d:1")
+    moved.keep(PAIRS)
+    assert (moved.label, moved.targets) == (label, PAIRS)
+    with pytest.raises(ConfigError, match="name servers c:1, not d:1"):
+        state("d:1", "d:1")
+
+
 def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     one, other = MessageQueue("b", "y", 1), MessageQueue("b", "z", 0)
 
