@@ -32,7 +32,7 @@ from sparrowmq.errors import (
     RemoteError,
 )
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import PullFlag
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.remoting.remote_errors import remote_error
@@ -188,6 +188,7 @@ class Pulls:
         if may_pass(refusal):
             return NotReady(
                 f"{_place(ask)} answered a pull of {ask.range} with {refusal.code}: {refusal.remark}"
+                f"{_advice(ask.range.queue, refusal)}"
             )
         if is_of_filter(refusal):
             wanted = f"filter.sql={self._options.sql!r}" if self._options.sql else self._options.expression
@@ -308,6 +309,16 @@ class Pulls:
 
 def _place(ask: _Ask) -> str:
     return ask.link.address if ask.link else ask.range.queue.broker_name
+
+
+def _advice(queue: MessageQueue, refusal: RemoteError) -> str:
+    """The remedy for a queue that its topic does not show any more: its messages are there, and are not given."""
+    if not refusal.remark.startswith(f"queueId[{queue.queue_id}] is illegal"):
+        return ""
+    return (
+        f". {queue} has messages that were not read, and its topic got fewer read queues. Give it {queue.queue_id + 1} "
+        "again until they are read (`mqadmin updateTopic -r`); `sparrowmq topic scale` waits for readers"
+    )
 
 
 def _gone(gap: Range) -> str:

@@ -118,6 +118,20 @@ def test_a_broker_that_stays_away_is_an_error(peer, pull):
         pull(span(0, 5))
 
 
+@pytest.mark.guards("Pulls._refused: _advice(ask.range.queue, refusal) -> ''")
+def test_a_queue_that_its_topic_does_not_show_any_more_is_named_with_what_to_do(peer, pull):
+    fill(peer, 5, 5)
+    hidden = Refuse(
+        1, "queueId[1] is illegal, topic:[T] topicConfig.readQueueNums:[1] consumer:[127.0.0.1:1]"
+    )
+    peer.answers[PULL].extend([hidden] * 3)
+    with pytest.raises(
+        NetworkError, match=r"T@.*\[1\] has messages that were not read.* Give it 2 again until"
+    ):
+        pull(span(0, 5, 1))
+    assert pull(span(0, 5, 1)) == [(1, offset) for offset in range(5)]
+
+
 def test_a_refusal_that_will_not_change_is_an_error_at_once(peer, pull):
     fill(peer, 5)
     peer.answers[PULL].append(Refuse(26, "group G not exist"))
