@@ -44,6 +44,7 @@ from typing import Final
 from sparrowmq.errors import BadStore, InvalidName
 
 NAME_DIGITS: Final = 20
+_LONGEST_NAME: Final = 255  # bytes that file systems allow
 BLANK: Final = struct.Struct(">ii")
 BLANK_SIZE: Final = BLANK.size
 
@@ -110,7 +111,7 @@ class Layout:
 
     def topic(self, topic: str) -> str:
         """The folder of a topic's queues. Raises: InvalidName, the path would be outside the store."""
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic.encode()) > _LONGEST_NAME:
             raise InvalidName(f"{topic!r} cannot be a topic: it is no name of a folder")
         return os.path.join(self.consume_queue, topic)
 

@@ -14,6 +14,10 @@ reads these records from the log, and finds out whether they already are in a qu
     ... is higher, and the queue is empty              older ones are no longer in the log: the queue begins there
     ... is higher                                      entries are missing: `Hole`, and the queue is replayed from
                                                        the log's beginning; gaps replace records that are lost there
+    no queue can have it                               it stays without an entry, and a warning is logged
+
+A damaged or false master can send records of the last kind, which are sound by themselves. Their topic is no name of a
+folder, or their queue offset counts more messages than the log can have had. An entry for each would fill the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import InvalidName, SparrowError
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import whole_number
@@ -48,6 +52,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_LIMIT: Final = 1 << 62
+_MOST_OFFSET: Final = 1 << 55  # of a queue: the names of its files count bytes
+# Numbers that a master may pass over: it lost the messages, or counts those inside one record of Java's inner batches.
+_PASSED_OVER: Final = 4096
 _PREPARED: Final[int] = SysFlag.PREPARED
 _TRANSACTION_MASK: Final[int] = SysFlag.TRANSACTION_MASK
 _ROLLBACK: Final[int] = SysFlag.ROLLBACK
@@ -97,6 +104,7 @@ class Dispatch:
         # Entries, by queue, that were taken out of the queues because they may not be shown yet.
         self._held: dict[ConsumeQueue, bytes] = {}
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
+        self._without_entry = 0  # records that no queue can have
 
     def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
         """Add the entry of a queue's next message. `drain` will show it."""
@@ -246,11 +254,12 @@ class Dispatch:
         while size:
             found = outline_at(content, at)
             if self._has_entry(found):
-                queue = self._queues.obtain(found.topic, found.queue_id)
-                if found.queue_offset != queue.next_offset:
-                    self._follow_leap(queue, found.queue_offset)
-                code = tags_code(found, self._delay_levels_ms)
-                self.add(queue, found.physical_offset, found.size, code)
+                queue = self._obtain(found)
+                if queue is not None and (
+                    found.queue_offset == queue.next_offset or self._follow_leap(queue, found)
+                ):
+                    code = tags_code(found, self._delay_levels_ms)
+                    self.add(queue, found.physical_offset, found.size, code)
             if self._index is not None:
                 _collect_keys(found, self.keys)
             self.followed_ms = found.store_timestamp_ms
@@ -259,12 +268,27 @@ class Dispatch:
             size = _whole_at(content, at)
         return place + at
 
-    def _follow_leap(self, queue: ConsumeQueue, queue_offset: int) -> None:
+    def _obtain(self, found: Outline) -> ConsumeQueue | None:
+        """Return the queue of a record; None if none can have its topic."""
         try:
-            self._make_ready(queue, queue_offset, False)
+            return self._queues.obtain(found.topic, found.queue_id)
+        except InvalidName as error:
+            self._leave_out(found, str(error))
+            return None
+
+    def _leave_out(self, found: Outline, why: str) -> None:
+        """Log that a record has no entry, for the first such records and then ever more rarely."""
+        self._without_entry += 1
+        count = self._without_entry
+        if not count & (count - 1):
+            log.warning("the record at offset %d of the log is in no queue: %s", found.physical_offset, why)
+
+    def _follow_leap(self, queue: ConsumeQueue, found: Outline) -> bool:
+        try:
+            return self._make_ready(queue, found, False)
         except Hole as hole:
             log.warning("%s; nor were they in the master's log", hole)
-            self._make_ready(queue, queue_offset, True)
+            return self._make_ready(queue, found, True)
 
     def _replay(
         self, found: Outline, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int, healing: bool
@@ -274,7 +298,7 @@ class Dispatch:
         if not self._has_entry(found):
             return
         if found.physical_offset >= known:
-            queue: ConsumeQueue | None = self._queues.obtain(found.topic, found.queue_id)
+            queue = self._obtain(found)
         else:
             queue = self._queues.get(found.topic, found.queue_id)
         if queue is None or (found.physical_offset < known and queue.is_empty and not queue.has_fresh):
@@ -282,8 +306,7 @@ class Dispatch:
         last = last_offsets.get(queue)
         if last is None:
             last = last_offsets[queue] = queue.last_entry()[0]
-        if found.physical_offset > last:
-            self._make_ready(queue, found.queue_offset, healing)
+        if found.physical_offset > last and self._make_ready(queue, found, healing):
             code = tags_code(found, self._delay_levels_ms)
             self.add(queue, found.physical_offset, found.size, code)
             last_offsets[queue] = found.physical_offset
@@ -294,10 +317,11 @@ class Dispatch:
             return False
         return not self.deleted or found.physical_offset >= self.deleted.get(found.topic, 0)
 
-    def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:
-        """Make `queue_offset` the queue's next offset."""
+    def _make_ready(self, queue: ConsumeQueue, found: Outline, healing: bool) -> bool:
+        """Make the record's queue offset the queue's next one. Returns False if the queue cannot have the record."""
+        queue_offset = found.queue_offset
         if queue_offset == queue.next_offset:
-            return
+            return True
         held = self._held.pop(queue, b"")
         if held:
             if not queue.has_fresh:
@@ -306,12 +330,25 @@ class Dispatch:
         if queue.has_fresh:
             queue.write_fresh()
             self.dirty.remove(queue)
+        if not self._may_have(queue, found):
+            self._leave_out(found, f"its queue offset {queue_offset} cannot follow {queue.next_offset}")
+            return False
         if queue_offset < queue.next_offset or queue.is_empty:
             queue.restart(queue_offset)
         elif healing:
             queue.write_gap(queue_offset)
         else:
             raise Hole(queue, queue_offset)
+        return True
+
+    def _may_have(self, queue: ConsumeQueue, found: Outline) -> bool:
+        """Whether the entries that are missing before a record can have had a place in the log."""
+        if not 0 <= found.queue_offset <= _MOST_OFFSET:
+            return False
+        missing = found.queue_offset - queue.next_offset
+        if missing <= _PASSED_OVER or queue.is_empty:
+            return True
+        return missing - _PASSED_OVER <= (found.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
 
 
 def _collect_keys(found: Outline, into: Keys) -> None:

@@ -307,6 +307,39 @@ def test_entries_that_the_log_has_lost_too_become_gaps(floor: Floor):
     assert floor.drain() == [0, None, None, 300, 400]
 
 
+@pytest.mark.guards(
+    "Dispatch._obtain: InvalidName -> KeyError",
+    "Dispatch._may_have: not 0 <= found.queue_offset <= _MOST_OFFSET -> False",
+    "Dispatch._may_have: missing - _PASSED_OVER <= (found.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES "
+    "-> True",
+)
+@pytest.mark.parametrize(
+    ("topic", "queue_offset", "why"),
+    [
+        ("../../x", 1, "cannot be a topic"),
+        ("T", -1, "cannot follow 1"),
+        ("T", 5000, "cannot follow 1"),
+        ("T", 1 << 31, "cannot follow 1"),
+        ("New", 1 << 62, "cannot follow 0"),
+    ],
+)
+def test_a_sound_record_that_no_queue_can_have_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, topic: str, queue_offset: int, why: str
+):
+    """A false master can send them. Each cost a slave its store, as every start failed, too."""
+    content = record_of(0, 0)
+    for number in (1, 2):
+        content += record_of(queue_offset, len(content), topic=topic)
+        content += record_of(number, len(content))
+    live, started = Floor(tmp_path / "live"), Floor(tmp_path / "started")
+    live.dispatch.follow(content, 0)
+    started.dispatch.replay_all(content, 0, {}, 0, 0)
+    places = live.drain()
+    assert places == started.drain() and len(places) == 3 and None not in places
+    assert len(caplog.messages) == 4
+    assert why in caplog.messages[0] and "offset 116 of the log is in no queue" in caplog.messages[0]
+
+
 def test_a_queue_that_misses_what_it_should_know_was_deleted_and_stays_so(floor: Floor):
     floor.replay(0, 100, known=200)
     assert floor.drain() == [] and floor.queues.obtain("T", 0).is_empty

@@ -495,7 +495,7 @@ def test_half_a_record_is_not_dispatched(stores, tmp_path):
     assert slave.dispatched.value == master.end and len(bodies(slave)) == 2
 
 
-@pytest.mark.guards("Dispatch._follow_leap: drop self._make_ready(queue, queue_offset, True)")
+@pytest.mark.guards("Dispatch._follow_leap: self._make_ready(queue, found, True) -> False")
 def test_what_a_masters_queue_lacks_is_a_gap_at_the_slave(stores, tmp_path, caplog):
     slave = stores.open(path=tmp_path / "slave")
     for queue_offset in (0, 1, 4):
