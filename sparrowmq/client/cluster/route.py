@@ -15,7 +15,7 @@ from msgspec import structs
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.named_address import with_broker
 from sparrowmq.protocol.requests.bodies import MASTER as MASTER
-from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
+from sparrowmq.protocol.requests.bodies import MOST_ROUTE_QUEUES, BrokerRoute, TopicRoute
 
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
 MOST_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
@@ -125,6 +125,8 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
         if not broker or not (count.isascii() and count.isdigit()):
             return ()
         queues += (MessageQueue(topic, broker, number) for number in range(min(int(count), MOST_QUEUES)))
+        if len(queues) > MOST_ROUTE_QUEUES:
+            return ()
     return tuple(queues)
 
 

@@ -23,6 +23,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
+from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Routes:
         self._brokers: dict[str, Addresses] = {}  # by the last answer that names each
         self._doubted = asyncio.Event()
         self._watchers: list[Callable[[str], object]] = []
+        self._lines = LogLimit(clock)
         self._unsaid: set[str] = set()  # ordered topics whose order the last answer did not say
 
     @property
@@ -144,10 +146,17 @@ class Routes:
                 except NoRoute:
                     is_one_gone = True
                     log.debug("name servers have no route for %s (any more)", topic)
+                except (
+                    RemoteError,
+                    ProtocolError,
+                ) as error:  # the other topics need their routes all the same
+                    text = "cannot refresh the route of %s, the known one stays in use: %s"
+                    self._lines.log(log, logging.WARNING, text, topic, error)
             if is_one_gone:
                 await self._find_brokers()
         except (NetworkError, RemoteError, ProtocolError) as error:
-            log.warning("cannot refresh routes, the known ones stay in use: %s", error)
+            text = "cannot refresh routes, the known ones stay in use: %s"
+            self._lines.log(log, logging.WARNING, text, error)
 
     async def _ask(self, topic: str) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)

@@ -8,13 +8,16 @@ Source: the classes of org.apache.rocketmq.common.protocol, Java 4.9.8, whose ou
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Annotated, Final, Self, TypeAlias
 
 from msgspec import Meta, field
 
+from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
 
 # Routes -------------------------------------------------------------------------------------------------------------
@@ -23,6 +26,11 @@ MASTER: Final = 0
 MOST_QUEUES: Final = 65_535  # of a topic at one broker
 # A route with more is refused when it is read: its readers make each queue, and 2^31 of them fill every memory.
 QueueCount: TypeAlias = Annotated[int, Meta(le=MOST_QUEUES)]
+# The limits of an answer of a name server. Anyone can register at one without accounts, and its clients connect to each
+# broker, and make each queue.
+MOST_ROUTE_BYTES: Final = 1 << 20
+MOST_ADDRESSES: Final = 4096
+MOST_ROUTE_QUEUES: Final = 4 * MOST_QUEUES  # to read and to write
 
 
 class BrokerRoute(Body):
@@ -54,6 +62,16 @@ class TopicRoute(Body):
     filter_server_table: dict[str, list[str]] = {}
     names_brokers: bool | None = None  # ours: these are a proxy's addresses, so requests name their broker
 
+    @classmethod
+    def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse an answer. Raises: RemoteProtocolError, as any body, or it has more than clients can use."""
+        _refuse_more("bytes", len(raw), MOST_ROUTE_BYTES)
+        route = json.decode(raw, cls)
+        _refuse_many_addresses(route.broker_datas)
+        queues = sum(row.read_queue_nums + row.write_queue_nums for row in route.queue_datas)
+        _refuse_more("queues", queues, MOST_ROUTE_QUEUES)
+        return route
+
 
 class ClusterTable(Body):
     """All brokers by name, and the brokers of each cluster. (Java: ClusterInfo)"""
@@ -61,6 +79,26 @@ class ClusterTable(Body):
     broker_addr_table: dict[str, BrokerRoute] = {}
     cluster_addr_table: dict[str, list[str]] = {}
     names_brokers: bool | None = None  # as in a TopicRoute
+
+    @classmethod
+    def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse an answer. Raises: RemoteProtocolError, as a TopicRoute."""
+        _refuse_more("bytes", len(raw), MOST_ROUTE_BYTES)
+        table = json.decode(raw, cls)
+        _refuse_many_addresses(table.broker_addr_table.values())
+        return table
+
+
+def _refuse_many_addresses(brokers: Iterable[BrokerRoute]) -> None:
+    _refuse_more("addresses of brokers", sum(len(each.broker_addrs) for each in brokers), MOST_ADDRESSES)
+
+
+def _refuse_more(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise RemoteProtocolError(
+            f"the answer of the name server has {count} {what}, and {most} are the most that a client uses; look for "
+            "false registrations there (sparrowmq cluster)"
+        )
 
 
 class TopicList(Body):

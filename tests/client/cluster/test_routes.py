@@ -125,6 +125,21 @@ async def test_what_is_known_stays_when_it_cannot_be_learned(peer, routes):
         await routes.of("other")
 
 
+@pytest.mark.guards("Routes.refresh: (RemoteError, ProtocolError) -> RemoteError")
+async def test_a_route_that_is_refused_holds_up_no_other_topic(peer, routes, caplog):
+    """At a name server without accounts, anyone can give a topic of this client such a route."""
+    for topic in ("bad", "good"):
+        peer.has(topic, queues=1)
+        await routes.of(topic)
+    peer.has("bad", queues=70_000)
+    peer.has("good", queues=2)
+    for _ in range(30):
+        await routes.refresh()
+    assert [len(routes.cached(topic).readable) for topic in ("bad", "good")] == [1, 2]
+    lines = [line for line in caplog.messages if "cannot refresh the route of bad" in line]
+    assert len(lines) == 20 and "<= 65535" in lines[0]
+
+
 def moved(peer, address: str, *topics: str) -> None:
     """From now on the name server tells that these topics' broker is there."""
     for topic in topics:

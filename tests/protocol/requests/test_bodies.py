@@ -161,6 +161,32 @@ def test_a_route_with_more_queues_than_a_topic_has_is_refused(name: str) -> None
         bodies.TopicRoute.decode(raw)
 
 
+@pytest.mark.guards(
+    "requests.bodies: MOST_ROUTE_BYTES = 1 << 30",
+    "requests.bodies: MOST_ADDRESSES = 1 << 30",
+    "requests.bodies: MOST_ROUTE_QUEUES = 1 << 30",
+)
+@pytest.mark.parametrize(
+    ("members", "what"),
+    [
+        ({"orderTopicConf": "x" * (1 << 20)}, "1048598 bytes"),
+        ({"brokerDatas": [{"brokerAddrs": dict.fromkeys(range(1, 4098), "h")}]}, "4097 addresses of brokers"),
+        ({"queueDatas": [{"readQueueNums": 65535}] * 5}, "327675 queues"),
+    ],
+)
+def test_a_route_that_would_fill_a_client_is_refused(members: dict[str, object], what: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"has {what}, and .* are the most"):
+        bodies.TopicRoute.decode(json.dumps(members).encode())
+
+
+def test_a_cluster_with_too_many_brokers_is_refused() -> None:
+    brokers = {f"b{number}": {"brokerAddrs": {"0": "h", "1": "h"}} for number in range(2049)}
+    with pytest.raises(RemoteProtocolError, match="has 4098 addresses of brokers"):
+        bodies.ClusterTable.decode(json.dumps({"brokerAddrTable": brokers}).encode())
+    with pytest.raises(RemoteProtocolError, match="bytes"):
+        bodies.ClusterTable.decode(b" " * (1 << 20) + b"{}")
+
+
 def test_versions_of_4_and_5_can_be_the_same() -> None:
     assert VERSION.is_same(bodies.DataVersion(3, 1700000000000, 0))
     assert not VERSION.is_same(bodies.DataVersion(4, 1700000000000))
