@@ -25,6 +25,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import settled
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
@@ -119,7 +120,7 @@ class ReplyHandler:
             default_topic=header.default_topic,
             default_topic_queue_nums=header.default_topic_queue_nums,
             queue_id=header.queue_id,
-            sys_flag=header.sys_flag,
+            sys_flag=header.sys_flag & SysFlag.OF_SENDER,
             born_timestamp=header.born_timestamp,
             flag=header.flag,
             properties=properties.render(),

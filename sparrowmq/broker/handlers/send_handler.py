@@ -47,6 +47,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
 
 _OF_SENDER: Final[int] = SysFlag.OF_SENDER
+MOST_TRIES: Final = 1 << 30  # that a message can have had; each failure adds one to it
 _ASKS: Final = mark(Property.REPLY_TO_CLIENT)
 
 
@@ -105,6 +106,9 @@ class SendHandler:
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._other_queue(topic, queue_id, peer)
+        times = header.reconsume_times or 0
+        if not 0 <= times <= MOST_TRIES:
+            _refuse_tries(times)
         properties = Properties(header.properties or "")
         if header.batch or type(header) is SendBatchMessage:
             return self._send_batch(header, queue_id, properties, body, peer)
@@ -117,7 +121,7 @@ class SendHandler:
             peer.host,
             header.flag,
             header.sys_flag & _OF_SENDER,
-            header.reconsume_times or 0,
+            times,
         )
         entry.group = header.producer_group
         principal = peer.principal
@@ -331,6 +335,14 @@ class SendHandler:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
         )
+
+
+def _refuse_tries(times: int) -> None:
+    """Unlike Java: below 0, failures would come again without a pause; near 2^31, no failure could be stored."""
+    raise RemoteError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"reconsumeTimes is {times}, and a message can have failed 0 to {MOST_TRIES} times; send 0 for a new one",
+    )
 
 
 def _singles(shared: Entry, body: bytes, places: bytes) -> list[Entry]:

@@ -12,6 +12,7 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import parse, render
 from sparrowmq.protocol.requests.client_bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, SendReply, SendReplyV2
@@ -114,6 +115,17 @@ async def test_answers_that_nobody_waits_for_cost_few_lines(tmp_path, caplog):
         for _ in range(LINES + 5):
             await refused(live, SendReplyV2(*ALL))
     assert caplog.text.count("is lost") == LINES
+
+
+@pytest.mark.guards("ReplyHandler._push: header.sys_flag & SysFlag.OF_SENDER -> header.sys_flag")
+async def test_an_answer_sets_only_the_bits_of_its_sender_in_the_system_flag(tmp_path):
+    """Java's asker would look for several messages in the body of an inner batch."""
+    fields = list(ALL)
+    fields[5] = SysFlag.INNER_BATCH | SysFlag.COMMIT | SysFlag.MULTI_TAGS
+    async with live_broker(tmp_path) as live, asker(live) as pushed:
+        await live.session.call(SendReply(*fields), b"42")
+        [message] = await live.messages(TOPIC)
+    assert int(pushed[0].ext_fields()["sysFlag"]) == message.sys_flag == SysFlag.MULTI_TAGS
 
 
 async def test_answers_need_not_be_kept(tmp_path):

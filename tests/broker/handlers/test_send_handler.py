@@ -152,13 +152,18 @@ REFUSED = [
     (send_request(born_timestamp=-1 << 70), b"", 1, "does not fit the record"),
     (send_request(flag=1 << 31), b"", 1, "does not fit the record"),
     (send_request(flag=1 << 70), b"", 1, "does not fit the record"),
-    (send_request(reconsume_times=1 << 31), b"", 1, "does not fit the record"),
+    (send_request(reconsume_times=(1 << 30) + 1), b"", 13, "reconsumeTimes is 1073741825"),
+    (send_request(reconsume_times=-1), b"", 13, "reconsumeTimes is -1"),
     (send_request(batch=True), b"not a batch", 1, "batch"),
     (send_request(batch=True), b"", 1, "batch"),
 ]
 
 
-@pytest.mark.guards("SendHandler.send: false body", "SendHandler._admit: false names")
+@pytest.mark.guards(
+    "SendHandler.send: false body",
+    "SendHandler._admit: false names",
+    "SendHandler.send: not 0 <= times <= MOST_TRIES -> False",
+)
 @pytest.mark.parametrize(("request_header", "body", "code", "words"), REFUSED)
 async def test_what_cannot_be_stored_is_refused(
     tmp_path: Path, request_header: SendMessage, body: bytes, code: int, words: str
