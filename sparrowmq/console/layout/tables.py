@@ -53,6 +53,7 @@ _ROW: Final = """
 </q-tr>
 """
 _FOLD: Final = "fold"
+_LONGEST: Final = 500  # characters of a cell; keys and tags of a message may have 32 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class Table(Generic[R]):
 
     Args:
         empty: shown where there is no row.
-        wraps: long texts are broken into lines; otherwise they are cut.
+        wraps: long texts are shown as a whole, in several lines; otherwise they are cut.
         folding: the details of each row.
         may_tick: each row has a box for a tick.
         on_order: called after a click on a heading, instead of sorting the rows that are shown.
@@ -230,6 +231,7 @@ class Table(Generic[R]):
         self._columns = {f"column-{at}": each for at, each in enumerate(columns)}
         self._folding = folding
         self._unfolded: set[str] = set()
+        self._wraps = wraps
         self._may_tick = may_tick
         self._on_order = on_order
         fold = {"name": _FOLD, "label": "Details", "field": "id", "align": "left", "is_fold": True}
@@ -311,14 +313,17 @@ class Table(Generic[R]):
     def _shown(self, cell: Cell) -> Any:
         match cell:
             case Link(text, parts, query):
-                return {"text": text, "href": self._view.url(*parts, **query)}
+                return {"text": self._cut(text), "href": self._view.url(*parts, **query)}
             case Badge(text, color):
-                return {"text": text, "color": color}
+                return {"text": self._cut(text), "color": color}
             case Amount(_, text):
                 return text
             case Sparkline():
                 return {"points": points} if (points := cell.points()) else ""
-        return text_of(cell)
+        return self._cut(text_of(cell))
+
+    def _cut(self, text: str) -> str:
+        return text if len(text) <= _LONGEST or self._wraps else text[:_LONGEST] + "…"
 
 
 def text_of(cell: str | float | datetime | None) -> str:
