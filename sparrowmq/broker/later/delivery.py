@@ -25,6 +25,7 @@ from sparrowmq.errors import (
     BadStore,
     DiskFull,
     InvalidMessage,
+    InvalidName,
     RemoteError,
     RemoteProtocolError,
     StoreError,
@@ -89,7 +90,7 @@ class WayBack:
                 entry.topic, entry.queue_id = message.topic, message.queue_id
                 entry.deliver_at_ms = again_at_ms
             self._writer.put(entry, back_from=self._detour)
-        except (InvalidMessage, RemoteError) as error:
+        except (InvalidMessage, InvalidName, RemoteError) as error:
             self._pass_over(message.physical_offset, error)
             return False
         return True

@@ -185,9 +185,14 @@ async def test_levels_that_the_configuration_lost_still_deliver(tmp_path, clock)
         assert it.bodies() == [b"one"]
 
 
-async def test_a_parked_message_without_an_address_is_passed_over(tmp_path, clock, caplog):
+@pytest.mark.guards(
+    "WayBack.put: (InvalidMessage, InvalidName, RemoteError) -> (InvalidMessage, RemoteError)"
+)
+@pytest.mark.parametrize("address", ["", "REAL_TOPIC\x01../x\x02REAL_QID\x010\x02"])
+async def test_a_parked_message_without_an_address_is_passed_over(tmp_path, clock, caplog, address):
+    """The log of a false master may hold one. It ended a broker at each start, once this was no slave any more."""
     async with running(tmp_path, clock) as it:
-        lost = Entry(SCHEDULE, 0, b"lost", Properties(), clock.now_ms(), BORN)
+        lost = Entry(SCHEDULE, 0, b"lost", Properties(address), clock.now_ms(), BORN)
         lost.deliver_at_ms = clock.now_ms()
         it.store.append(lost)
         it.send(b"one", 1)
