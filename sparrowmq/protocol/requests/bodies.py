@@ -8,7 +8,7 @@ Source: the classes of org.apache.rocketmq.common.protocol, Java 4.9.8, whose ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Annotated, Final, Self, TypeAlias
 
 from msgspec import Meta, field
@@ -19,6 +19,7 @@ from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSu
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
+from sparrowmq.safe_text import shown
 
 # Routes -------------------------------------------------------------------------------------------------------------
 
@@ -30,6 +31,7 @@ QueueCount: TypeAlias = Annotated[int, Meta(le=MOST_QUEUES)]
 # broker, and make each queue.
 MOST_ROUTE_BYTES: Final = 1 << 20
 MOST_ADDRESSES: Final = 4096
+MOST_NAME: Final = 512  # characters of the name of a broker, or of its address
 MOST_ROUTE_QUEUES: Final = 4 * MOST_QUEUES  # to read and to write
 
 
@@ -67,7 +69,7 @@ class TopicRoute(Body):
         """Parse an answer. Raises: RemoteProtocolError, as any body, or it has more than clients can use."""
         _refuse_more("bytes", len(raw), MOST_ROUTE_BYTES)
         route = json.decode(raw, cls)
-        _refuse_many_addresses(route.broker_datas)
+        _check_brokers(route.broker_datas)
         queues = sum(row.read_queue_nums + row.write_queue_nums for row in route.queue_datas)
         _refuse_more("queues", queues, MOST_ROUTE_QUEUES)
         return route
@@ -85,12 +87,19 @@ class ClusterTable(Body):
         """Parse an answer. Raises: RemoteProtocolError, as a TopicRoute."""
         _refuse_more("bytes", len(raw), MOST_ROUTE_BYTES)
         table = json.decode(raw, cls)
-        _refuse_many_addresses(table.broker_addr_table.values())
+        _check_brokers(table.broker_addr_table.values())
         return table
 
 
-def _refuse_many_addresses(brokers: Iterable[BrokerRoute]) -> None:
+def _check_brokers(brokers: Collection[BrokerRoute]) -> None:
     _refuse_more("addresses of brokers", sum(len(each.broker_addrs) for each in brokers), MOST_ADDRESSES)
+    for broker in brokers:
+        for words in (broker.cluster, broker.broker_name, *broker.broker_addrs.values()):
+            if len(words) > MOST_NAME or not words.isprintable():
+                raise RemoteProtocolError(
+                    f"the answer of the name server has a broker or address that is no name: {shown(words)}; look for "
+                    "false registrations there (sparrowmq cluster)"
+                )
 
 
 def _refuse_more(what: str, count: int, most: int) -> None:

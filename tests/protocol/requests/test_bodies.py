@@ -179,6 +179,31 @@ def test_a_route_that_would_fill_a_client_is_refused(members: dict[str, object],
         bodies.TopicRoute.decode(json.dumps(members).encode())
 
 
+@pytest.mark.guards(
+    "requests.bodies._check_brokers: len(words) > MOST_NAME or not words.isprintable() -> False",
+    "requests.bodies._check_brokers: not words.isprintable() -> False",
+)
+@pytest.mark.parametrize(
+    "broker",
+    [
+        {"brokerAddrs": {"0": "\x1b]0;h:1"}},
+        {"brokerName": "b\nERROR all is lost"},
+        {"cluster": "\u202ec"},
+        {"brokerName": "b" * 513},
+    ],
+)
+def test_a_broker_whose_name_would_write_into_a_log_or_a_terminal_is_refused(
+    broker: dict[str, object],
+) -> None:
+    for body, members in (
+        (bodies.TopicRoute, {"brokerDatas": [broker]}),
+        (bodies.ClusterTable, {"brokerAddrTable": {"b": broker}}),
+    ):
+        with pytest.raises(RemoteProtocolError, match="that is no name") as refused:
+            body.decode(json.dumps(members).encode())
+        assert str(refused.value).isprintable() and len(str(refused.value)) < 500
+
+
 def test_a_cluster_with_too_many_brokers_is_refused() -> None:
     brokers = {f"b{number}": {"brokerAddrs": {"0": "h", "1": "h"}} for number in range(2049)}
     with pytest.raises(RemoteProtocolError, match="has 4098 addresses of brokers"):
