@@ -25,6 +25,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.wire.header import Request
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 
@@ -41,11 +42,14 @@ class Brokers:
 
     Args:
         heartbeat: makes the body of a heartbeat; None while there is no producer or consumer.
+    Attributes:
+        lines: limits the log lines that answers of brokers can cause.
     """
 
     def __init__(
         self, pool: Pool, routes: Routes, clock: Clock, heartbeat: Callable[[], bytes | None]
     ) -> None:
+        self.lines = LogLimit(clock)
         self._pool = pool
         self._routes = routes
         self._clock = clock

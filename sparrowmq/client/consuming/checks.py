@@ -27,7 +27,9 @@ from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState, EndTransaction
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Checks:
         self.spawn = spawn
         self.clock = clock
         self._namespace = namespace
+        self._lines = LogLimit(clock)
         self._by_group: dict[str, _Checker] = {}
         self.told: OnEnd | None = None
 
@@ -97,9 +100,8 @@ class Checks:
         group = stored.properties.get(Property.PGROUP, "")
         checker = self._by_group.get(group)
         if checker is None:
-            log.warning(
-                "%s asks about a transaction of group %s, which has no check here", peer.address, group
-            )
+            text = "%s asks about a transaction of group %s, which has no check here"
+            self._lines.log(log, logging.WARNING, text, peer.address, shown(group))
             return
         queue = MessageQueue(stored.topic, peer.address, stored.queue_id)
         message = ReceivedMessage(stored, queue, namespace=self._namespace)

@@ -28,6 +28,7 @@ from sparrowmq.errors import (
     NetworkError,
     ProtocolError,
     RemoteError,
+    RemoteProtocolError,
     SparrowError,
 )
 from sparrowmq.loop.clock import Clock
@@ -38,6 +39,7 @@ from sparrowmq.protocol.messages.pulled_records import decode_all
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import TAG, Subscription
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown
 
@@ -112,21 +114,46 @@ def request(
     )
 
 
-def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) -> list[PulledMessage]:
+def messages_in(
+    body: bytes, queue: MessageQueue, subscription: Subscription, lines: LogLimit
+) -> list[PulledMessage]:
     """Return the messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
     A damaged record is logged and left out: another pull would not repair it.
+
+    Args:
+        lines: limits these lines, as a broker can answer thousands of times a second.
     """
     found: list[PulledMessage] = []
     damaged: list[CorruptRecord] = []
     try:
         decode_all(body, found, damaged)
     except ProtocolError as error:
-        log.error("skipping the rest of an answer for %s: %s", queue, error)
+        lines.log(log, logging.ERROR, "skipping the rest of an answer for %s: %s", queue, error)
     for damage in damaged:
-        log.error("skipping a message of %s: %s", queue, damage)
+        lines.log(log, logging.ERROR, "skipping a message of %s: %s", queue, damage)
     tags = subscription.tags
     return [each for each in found if each.tags in tags] if tags else found
+
+
+def found_in(
+    answer: Response[PullMessageReply], place: Place, subscription: Subscription, lines: LogLimit
+) -> list[PulledMessage]:
+    """Return the messages of an answer to a pull.
+
+    Raises:
+        RemoteProtocolError: the next pull would get them again, and so would each later one.
+    """
+    if answer.code != ResponseCode.SUCCESS:
+        return []
+    found = messages_in(answer.body, place.queue, subscription, lines)
+    following = answer.header.next_begin_offset
+    if found and following <= place.next_offset:
+        raise RemoteProtocolError(
+            f"the broker gave messages of {place.queue} from offset {place.next_offset} on, and names {following} as "
+            "the next offset"
+        )
+    return found
 
 
 class Asker:
@@ -232,12 +259,10 @@ async def _room(owned: ProcessQueue) -> None:
         await owned.changed()
 
 
-def log_move(queue: MessageQueue, wanted: int, reply: PullMessageReply, offset: int) -> None:
+def log_move(lines: LogLimit, queue: MessageQueue, wanted: int, reply: PullMessageReply, offset: int) -> None:
     """Warn that a queue does not have the offset that a consumer wants, and is read from another one on."""
-    log.warning(
-        "%s has no offset %d for us (it holds %d to %d); going on at %d",
-        *(queue, wanted, reply.min_offset, reply.max_offset, offset),
-    )
+    text = "%s has no offset %d for us (it holds %d to %d); going on at %d"
+    lines.log(log, logging.WARNING, text, queue, wanted, reply.min_offset, reply.max_offset, offset)
 
 
 class Place(Protocol):
@@ -278,7 +303,8 @@ async def offset_after_break(group: str, place: Place, subscription: Subscriptio
     answer = await session.call(look, accept=ACCEPTED)
     if not answer.header.min_offset <= place.last_offset < answer.header.max_offset:
         return place.next_offset
-    found = messages_in(answer.body, place.queue, subscription) if answer.code == ResponseCode.SUCCESS else []
+    is_found = answer.code == ResponseCode.SUCCESS
+    found = messages_in(answer.body, place.queue, subscription, brokers.lines) if is_found else []
     here = {(each.queue_offset, each.stored.store_timestamp_ms) for each in found}
     if (place.last_offset, place.stored_ms) in here:
         return place.next_offset
@@ -330,11 +356,12 @@ class Puller(Asker):
                 self._go_on(min(offset, owned.commit_offset))
                 return False
         answer = await self._pull()
+        found = found_in(answer, owned, self._subscription, self._brokers.lines)
         self._is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             await self._move(answer.header)
             return False
-        return self._take(answer)
+        return self._take(answer, found)
 
     async def _pull(self) -> Response[PullMessageReply]:
         owned = self._owned
@@ -355,7 +382,7 @@ class Puller(Asker):
         )
         return await session.call(pull, timeout_s=HOLD_S + ANSWER_S, accept=ACCEPTED)
 
-    def _take(self, answer: Response[PullMessageReply]) -> bool:
+    def _take(self, answer: Response[PullMessageReply], found: list[PulledMessage]) -> bool:
         owned = self._owned
         goes_on = answer.header.next_begin_offset > owned.next_offset
         owned.begun, owned.is_cut_off = True, False
@@ -363,14 +390,12 @@ class Puller(Asker):
         owned.broker_id = answer.header.suggest_which_broker_id
         owned.next_offset = answer.header.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
-            found = messages_in(answer.body, owned.queue, self._subscription)
             pace = owned.pace
             pace.pulls += 1
             pace.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
             pace.pulled += len(found)
             note_last(owned, found)
             self._arrived(owned, found)
-            goes_on = goes_on or bool(found)
         return goes_on
 
     async def _move(self, reply: PullMessageReply) -> None:
@@ -379,7 +404,7 @@ class Puller(Asker):
         offset = reply.next_begin_offset
         if owned.next_offset > reply.max_offset and offset > 0:
             offset = await self._after_loss(offset)
-        log_move(owned.queue, owned.next_offset, reply, offset)
+        log_move(self._brokers.lines, owned.queue, owned.next_offset, reply, offset)
         if not owned.unsettled and owned.next_offset == offset:
             await self._clock.sleep(PAUSE_S)
         else:

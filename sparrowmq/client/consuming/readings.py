@@ -270,6 +270,7 @@ class Readings:
         return None
 
     def _take(self, reading: Reading, answer: Response[PullMessageReply]) -> None:
+        found = pulling.found_in(answer, reading, reading.subscription, self._network.brokers.lines)
         reading.is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self._rest(reading, False)
@@ -278,12 +279,8 @@ class Readings:
         goes_on = answer.header.next_begin_offset > reading.next_offset
         reading.next_offset = answer.header.next_begin_offset
         reading.broker_id = answer.header.suggest_which_broker_id
-        if answer.code == ResponseCode.SUCCESS:
-            queue, namespace = reading.queue, self._network.namespace
-            pulled = pulling.messages_in(answer.body, queue, reading.subscription)
-            reading.fetched.extend(received(pulled, queue, None, self._owner, namespace))
-            pulling.note_last(reading, pulled)
-            goes_on = goes_on or bool(pulled)
+        reading.fetched.extend(received(found, reading.queue, None, self._owner, self._network.namespace))
+        pulling.note_last(reading, found)
         self._rest(reading, goes_on)
         if not reading.fetched:
             reading.position = reading.next_offset
@@ -302,7 +299,7 @@ class Readings:
                 offset = await pulling.first_new(reading, offset, self._network.brokers)
         except SparrowError as error:
             return error
-        pulling.log_move(queue, reading.next_offset, reply, offset)
+        pulling.log_move(self._network.brokers.lines, queue, reading.next_offset, reply, offset)
         reading.go_on(offset)
         reading.broker_id = reply.suggest_which_broker_id
         return None

@@ -296,7 +296,7 @@ class PopRequests:
 
     def _messages(self, place: Place, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
         queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
-        found = messages_in(answer.body, queue, Subscription(place.topic))
+        found = messages_in(answer.body, queue, Subscription(place.topic), self._network.brokers.lines)
         try:
             answered = PopAnswer(
                 place, self._group, answer.header, self._network.clock, self._network.namespace

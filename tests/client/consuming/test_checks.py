@@ -187,6 +187,20 @@ async def test_another_groups_question_is_not_answered(peer, mq, ask, caplog):
     assert told(peer) == []
 
 
+@pytest.mark.guards(
+    "Checks.ask: drop self._lines.log(log, logging.WARNING, text, peer.address, shown(group))",
+    "Checks.ask: shown(group) -> group",
+)
+async def test_a_broker_that_asks_without_end_writes_few_lines_and_none_of_its_own(peer, mq, ask, caplog):
+    mq.check()(lambda message: True)
+    for number in range(30):
+        ask(number, group="no\nERROR all is lost")
+    ask(99)
+    await until(lambda: told(peer) == [("u99", COMMIT)])
+    lines = [line for line in caplog.messages if "no check here" in line]
+    assert len(lines) == 20 and "no\\nERROR" in lines[0]
+
+
 @pytest.mark.parametrize(
     "options",
     [{"concurrency": 0}, {"waiting": -1}, {"concurrency": True}, {"timeout_s": 0}, {"timeout_s": "5"}],

@@ -9,12 +9,14 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller, messages_in, request
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage, PullMessageReply, SearchOffset
 from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.log_limit import LogLimit
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
@@ -25,6 +27,7 @@ ALL = subscription("t", None, None, 5)
 PULL = RequestCode.PULL_MESSAGE
 SEARCH = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 HOST = hosts.pack("127.0.0.1:10911")
+LINES = LogLimit(SystemClock())
 
 
 def rec(offset: int, tag: str = "a", body: bytes = b"body", stored_ms: int = 2) -> bytes:
@@ -112,18 +115,29 @@ def test_a_request_says_what_it_carries(options, flags):
 def test_tags_are_compared_exactly():
     body = rec(0, "Aa") + rec(1, "BB") + rec(2, "C")  # Aa and BB have one hash
     assert [
-        each.queue_offset for each in messages_in(body, QUEUE, subscription("t", "Aa || C", None, 1))
+        each.queue_offset for each in messages_in(body, QUEUE, subscription("t", "Aa || C", None, 1), LINES)
     ] == [0, 2]
-    assert len(messages_in(body, QUEUE, ALL)) == 3
+    assert len(messages_in(body, QUEUE, ALL, LINES)) == 3
 
 
 def test_a_damaged_message_is_left_out_and_told(caplog):
     damaged = bytearray(rec(1))
     damaged[damaged.index(b"body")] ^= 1
     body = rec(0) + bytes(damaged) + rec(2)
-    assert [each.queue_offset for each in messages_in(body, QUEUE, ALL)] == [0, 2]
+    assert [each.queue_offset for each in messages_in(body, QUEUE, ALL, LINES)] == [0, 2]
     assert "skipping a message of t@broker-a[1]" in caplog.text
-    assert [each.queue_offset for each in messages_in(rec(0) + b"rubbish", QUEUE, ALL)] == [0]
+    assert [each.queue_offset for each in messages_in(rec(0) + b"rubbish", QUEUE, ALL, LINES)] == [0]
+
+
+@pytest.mark.guards(
+    "messages_in: lines.log(log, logging.ERROR, 'skipping the rest of an answer for %s: %s', queue, error) "
+    "-> log.error('skipping the rest')"
+)
+async def test_a_broker_that_answers_rubbish_writes_few_lines(peer, pulled, caplog):
+    """It did so 3,400 times a second, each time with a line."""
+    peer.script(PULL, *(found(b"rubbish", next_offset=number + 1) for number in range(100)))
+    await until(lambda: len(pulls(peer)) > 100)
+    assert len([line for line in caplog.messages if "skipping the rest" in line]) == 20
 
 
 @pytest.mark.guards("pulling.request: max_msg_bytes = None")
@@ -385,6 +399,18 @@ async def test_what_a_pull_commits_is_known_while_it_is_under_way(peer, pulled):
     peer.script(PULL, found(rec(0), next_offset=1))
     await until(lambda: len(pulls(peer)) == 2)
     assert pulled.owned.pull_commits == 0
+
+
+@pytest.mark.guards("pulling.found_in: found and following <= place.next_offset -> False")
+@pytest.mark.parametrize("following", [2, 0, -5])
+async def test_messages_that_lead_nowhere_are_not_taken_again_and_again(peer, pulled, caplog, following):
+    peer.usual[PULL] = lambda _: found(rec(pulls(peer)[-1].queue_offset), next_offset=following)
+    peer.script(PULL, found(rec(0), rec(1), next_offset=2))
+    for _ in range(3):
+        await until(lambda: f"names {following} as the next offset" in caplog.text)
+        await pulled.world.clock.advance(pulling.PAUSE_S)
+    assert pulled.arrived == [0, 1] and pulled.owned.next_offset == 2
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
 
 
 @pytest.mark.guards(

@@ -7,6 +7,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.consumer_settings import PullSettings, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.readings import Reading, Readings
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -205,6 +206,19 @@ async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(
     await rounds(readings, lambda: len(peer.requests(PULL)) == 4)
     look, after = (command.header(PullMessage) for command in peer.requests(PULL)[2:])
     assert (look.queue_offset, after.queue_offset, reading.position) == (5, following, following)
+
+
+async def test_messages_that_lead_nowhere_are_said_and_not_handed_out(peer, readings, caplog):
+    readings.add(QUEUE, ALL).move(0)
+    peer.script(PULL, found(rec(0), next_offset=1), found(rec(1), next_offset=1))
+    given: list[ReceivedMessage] = []
+
+    def is_said() -> bool:
+        given.extend(readings.hand_out(9))
+        return "names 1 as the next offset" in caplog.text
+
+    await rounds(readings, is_said)
+    assert [each.offset for each in given] == [0]
 
 
 @pytest.mark.guards("Readings._take: answer.header.next_begin_offset > reading.next_offset -> False")

@@ -7,6 +7,7 @@ from typing import Final
 
 from sparrowmq.client.admin.operations.asker import Asker
 from sparrowmq.client.consuming import pulling
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
@@ -19,6 +20,9 @@ from sparrowmq.protocol.requests.headers import (
     ViewMessage,
 )
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.remoting.log_limit import LogLimit
+
+_LINES: Final = LogLimit(SystemClock())  # about damaged answers, of all readers in this program
 
 PAGE: Final = 32  # Apache's brokers give no more at once
 
@@ -95,5 +99,5 @@ async def pull_page(
     request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
     answer = await asker.ask(address, request, accept=pulling.ACCEPTED)
     header = answer.header
-    messages = [each.stored for each in pulling.messages_in(answer.body, queue, wanted)]
+    messages = [each.stored for each in pulling.messages_in(answer.body, queue, wanted, _LINES)]
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)
