@@ -169,6 +169,8 @@ class Connections:
         self._addresses = addresses
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
+        self._left: set[str] = set()  # groups that brokers still count
+        self._has_changed = self._is_beating = False
         self._away: dict[
             str, float
         ] = {}  # brokers without a master, since the first request that reached none
@@ -287,7 +289,11 @@ class Connections:
         former = self._network.membership.producers
         if groups != former:
             self._network.membership.producers = groups
-            self._network.background.spawn(self._beat(former.keys() - groups.keys()), "heartbeat")
+            self._left = (self._left | former.keys()) - groups.keys()
+            self._has_changed = True
+            if not self._is_beating:
+                self._is_beating = True
+                self._network.background.spawn(self._beat(), "heartbeat")
 
     def _announced(self) -> dict[str, str]:
         """The producer groups for heartbeats: the first of each client, then the second of each, and so on.
@@ -307,12 +313,20 @@ class Connections:
         self.left_out = ""
         return groups
 
-    async def _beat(self, gone: Collection[str]) -> None:
-        """Leave groups (a broker counts them until then), and send a heartbeat."""
+    async def _beat(self) -> None:
+        """Leave groups (a broker counts them until then), and send a heartbeat, as often as the groups have changed.
+
+        One at a time: it names up to 500 groups, and a thousand clients may come at once.
+        """
         client_id, brokers = self._network.client_id, self._network.brokers
-        leaves = (UnregisterClient(client_id, producer_group=group) for group in gone)
-        await asyncio.gather(*map(brokers.tell_all, leaves))
-        await brokers.announce()
+        try:
+            while self._has_changed:
+                gone, self._left, self._has_changed = self._left, set(), False
+                leaves = (UnregisterClient(client_id, producer_group=group) for group in gone)
+                await asyncio.gather(*map(brokers.tell_all, leaves))
+                await brokers.announce()
+        finally:
+            self._is_beating = False
 
     def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         name = self._addresses.name_at(peer.address)

@@ -31,12 +31,15 @@ from sparrowmq.mqproxy.cluster_brokers import (
 )
 from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
 from sparrowmq.mqproxy.kept_answers import FRESH_S, REFRESH_S
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
-from sparrowmq.protocol.requests.headers import GetMaxOffset
+from sparrowmq.protocol.requests.client_bodies import Heartbeat
+from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.wire.frame import FrameReader
+from sparrowmq.remoting.handler import Answer
 from sparrowmq.testing import Cluster, ManualClock
+from tests.client.scripted import Scripted
 from tests.grpc.scripted import caller, ignored, named, outgoing
 from tests.mqproxy.remoting.proxied import until
 
@@ -412,6 +415,32 @@ async def test_unknown_topics_groups_and_brokers(tmp_path):
         assert set(network.membership.producers) == {"orders", "bills"}
         brokers.left("b")
         assert set(network.membership.producers) == {"orders"}
+
+
+@pytest.mark.guards("Connections.announce: not self._is_beating -> True")
+async def test_clients_that_come_at_once_cause_few_heartbeats():
+    """Each names up to 500 groups. One for each client took mqproxy steps of 160 ms."""
+    async with Scripted() as peer, Network(peer.address) as network:
+        peer.brokers = {peer.name: peer.address}
+        peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(0))
+        brokers = ClusterBrokers(network, SystemClock())
+        await brokers.ask(peer.name, GetMaxOffset(topic="t0", queue_id=0))
+
+        def announced() -> set[str]:
+            last = Heartbeat.decode(peer.requests(RequestCode.HEART_BEAT)[-1].body)
+            return {each.group_name for each in last.producer_data_set}
+
+        for number in range(200):
+            caller(brokers, f"c{number}").brokers.announce([f"t{number}"], None)
+            await asyncio.sleep(0)
+        await until(lambda: peer.requests(RequestCode.HEART_BEAT) and len(announced()) == 200)
+        for number in range(100):
+            brokers.left(f"c{number}")
+            await asyncio.sleep(0)
+        await until(lambda: announced() == {f"t{number}" for number in range(100, 200)})
+        left = {each.ext_fields()["producerGroup"] for each in peer.requests(RequestCode.UNREGISTER_CLIENT)}
+        assert left == {f"t{number}" for number in range(100)}
+        assert len(peer.requests(RequestCode.HEART_BEAT)) < 150  # of 300 changes
 
 
 async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, caplog):
