@@ -15,7 +15,6 @@ from tests.crash.rounds import CrashRig, Points, sentences
     ("flush", "rounds"),
     [
         pytest.param("ASYNC_FLUSH", 6, marks=pytest.mark.slow),
-        ("SYNC_FLUSH", 3),
         pytest.param("SYNC_FLUSH", 6, marks=pytest.mark.slow),
         pytest.param("ASYNC_FLUSH", 50, marks=pytest.mark.nightly),
         pytest.param("SYNC_FLUSH", 50, marks=pytest.mark.nightly),

@@ -222,9 +222,8 @@ async def limit_deliveries(live):
     await live.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
 
 
-@pytest.mark.parametrize(
-    "read_ahead", [pytest.param(4096, marks=pytest.mark.slow), 8, pytest.param(0, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("read_ahead", [4096, 8, 0])
 async def test_order_of_each_message_group_against_a_model(tmp_path, read_ahead):
     seed = random.randrange(1 << 32)
     print("seed", seed)

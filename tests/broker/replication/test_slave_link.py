@@ -253,6 +253,7 @@ async def test_a_silent_slave_is_let_go_and_one_that_reports_is_not(
     await until(lambda: master.ended == master.links)
 
 
+@pytest.mark.slow
 async def test_a_slave_that_does_not_read_holds_up_nobody_and_gets_all_in_the_end(tmp_path: Path) -> None:
     async with serving(tmp_path) as master, slave_at(master.address) as slave:
         end = master.fill(40, bytes(60_000))

@@ -184,6 +184,7 @@ def names(process, count):
     return set(re.findall(r"broker\[([^,]+),", text))
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_comes_back_while_the_other_serves_and_a_signal_ends_all_in_order(two, tmp_path):
     process = two.process
     assert names(process, 2) == {"b-0", "b-1"}

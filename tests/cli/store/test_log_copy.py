@@ -45,6 +45,7 @@ def repair(folder, *args):
     return CliRunner().invoke(store, ["repair", str(folder), *changes, *args])
 
 
+@pytest.mark.slow
 def test_a_damaged_store_is_repaired_from_a_broker_that_has_the_same_log(
     start, broker_args, filled, tmp_path
 ):

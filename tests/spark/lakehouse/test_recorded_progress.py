@@ -128,16 +128,8 @@ class LakeMishaps(Mishaps):
 
 @pytest.mark.timeout(600)
 @pytest.mark.guards("recorded_progress.compared: return Compared(progress)")
-@pytest.mark.parametrize(
-    ("kind", "seed"),
-    [
-        ("delta", 0),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in [("iceberg", 0), ("delta", 1), ("iceberg", 1)]
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seed"), [("delta", 0), ("iceberg", 0), ("delta", 1), ("iceberg", 1)])
 def test_after_each_mishap_each_message_is_there_once_or_the_start_is_refused(tmp_path, kind, seed):
     mishaps = LakeMishaps(tmp_path, kind, seed)
     mishaps.play(8)

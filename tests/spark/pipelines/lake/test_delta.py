@@ -94,6 +94,7 @@ def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp
     assert early.to_pyarrow_dataset().count_rows() == 330
 
 
+@pytest.mark.slow
 def test_the_log_of_an_owner_who_wants_a_longer_history_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 4)
     table = Table(tmp_path, "delta")

@@ -214,6 +214,7 @@ def take_out_first_row(table: Table) -> None:
         append.commit()
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Upkeep._tiny_files: not task.delete_files -> True")
 @pytest.mark.guards("Iceberg._small: not plain[path].delete_files -> True")
 def test_rows_that_another_engine_took_out_stay_out_when_files_are_merged(tmp_path):

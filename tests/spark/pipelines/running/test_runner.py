@@ -190,6 +190,7 @@ def test_files_of_spark_that_a_power_cut_has_emptied_do_not_stop_the_next_run(to
     assert run() == (0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Runner._stream: drop bring_to_disk")
 def test_a_batch_begins_when_its_plan_is_on_the_disk(topic, tmp_path, monkeypatch):
     topic.send(0, 10)
