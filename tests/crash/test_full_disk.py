@@ -37,7 +37,9 @@ def small(tmp_path: Path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("cycles", [pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "cycles", [pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.nightly)]
+)
 async def test_a_broker_lives_through_a_full_disk(tmp_path: Path, small: SmallDisk, cycles: int):
     rig = FullDisk(tmp_path, "SYNC_FLUSH", SEED, small)
     for number in range(cycles):

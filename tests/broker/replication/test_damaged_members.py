@@ -25,7 +25,9 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.timeout(20_000)
-@pytest.mark.parametrize("rounds", [pytest.param(50, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(50, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.nightly)]
+)
 def test_damage_at_one_member_loses_no_acknowledged_message(tmp_path: Path, rounds: int) -> None:
     problems: list[str] = []
     with verifying_little():
