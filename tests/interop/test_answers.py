@@ -89,6 +89,7 @@ REQUESTS = {
     "create a topic without queues": [create("Narrow", readQueueNums=0, writeQueueNums=0)],
     "create a topic with permission 9": [create("Odd", perm=9)],
     "send with a delay level that is not a number": [send("Answers", "DELAY\x01soon\x02")],
+    "send with `reconsumeTimes` below 0": [send("Answers", j=-1)],
     "reset a group that has never committed": [beat("fresh", "CLUSTERING"), reset("fresh")],
     "pull as a broadcasting member of a group that may not broadcast, with a subscription in the pull": [
         group("loud", consumeBroadcastEnable=False),
