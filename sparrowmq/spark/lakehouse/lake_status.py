@@ -1,6 +1,7 @@
 """The state of a lake, for people and for programs: a page, JSON, figures for Prometheus, and whether it is ready.
 
-/          the page        /status    JSON        /metrics    figures        /readyz    200, or 503 and why
+/          the page        /status    JSON        /metrics    figures
+/readyz    200, or 503 and why; a line for each table that fails
 """
 
 from __future__ import annotations
@@ -92,7 +93,14 @@ def why_not_ready(rounds: Rounds) -> str:
     silent_s = rounds.monotonic() - rounds.looked_s
     if silent_s > _SILENT_S:
         return f"the brokers were last asked {silent_s:.0f} s ago; {rounds.why or 'a round takes long'}"
+    failing = _failing(rounds)
+    if failing and len(failing) == sum(not table.is_gone for table in rounds.tables.copy().values()):
+        return "all tables fail"
     return ""
+
+
+def _failing(rounds: Rounds) -> list[KeptTable]:
+    return [each for _, each in sorted(rounds.tables.copy().items()) if each.has_failed and not each.is_gone]
 
 
 def pages(rounds: Rounds) -> dict[str, Ask]:
@@ -106,7 +114,11 @@ def pages(rounds: Rounds) -> dict[str, Ask]:
 
     async def ready(_: Query) -> Answer:
         why = why_not_ready(rounds)
-        return Answer(503, f"{why}\n".encode()) if why else Answer(200, b"ok\n")
+        lines = [
+            why or "ok",
+            *(f"{table.topic} is failing: {' '.join(table.why.split())}" for table in _failing(rounds)),
+        ]
+        return Answer(503 if why else 200, "".join(f"{line}\n" for line in lines).encode())
 
     return {"/": page, "/status": as_json, "/readyz": ready}
 
@@ -187,5 +199,7 @@ def declare(figures: Figures, rounds: Rounds) -> None:
         figures.gauges(f"sparrowmq_lake_{name}", help, ("topic",), partial(each, read))
     figures.gauge("sparrowmq_lake_tables", "tables that are kept", lambda: len(rounds.tables))
     figures.gauge(
-        "sparrowmq_lake_ready", "1 if the brokers were asked lately", lambda: why_not_ready(rounds) == ""
+        "sparrowmq_lake_ready",
+        "1 if the brokers were asked lately, and a table works",
+        lambda: why_not_ready(rounds) == "",
     )

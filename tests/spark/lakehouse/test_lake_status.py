@@ -97,6 +97,21 @@ def test_a_lake_that_has_not_asked_the_brokers_for_long_is_not_ready(lake):
     assert why_not_ready(rounds) == "the brokers were not asked yet"
 
 
+@pytest.mark.guards("lake_status.why_not_ready: not table.is_gone -> True")
+@pytest.mark.guards("lake_status.pages: drop _failing(rounds)")
+def test_readiness_names_each_table_that_fails_and_a_lake_whose_tables_all_fail_is_not_ready(lake):
+    rounds, _ = lake
+    bad, good = (rounds.tables[name] for name in ("bad", "good"))
+    bad.why = "no\nroom"
+    assert answered(pages(rounds)["/readyz"]).body.decode() == "ok\nbad is failing: no room\n"
+    good.is_gone = True
+    answer = answered(pages(rounds)["/readyz"])
+    assert (answer.status, answer.body.decode()) == (503, "all tables fail\nbad is failing: no room\n")
+    assert status(rounds)["ready"] is False
+    bad.is_gone = True
+    assert why_not_ready(rounds) == "", "there is nothing to keep"
+
+
 def test_figures_are_by_topic(lake):
     rounds, now = lake
     now[0] += 5
