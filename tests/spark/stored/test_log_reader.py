@@ -130,7 +130,7 @@ def test_what_only_a_broker_can_do_is_refused():
     given = {"path": str(GOLDEN / "4.9.7"), "topic": "StoreTopic"}
     with pytest.raises(ConfigError, match=r"stored logs are read by spark\.read"):
         RocketMQSource(given).streamReader(RocketMQSource(given).schema())
-    with pytest.raises(ConfigError, match="option startingoffsets is for topics of brokers"):
+    with pytest.raises(ConfigError, match="option startingOffsets is for topics of brokers"):
         RocketMQSource(given | {"startingOffsets": "latest"}).schema()
     with pytest.raises(ConfigError, match="exactly one of the options topic and subscribePattern"):
         RocketMQSource({"path": "x"}).schema()
