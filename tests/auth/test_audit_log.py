@@ -132,6 +132,7 @@ async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, cap
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_many_addresses_are_counted_and_not_without_end(audit, caplog):
     caplog.set_level(logging.ERROR)
     for number in range(12_000):

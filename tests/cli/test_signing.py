@@ -26,6 +26,7 @@ def create(namesrv, *keys):
     return subprocess.run(command, capture_output=True, text=True, env={"PATH": ""}, timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.covers("S-K8S-02", breaks='signature.sign: return ""')
 def test_a_command_signs_without_any_java(guarded, namesrv):
     assert "No accessKey is configured" in create(namesrv).stderr

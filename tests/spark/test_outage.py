@@ -180,6 +180,7 @@ def test_five_minutes_without_one_of_them_lose_double_and_delay_nothing(land, wh
     assert most_s <= SOON_S
 
 
+@pytest.mark.slow
 def test_after_a_drained_broker_left_a_strict_query_restarts_and_runs_on(land):
     land.send("a", 10)
     land.send("b", 10)

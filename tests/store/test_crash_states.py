@@ -111,7 +111,7 @@ def quick(fault: str) -> list[Workload]:
 @pytest.mark.parametrize(
     ("wanted", "most_per_cut"),
     [
-        (100, 1),
+        (40, 1),
         pytest.param(500, 2, marks=pytest.mark.slow),
         pytest.param(20_000, 10, marks=pytest.mark.nightly),
     ],

@@ -371,6 +371,7 @@ async def test_a_birth_in_the_far_future_and_a_huge_immunity_end_all_the_same(tm
     it.store.close()
 
 
+@pytest.mark.slow
 async def test_twenty_thousand_open_ones_cost_no_read_until_they_are_due(it):
     for number in range(20_000):
         it.begin(b"%d" % number, CHECK_IMMUNITY_TIME_IN_SECONDS="50")

@@ -116,6 +116,7 @@ def test_a_bundle_has_all_texts_of_all_servers_and_no_secret(closed: Closed) -> 
         assert secret not in whole, next(path for path, text in texts.items() if secret in text)
 
 
+@pytest.mark.slow
 def test_a_wrong_account_gets_no_text_of_a_broker(closed: Closed) -> None:
     file = closed.folder / "b.tar.gz"
     made = closed.run("bundle", str(file), secret="another-secret")

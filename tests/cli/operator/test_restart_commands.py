@@ -28,6 +28,7 @@ def broker(start, namesrv, broker_args):
     return start(*broker_args, "-n", namesrv.address).ready()
 
 
+@pytest.mark.slow
 def test_a_broker_restarts_itself_as_the_same_process(run, broker):
     said = run("restart", "--dry-run").stdout
     assert "broker-a" in said and "restart" in said and broker.process.poll() is None

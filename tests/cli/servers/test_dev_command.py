@@ -62,6 +62,7 @@ def test_a_person_is_told_what_to_paste(dev):
     assert "gone at the end (--store DIR keeps them)" in said
 
 
+@pytest.mark.slow
 def test_messages_stay_where_a_folder_is_given(dev, tmp_path):
     for offset in (0, 1):
         process, line = dev("--json", "--store", str(tmp_path / "kept"), "--topic", "t")

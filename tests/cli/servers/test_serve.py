@@ -74,6 +74,7 @@ def test_a_signal_while_it_starts_stops_it_too(start, broker_args, until):
     assert broker.end()[0] in (0, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_starts_again(start, namesrv, broker_args):
     broker = start(*broker_args, "-n", namesrv.address).ready()
     broker.process.kill()
@@ -118,6 +119,7 @@ def printed(start, *args, env=None):
     return dict(line.split("=", 1) for line in out.splitlines())
 
 
+@pytest.mark.slow
 def test_each_source_of_settings_overrules_those_before_it(start, tmp_path):
     file = tmp_path / "broker.conf"
     file.write_text("listenPort=1\nnamesrvAddr=file:1\nbrokerName=file\n")

@@ -71,6 +71,7 @@ def test_a_damaged_store_is_repaired_from_a_broker_that_has_the_same_log(
         ]
 
 
+@pytest.mark.slow
 def test_a_broker_with_another_log_is_none_to_repair_from(start, broker_args, filled, tmp_path):
     folder, offsets = filled
     damage(folder, offsets[3])
@@ -80,6 +81,7 @@ def test_a_broker_with_another_log_is_none_to_repair_from(start, broker_args, fi
     assert not os.path.exists(folder / "set-aside")
 
 
+@pytest.mark.slow
 def test_records_are_asked_by_their_offsets(start, broker_args, filled):
     _, offsets = filled
     broker = start(*broker_args).ready()

@@ -165,6 +165,7 @@ def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
     assert "no name server knows a broker now" in str(report.error)
 
 
+@pytest.mark.slow
 @pytest.mark.guards("lake_runner.is_done: false 0 < rounds.looks_without_some < MOST_FAILURES")
 @pytest.mark.guards("Rounds._find_topics: self._topics_away(there) -> set()")
 def test_a_run_names_the_brokers_whose_messages_it_lacks(namesrv, tmp_path):

@@ -148,6 +148,7 @@ def test_a_row_of_a_key_moves_to_another_partition(namesrv, name, tmp_path, kind
     assert folders == {"country=DE": 1, "country=FR": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_files_are_merged_within_their_partitions(namesrv, name, tmp_path, kind):
     given = {"format": kind, "partition": "country"}

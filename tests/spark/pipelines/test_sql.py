@@ -87,6 +87,7 @@ def test_a_condition_on_one_part_of_a_query_takes_no_rows_from_the_others(topic,
     assert [row[0] for row in answer.each()] == [row[0] for row in answer.rows.collect()] == counts
 
 
+@pytest.mark.slow
 def test_rows_can_be_gone_on_with_in_any_way(topic, ask):
     count = fill(topic)
     rows = ask("select queueId, body from {topic}").rows

@@ -443,6 +443,7 @@ def test_11_a_commit_that_a_slave_has_outlives_its_master(tmp_path, begin):
         assert query.shows(range(410))
 
 
+@pytest.mark.slow
 def test_a_commit_whose_answer_was_lost_is_asked_for_again(killable):
     _, query = killable
     report = query.task(0, 0, range(50))

@@ -167,6 +167,7 @@ def test_large_bodies_are_not_in_memory_together():
     assert [batch.num_rows for batch in found] == [2, 2, 1]
 
 
+@pytest.mark.slow
 def test_changed_and_invented_bodies_are_rows_or_have_a_reason():
     """SPARROWMQ_BODIES says how many, for longer runs."""
     chance = random.Random(23)

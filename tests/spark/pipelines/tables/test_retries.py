@@ -141,6 +141,7 @@ def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
     assert (rows.last_batch(), errors.last_batch()) == (0, 1)  # those of the stream
 
 
+@pytest.mark.slow
 def test_a_table_whose_errors_all_fit_has_none_left(tmp_path):
     for kind in KINDS:
         root = make(
