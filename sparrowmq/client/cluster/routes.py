@@ -146,10 +146,8 @@ class Routes:
                 except NoRoute:
                     is_one_gone = True
                     log.debug("name servers have no route for %s (any more)", topic)
-                except (
-                    RemoteError,
-                    ProtocolError,
-                ) as error:  # the other topics need their routes all the same
+                except (RemoteError, ProtocolError) as error:
+                    # The other topics need their routes all the same.
                     text = "cannot refresh the route of %s, the known one stays in use: %s"
                     self._lines.log(log, logging.WARNING, text, topic, error)
             if is_one_gone:

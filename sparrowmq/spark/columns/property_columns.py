@@ -56,17 +56,17 @@ class PropertyColumns:
 
     def values_of(self, name: str) -> pa.Array:
         """The property of that name as a string for each row; null where there is none."""
-        rows = starts = ends = np.zeros(0, np.int64)
-        if self._pairs is not None or self._may_hold(name):
-            rows, starts, ends = self._found().places_of(name)
+        if self._pairs is None and not self._may_hold(name):
+            return pa.nulls(self._count, pa.string())
+        rows, value_begins, value_ends = self._found().places_of(name)
         if not len(rows):
             return pa.nulls(self._count, pa.string())
         begins = self._bounds[:-1].copy()
-        bounds = begins.copy()
-        begins[rows], bounds[rows] = starts, ends
+        ends = begins.copy()
+        begins[rows], ends[rows] = value_begins, value_ends
         missing = np.ones(self._count, np.bool_)
         missing[rows] = False
-        return text(cut(self._block, begins, bounds, missing if missing.any() else None))
+        return text(cut(self._block, begins, ends, missing if missing.any() else None))
 
     def _may_hold(self, name: str) -> bool:
         """Whether any row may have the property. To look for its name costs a third of finding all pairs."""
