@@ -33,6 +33,8 @@ MOST_ROUTE_BYTES: Final = 1 << 20
 MOST_ADDRESSES: Final = 4096
 MOST_NAME: Final = 512  # characters of the name of a broker, or of its address
 MOST_ROUTE_QUEUES: Final = 4 * MOST_QUEUES  # to read and to write
+# Commands that list brokers read the same answer, so they are refused, too.
+_ADVICE: Final = "look for false registrations in its log, and let it check accounts (aclEnable=true)"
 
 
 class BrokerRoute(Body):
@@ -97,16 +99,14 @@ def _check_brokers(brokers: Collection[BrokerRoute]) -> None:
         for words in (broker.cluster, broker.broker_name, *broker.broker_addrs.values()):
             if len(words) > MOST_NAME or not words.isprintable():
                 raise RemoteProtocolError(
-                    f"the answer of the name server has a broker or address that is no name: {shown(words)}; look for "
-                    "false registrations there (sparrowmq cluster)"
+                    f"the answer of the name server has a broker or address that is no name: {shown(words)}; {_ADVICE}"
                 )
 
 
 def _refuse_more(what: str, count: int, most: int) -> None:
     if count > most:
         raise RemoteProtocolError(
-            f"the answer of the name server has {count} {what}, and {most} are the most that a client uses; look for "
-            "false registrations there (sparrowmq cluster)"
+            f"the answer of the name server has {count} {what}, and {most} are the most that a client uses; {_ADVICE}"
         )
 
 
