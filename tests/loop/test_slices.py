@@ -169,7 +169,7 @@ async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.Mo
     assert isinstance(cancelled, asyncio.CancelledError)
     assert seen == 3 * ["first"] + 3 * ["broken"] + 3 * ["last"]
     assert not line.marks
-    monkeypatch.undo()
+    monkeypatch.setattr(slices, "SLICE_S", 60.0)  # however busy the machine is
     assert line.work(slow(seen, "alone")) == "alone"
 
 
