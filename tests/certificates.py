@@ -9,6 +9,7 @@ from typing import Any
 
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
 
+_SIGNS = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 trusts no authority without it
 _NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -23,7 +24,7 @@ class Pair:
 def authority(folder: Path, name: str = "authority") -> Pair:
     """One that vouches for others."""
     pair = _pair(folder, name)
-    _openssl("req", "-x509", *_NEW, "-subj", f"/CN={name}", "-days", "3650", *_out(pair))
+    _openssl("req", "-x509", *_NEW, *_SIGNS, "-subj", f"/CN={name}", "-days", "3650", *_out(pair))
     return pair
 
 

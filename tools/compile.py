@@ -68,9 +68,11 @@ def build() -> None:
             group_name="sparrowmq",
             target_dir=os.path.join(folder, "c"),
         )
-        if os.name == "posix":  # or any other library might replace a function, and none could be inlined
+        if os.name == "posix":
             for part in parts:
-                part.extra_compile_args.append("-fvisibility=hidden")
+                # Any other library might replace a function that is not hidden, so none could be inlined. And to look
+                # for warnings in half a million generated lines takes as long as to compile them.
+                part.extra_compile_args += ["-fvisibility=hidden", "-w"]
         package = Distribution({"name": "sparrowmq", "ext_modules": parts})
         command = package.get_command_obj("build_ext")
         command.inplace, command.build_temp = True, os.path.join(folder, "o")

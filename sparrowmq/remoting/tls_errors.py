@@ -9,6 +9,9 @@ from sparrowmq.errors import TlsFailed
 from sparrowmq.remoting.connect_errors import why_unconnected
 
 _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+# What ssl.VERIFY_X509_STRICT finds, which Python 3.13 began to demand: X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA up to
+# X509_V_ERR_EC_KEY_EXPLICIT_PARAMS.
+_STRICT: Final = range(80, 95)
 
 # Alerts of the other side, by a part of OpenSSL's name for them: what it did, and what to do.
 _ALERTS: Final = {
@@ -32,6 +35,12 @@ def why_not(error: BaseException) -> TlsFailed | str:
         what = f"its certificate is refused: {error.verify_message}"
         if error.verify_code == _EXPIRED:
             return TlsFailed(what, "renew the file of its tls.server.certPath, or correct the clock here")
+        if error.verify_code in _STRICT:
+            return TlsFailed(
+                what,
+                "make it and its CA again, as `sparrowmq secure init` does, or let your ssl.SSLContext be less strict: "
+                "context.verify_flags &= ~ssl.VERIFY_X509_STRICT",
+            )
         return TlsFailed(
             what, "trust the one that signed it (tls.client.trustCertPath, or an ssl.SSLContext)"
         )
