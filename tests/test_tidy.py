@@ -59,13 +59,15 @@ NAMES_OF_OTHERS = (
     r"DefaultSource|getDefaultReadLimit|data_received|\w*(DataVersion|data_version)\w*"
 )
 
-# Read digits that no property has, or refuse a time that is none.
+# The place, what is below it, and what reads bytes, times with fractions, or digits that a pattern has found.
 READ_DIGITS = {
-    "sparrowmq/broker/later/timer.py",
-    "sparrowmq/broker/replication/same_settings.py",
     "sparrowmq/broker/transactions/half_message.py",
-    "sparrowmq/grpc/queues.py",
-    "sparrowmq/grpc/transaction_id.py",
+    "sparrowmq/cli/terminal/time_arguments.py",
+    "sparrowmq/digits.py",
+    "sparrowmq/filter/numbers.py",
+    "sparrowmq/protocol/wire/json.py",
+    "sparrowmq/settings/setting_kinds.py",
+    "sparrowmq/spark/lakehouse/kept_progress.py",
 }
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
 # answer, the user's callbacks, the chores. A gRPC call is dispatched too, in three modules.
@@ -296,14 +298,12 @@ def test_only_four_places_catch_everything() -> Iterator[Offence]:
 
 
 @tidy
-def test_numbers_that_producers_write_are_read_in_one_place() -> Iterator[Offence]:
+def test_numbers_that_others_write_are_read_in_one_place() -> Iterator[Offence]:
     """`int` of a value that a producer chose raised, and ended the delivery of all timers."""
     for file in OURS:
-        if not name_of(file).startswith(("sparrowmq/broker/", "sparrowmq/grpc/")):
-            continue
         for node in nodes(file) if name_of(file) not in READ_DIGITS else ():
             if isinstance(node, ast.Attribute) and node.attr in ("isdecimal", "isdigit", "isnumeric"):
-                yield file, node.lineno, "reads a number; use properties.whole_number"
+                yield file, node.lineno, "reads a number; use digits.whole_number"
 
 
 def writes(call: ast.Call) -> bool:

@@ -31,6 +31,7 @@ FLOORS: Final = (
         "memory",
         "descriptors",
         "safe_text",
+        "digits",
         "exit_status",
         "version",
     },

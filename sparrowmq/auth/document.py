@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparrowmq.auth.accounts import ACCESS_KEY, list_of, text_of
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 
@@ -88,7 +89,7 @@ class Document:
         versions = self._values.get(VERSION)
         first = versions[0] if isinstance(versions, list) and versions else {}
         numbers = [first.get(key, "") if isinstance(first, dict) else "" for key in ("counter", "timestamp")]
-        counter, timestamp = [int(text) if str(text).isdecimal() else 0 for text in numbers]
+        counter, timestamp = [whole_number(str(text)) or 0 for text in numbers]
         return DataVersion(counter, timestamp)
 
     # Changes. Each edits only the tree. `text` is the file to write; a new Document has the new values.

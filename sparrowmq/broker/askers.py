@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.properties import Properties, whole_number
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.remoting.ownership import owner_of

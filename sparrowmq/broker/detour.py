@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import Properties, mark, render, whole_number
+from sparrowmq.protocol.messages.properties import Properties, mark, render
 from sparrowmq.protocol.messages.property_names import Property
 
 REAL_TOPIC: Final = mark(Property.REAL_TOPIC)

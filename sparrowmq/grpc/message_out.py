@@ -11,13 +11,13 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
+from sparrowmq.digits import whole_number
 from sparrowmq.grpc.wire_bytes import field, put, put_number, put_text, time_of, varint
 from sparrowmq.grpc.wire_types import MD5, Encoding, MessageType
 from sparrowmq.protocol.messages.compression import decompress
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_types import MessageType as StoredType
 from sparrowmq.protocol.messages.message_types import type_of_message
-from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 
 _HIDDEN: Final = RESERVED | {

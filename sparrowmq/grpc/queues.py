@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.grpc.wire_types import AddressScheme, MessageType, Permission, message
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages import message_types
@@ -49,7 +50,8 @@ def endpoints_of(address: str) -> Any:
 def _scheme(host: str) -> AddressScheme:
     if ":" in host:
         return AddressScheme.IPV6
-    return AddressScheme.IPV4 if host.replace(".", "").isdigit() else AddressScheme.DOMAIN_NAME
+    is_ipv4 = all(whole_number(part) is not None for part in host.split("."))
+    return AddressScheme.IPV4 if is_ipv4 else AddressScheme.DOMAIN_NAME
 
 
 def queue_messages(topic: Any, route: TopicRoute, types: Sequence[int], endpoints: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import base64
 import binascii
 from typing import Final, NamedTuple
 
+from sparrowmq.digits import whole_number
 from sparrowmq.grpc.statuses import Status, refused
 
 _VERSION: Final = "v1"
@@ -51,9 +52,10 @@ class TransactionId(NamedTuple):
 
 
 def _number(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS):
+    number = whole_number(word, _DIGITS)
+    if number is None:
         raise _invalid()
-    return int(word)
+    return number
 
 
 def _invalid() -> Exception:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.http2.calls import GrpcError, Status
 
 HEAD_BYTES: Final = 5
@@ -112,9 +113,9 @@ def framed(message: bytes) -> bytes:
 
 def timeout_s(text: str) -> float:
     """Return the seconds in grpc-timeout. Raises: GrpcError, it is none."""
-    digits, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST_TIMEOUT:
+    number, unit = whole_number(text[:-1], _LONGEST_TIMEOUT), text[-1:]
+    if unit not in _UNITS or number is None:
         raise GrpcError(
             Status.INTERNAL, f"grpc-timeout is {text[:20]!r}; it is up to 8 digits and one of H M S m u n"
         )
-    return int(digits) * _UNITS[unit]
+    return number * _UNITS[unit]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.http2.header_table import ENTRY_BYTES
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -126,6 +127,7 @@ def _learned(name: bytes, value: bytes) -> tuple[str, str]:
 
 
 def _size(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    size = whole_number(text)
+    if size is None:
         raise BadHeaders(f"content-length is {text[:60]!r}")
-    return int(text)
+    return size

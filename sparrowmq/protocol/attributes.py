@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, MessageType
 
@@ -60,8 +61,7 @@ class Number:
     is_fixed: bool = False
 
     def check(self, name: str, value: str) -> None:
-        digits = value.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal() and len(digits) <= len(str(INT64))):
+        if whole_number(value.removeprefix("-"), len(str(INT64))) is None:
             raise ConfigError(f"{name} is {value!r}; it must be a whole number")
         if not self.least <= int(value) <= self.most:
             raise ConfigError(

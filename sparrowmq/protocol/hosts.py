@@ -13,6 +13,7 @@ import ipaddress
 import re
 from functools import lru_cache
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
@@ -31,10 +32,10 @@ def pack(address: str) -> bytes:
 
     Raises: LocalProtocolError, the text is not an IP address with a port.
     """
-    host, separator, port = address.rpartition(":")
+    host, _, port = address.rpartition(":")
+    number = whole_number(port)
     try:
-        number = int(port)
-        if not separator or not 0 <= number <= 65535:
+        if number is None or number > 65535:
             raise ValueError(port)
         return ipaddress.ip_address(host.strip("[]")).packed + number.to_bytes(4, "big")
     except ValueError:
@@ -64,12 +65,13 @@ def counted(address: bytes) -> bytes:
     return address if len(address) == _IPV4_BYTES else address[:_NETWORK_BYTES]
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, least_port: int = 1) -> tuple[str, int]:
     """Split `host:port`. IPv6 hosts are in brackets. Raises: ConfigError, the text has another form."""
-    host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
+    host, _, digits = address.strip().rpartition(":")
+    port = whole_number(digits)
+    if not host or port is None or not least_port <= port < 65536:
         raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")
-    return check_host(host[1:-1] if host[0] == "[" and host[-1] == "]" else host), int(port)
+    return check_host(host[1:-1] if host[0] == "[" and host[-1] == "]" else host), port
 
 
 def address_text(address: object) -> str:

@@ -12,6 +12,7 @@ import base64
 import binascii
 from typing import Final, NamedTuple
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 
 _VERSION: Final = "v1"
@@ -42,6 +43,7 @@ class RecallHandle(NamedTuple):
         if len(words) < _FIELDS or words[0] != _VERSION or not all(words[1:_FIELDS]):
             raise ConfigError("recall handle is invalid; give the recall_handle that the send returned")
         _, topic, broker_name, timestamp, unique_id = words[:_FIELDS]
-        if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _DIGITS):
+        time_ms = whole_number(timestamp, _DIGITS)
+        if time_ms is None:
             raise ConfigError("recall handle is invalid: its time is not a number")
-        return cls(topic, broker_name, int(timestamp) - 1, unique_id)
+        return cls(topic, broker_name, time_ms - 1, unique_id)

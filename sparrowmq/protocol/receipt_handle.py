@@ -26,6 +26,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.names import RETRY
 
@@ -244,9 +245,10 @@ def _entries(text: str | None) -> list[tuple[Kind, str, str]]:
 def _number(word: str, *, or_absent: bool = False) -> int:
     if or_absent and word == str(ABSENT):
         return ABSENT
-    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS):
+    number = whole_number(word, _DIGITS)
+    if number is None:
         raise ConfigError(f"receipt handle is invalid: {word[:_DIGITS]!r} is not a number")
-    if (number := int(word)) > _LARGEST:
+    if number > _LARGEST:
         raise ConfigError(f"receipt handle is invalid: {word} is above {_LARGEST}")
     return number
 

@@ -22,6 +22,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
+from sparrowmq.protocol.hosts import address_text, split_address
 from sparrowmq.remoting.door import Door
 
 Declare = Callable[[Figures], object]
@@ -55,7 +56,7 @@ def exposed(
     thread.start()
     end = running.result(_END_LIMIT_S)
     try:
-        yield f"{door.host}:{door.port}"
+        yield address_text((door.host, door.port))
     finally:
         with suppress(RuntimeError):  # The loop has ended by itself.
             end()
@@ -86,11 +87,11 @@ async def _serve(
 
 
 def demand_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of an address. Raises: ConfigError, it is none."""
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ConfigError(f"metrics at {address!r}: write host:port, as 127.0.0.1:5558")
-    return host, int(port)
+    """Return the host and the port of an address; port 0 is any that is free. Raises: ConfigError, it is none."""
+    try:
+        return split_address(address, least_port=0)
+    except ConfigError as error:
+        raise ConfigError(f"metrics: {error}") from None
 
 
 def _door(address: str) -> Door:

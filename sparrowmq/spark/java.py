@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 
 OLDEST_JAVA = 17  # Spark 4.0 dropped Java 8 and 11
@@ -99,10 +100,10 @@ def probe(java: Path) -> Runtime | None:
     except (OSError, subprocess.SubprocessError):
         return None
     settings = dict(re.findall(r"^ +(java\.\S+) = (.*)$", asked.stderr, re.MULTILINE))
-    release = settings.get("java.specification.version", "")
-    if not release.isdecimal() or "java.home" not in settings:
+    release = whole_number(settings.get("java.specification.version"))
+    if release is None or "java.home" not in settings:
         return None
-    return Runtime(Path(settings["java.home"]), int(release), f"{VECTOR_MODULE}@" in asked.stdout)
+    return Runtime(Path(settings["java.home"]), release, f"{VECTOR_MODULE}@" in asked.stdout)
 
 
 def write_launcher(runtime: Runtime, environ: Mapping[str, str]) -> Path:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
+from sparrowmq.digits import whole_number
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
 
@@ -82,11 +86,10 @@ def group(value: str) -> str:
 
 def addresses(value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in re.split(r"[;,]", value) if part.strip())
-    if not found or not all(
-        re.fullmatch(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}", part) for part in found
-    ):
-        raise ValueError("write host:port, several with semicolons between them")
-    return found
+    with suppress(ConfigError):
+        if found and all(map(split_address, found)):
+            return found
+    raise ValueError("write host:port, several with semicolons between them")
 
 
 def pattern(value: str) -> re.Pattern[str]:
@@ -133,10 +136,10 @@ def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
         if not isinstance(queues, dict):
             raise ValueError(f"{broker!r} has no queues; write JSON as {_OFFSETS_SHAPE}")
         for queue_id, number in queues.items():
-            is_number = type(number) is int and minimum <= number <= _MOST
-            if not (queue_id.isascii() and queue_id.isdecimal()) or not is_number:
+            parsed_id = whole_number(queue_id)
+            if parsed_id is None or type(number) is not int or not minimum <= number <= _MOST:
                 raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
-            found[MessageQueue(topic, broker, int(queue_id))] = number
+            found[MessageQueue(topic, broker, parsed_id)] = number
     return found
 
 

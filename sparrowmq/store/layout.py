@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore, InvalidName
 
 NAME_DIGITS: Final = 20
@@ -124,7 +125,7 @@ def offset_name(offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> int | None:
-    return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
+    return whole_number(name, NAME_DIGITS) if len(name) == NAME_DIGITS else None
 
 
 def row_of_files(folder: str, names: list[str], file_size: int) -> tuple[list[int], list[int]]:

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import InvalidName, SparrowError
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES

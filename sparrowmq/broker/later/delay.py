@@ -29,6 +29,7 @@ from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, Wa
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DELIVERY_LATE
@@ -37,7 +38,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, delivered_mark, level_of, queue_of
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import mark, whole_number
+from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint

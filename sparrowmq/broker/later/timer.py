@@ -29,6 +29,7 @@ from sparrowmq.broker.later.delivery import Alarms, Delivery, WayBack
 from sparrowmq.broker.later.recalled_ids import TURN, TURN_BYTES, RecalledIds, turn_of
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DELIVERY_LATE
@@ -36,7 +37,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.properties import TIMERS, mark, whole_number
+from sparrowmq.protocol.messages.properties import TIMERS, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
@@ -112,8 +113,7 @@ def _due_ms(entry: Entry, now_ms: int) -> int | None:
     ):
         text = entry.properties.get(name)
         if text is not None:
-            digits = text.removeprefix("-")
-            if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+            if whole_number(text.removeprefix("-"), _DIGITS) is None:
                 raise _illegal(f"{name} is {text[:40]!r}, and not a number")
             return start_ms + int(text) * unit_ms
     return None

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from sparrowmq.broker.repeated.retried_ids import Key, RetriedIds
 from sparrowmq.broker.transactions import half_message
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
@@ -31,7 +32,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.properties import TIMERS, mark, parse, whole_number
+from sparrowmq.protocol.messages.properties import TIMERS, mark, parse
 from sparrowmq.protocol.messages.property_names import TIMER_NOTES, Property
 from sparrowmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore

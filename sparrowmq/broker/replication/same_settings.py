@@ -16,6 +16,7 @@ from typing import Final
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.replica import Replica
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError, NetworkError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
@@ -44,7 +45,7 @@ def unlike(ours: int, theirs: int, address: str) -> str:
 def file_size(settings: Mapping[str, str]) -> int:
     """Return the size of the log's files by a master's settings; 0 if they do not say it."""
     found = settings.get(FILE_SIZE) or settings.get(_OLD_NAME) or ""
-    return int(found) if found.isdecimal() else 0
+    return whole_number(found) or 0
 
 
 class SameSettings:

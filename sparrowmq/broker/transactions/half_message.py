@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.broker.detour import REAL_QID, REAL_TOPIC, address, again, move, restore
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -34,7 +35,6 @@ from sparrowmq.protocol.messages.properties import (
     Terms,
     mark,
     render,
-    whole_number,
 )
 from sparrowmq.protocol.messages.property_names import DELAYS, Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, RETRY

@@ -23,6 +23,7 @@ from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.safe_text import counted
@@ -176,7 +177,8 @@ def undrain(name: str) -> None:
         return count, ""
 
     count, permission = ask(run)
-    if permission.isdecimal() and not int(permission) & Perm.WRITE:
+    allowed = whole_number(permission)
+    if allowed is not None and not allowed & Perm.WRITE:
         raise click.ClickException(
             f"broker {name} is not drained any more, and still takes no messages: brokerPermission = {permission}. "
             f"`sparrowmq broker set {name} brokerPermission=6` lets it"

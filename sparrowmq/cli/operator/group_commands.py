@@ -27,6 +27,7 @@ from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
 from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.digits import whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeStatus
@@ -248,8 +249,8 @@ def _target(text: str) -> ResetTo:
         return "earliest"
     if text == "latest":
         return "latest"
-    if text.isascii() and text.isdecimal():
-        return int(text)
+    if (offset := whole_number(text)) is not None:
+        return offset
     try:
         return time_of(text)
     except (ValueError, OverflowError):

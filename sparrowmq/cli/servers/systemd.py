@@ -21,6 +21,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Final
 
+from sparrowmq.digits import whole_number
+
 log = logging.getLogger(__name__)
 
 READY: Final = "READY=1"
@@ -54,8 +56,8 @@ class Notifier:
         address, watchdog_us, pid = (
             environment.pop(name, "") for name in (SOCKET, WATCHDOG_US, _WATCHDOG_PID)
         )
-        is_ours = watchdog_us.isdecimal() and pid in ("", str(os.getpid()))
-        return cls(address, int(watchdog_us) / 1_000_000 if is_ours else 0.0)
+        is_ours = pid in ("", str(os.getpid()))
+        return cls(address, (whole_number(watchdog_us) or 0) / 1_000_000 if is_ours else 0.0)
 
     def __bool__(self) -> bool:
         return bool(self._address)

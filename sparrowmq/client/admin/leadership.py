@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.single_brokers import address_of, place_of
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NotElected, SparrowError
 from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead
 
@@ -120,7 +121,7 @@ async def _log_at(servers: Servers, address: str) -> _Log | SparrowError | None:
         table = await broker_figures(servers, address)
     except SparrowError as error:
         return error
-    if not table.get("memberId", "").isdigit():
+    if whole_number(table.get("memberId")) is None:
         return None
-    epoch, end, member = (int(table.get(name) or 0) for name in _FIGURES)
+    epoch, end, member = (whole_number(table.get(name)) or 0 for name in _FIGURES)
     return _Log(epoch, end, member, address)

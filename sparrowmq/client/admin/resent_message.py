@@ -27,6 +27,7 @@ from typing import Final, TypeAlias
 
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.sending.packed import Packed
+from sparrowmq.digits import whole_number
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
@@ -184,9 +185,9 @@ def resent(stored: StoredMessage) -> Resent | LeftOut:
         if topic == SCHEDULE_TOPIC:
             level = level_of(queue_id)
         else:
-            due_ms = properties.whole_number(found.get(Property.TIMER_OUT_MS)) or 0
+            due_ms = whole_number(found.get(Property.TIMER_OUT_MS)) or 0
         topic = found.get(Property.REAL_TOPIC, topic)
-        queue_id = properties.whole_number(found.get(Property.REAL_QID)) or 0
+        queue_id = whole_number(found.get(Property.REAL_QID)) or 0
     state = stored.sys_flag & SysFlag.TRANSACTION_MASK
     if topic in _TRANSACTIONS or state in (SysFlag.PREPARED, SysFlag.ROLLBACK):
         return LeftOut.HALF

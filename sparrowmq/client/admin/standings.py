@@ -19,6 +19,7 @@ from sparrowmq.client.admin.lacking import lacking
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import SparrowError
 
 _NO_MASTER: Final = "no broker of this name is the master"
@@ -160,12 +161,13 @@ def _behind(slave: Mapping[str, str], master: Mapping[str, str]) -> tuple[int | 
 
 
 def _number(table: Mapping[str, str], name: str) -> int | None:
-    text = table.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return whole_number(table.get(name))
 
 
 def _members(text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else tuple(int(each) for each in text.split(",") if each.isdigit())
+    if text is None:
+        return None
+    return tuple(member for each in text.split(",") if (member := whole_number(each)) is not None)
 
 
 def _rate(table: Mapping[str, str], names: tuple[str, ...]) -> float | None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
+from sparrowmq.digits import whole_number
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.named_address import with_broker
 from sparrowmq.protocol.requests.bodies import MASTER as MASTER
@@ -122,9 +123,10 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     queues: list[MessageQueue] = []
     for part in filter(None, conf.split(";")):
         broker, _, count = part.strip().rpartition(":")
-        if not broker or not (count.isascii() and count.isdigit()):
+        number = whole_number(count)
+        if not broker or number is None:
             return ()
-        queues += (MessageQueue(topic, broker, number) for number in range(min(int(count), MOST_QUEUES)))
+        queues += (MessageQueue(topic, broker, each) for each in range(min(number, MOST_QUEUES)))
         if len(queues) > MOST_ROUTE_QUEUES:
             return ()
     return tuple(queues)

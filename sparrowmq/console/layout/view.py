@@ -22,6 +22,7 @@ from sparrowmq.console.login.login_guard import forwarded_prefix
 from sparrowmq.console.login.sessions import Notice, Session
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import SparrowError
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ _COPY: Final = """async text => {
     area.value = text; document.body.append(area); area.select(); document.execCommand("copy"); area.remove();
   }
 }"""
+_QUERY_DIGITS: Final = 9
 _LOGGED_OUT: Final = "you are logged out; log in again"
 
 
@@ -97,8 +99,8 @@ class View:
 
     def number(self, key: str, otherwise: int) -> int:
         """A number of the query."""
-        text = self.query.get(key, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+        found = whole_number(self.query.get(key), _QUERY_DIGITS)
+        return otherwise if found is None else found
 
     def run(self, script: str) -> None:
         """Run a line of script in the browser; its values come from `json.dumps`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.console.page_times import moment_of
+from sparrowmq.digits import whole_number
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.safe_text import counted
 
@@ -38,9 +39,9 @@ def position_of(kind: str, text: str) -> ResetTo:
             raise ValueError("the time is missing; write it as 2026-11-20 08:00")
         return moment
     if kind == "offset":
-        if not (text.isascii() and text.isdigit()):
-            raise ValueError(f"{text!r} is not an offset; write a number from 0 on")
-        return int(text)
+        if (offset := whole_number(text)) is None:
+            raise ValueError(f"{text[:40]!r} is not an offset; write a number from 0 on")
+        return offset
     return "earliest" if kind == "earliest" else "latest"
 
 

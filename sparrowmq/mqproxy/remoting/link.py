@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -57,7 +58,7 @@ async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Str
 def answer_s(fields: Mapping[str, str]) -> float:
     """The time for an answer. Requests to a broker that hangs fill the room of the client, so it is no longer."""
     wait = next((fields[name] for name in _WAITS if name in fields), "")
-    wait_s = int(wait) / 1000 if wait.isascii() and wait.isdigit() and len(wait) <= _LONGEST_NUMBER else 0.0
+    wait_s = (whole_number(wait, _LONGEST_NUMBER) or 0) / 1000
     return ANSWER_S + min(wait_s, LONGEST_WAIT_S)
 
 

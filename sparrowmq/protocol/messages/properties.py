@@ -22,7 +22,6 @@ from sparrowmq.protocol.subscription import tag_hash
 
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"
-MOST_DIGITS: Final = 18  # of a number that fits an int64, also one with `timer_wheel.RECALL`
 MAX_SIZE_BYTES = 32767  # the record's length field is an int16
 
 
@@ -175,16 +174,6 @@ class Terms:
         self.tags_code = properties.tags_code
         self.keys = properties.keys
         self.unique_key = properties.unique_key
-
-
-def whole_number(text: str | None, most_digits: int = MOST_DIGITS) -> int | None:
-    """The number that a property's value is; None if it is none.
-
-    A producer writes there what it wants: digits that are not ASCII's, or more of them than `int` takes.
-    """
-    if text is not None and text.isascii() and text.isdigit() and len(text) <= most_digits:
-        return int(text)
-    return None
 
 
 def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:

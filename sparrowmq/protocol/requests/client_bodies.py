@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import field
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import Subscription, with_subscriptions
@@ -217,8 +218,9 @@ class ConsumeOutcome(Body):
 
 def _name(sent: str | int, names: tuple[str, ...]) -> str:
     """The name that was sent, or the name at the index that was sent."""
-    if isinstance(sent, str) and not sent.isdigit():
-        return sent
-    if not 0 <= int(sent) < len(names):
+    index = whole_number(sent) if isinstance(sent, str) else sent
+    if index is None:
+        return str(sent)
+    if not 0 <= index < len(names):
         raise ValueError(f"{sent} is no index of {', '.join(names)}")
-    return names[int(sent)]
+    return names[index]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.incarnations import ends_of
@@ -68,7 +69,8 @@ def newest_planned(checkpoint: str) -> Offsets | None:
 
     Raises: ConfigError, the query has several sources, and it is not known which of them asks.
     """
-    batches = [int(path.name) for path in _folder(checkpoint).glob("[0-9]*") if path.name.isdigit()]
+    numbers = (whole_number(path.name) for path in _folder(checkpoint).glob("[0-9]*"))
+    batches = [number for number in numbers if number is not None]
     return planned(checkpoint, max(batches)) if batches else None
 
 

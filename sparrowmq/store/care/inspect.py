@@ -25,6 +25,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.safe_text import counted
@@ -127,7 +128,7 @@ def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
     counts: dict[str, list[int]] = {}
     for topic in _names(vfs, layout.consume_queue):
         where = os.path.join(layout.consume_queue, topic)
-        names = [name for name in _names(vfs, where) if name.isascii() and name.isdigit()]
+        names = [name for name in _names(vfs, where) if whole_number(name) is not None]
         counts[topic] = [_entry_count(vfs, os.path.join(where, name)) for name in names]
     queues, entries = sum(map(len, counts.values())), sum(map(sum, counts.values()))
     yield f"queues: {counted(queues, 'queue')} of {counted(len(counts), 'topic')}, {counted(entries, 'entry')}"
@@ -140,7 +141,7 @@ def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
 
 
 def _index(vfs: Vfs, layout: Layout) -> Iterator[str]:
-    names = [name for name in _names(vfs, layout.index) if len(name) == index.NAME_DIGITS and name.isdigit()]
+    names = [name for name in _names(vfs, layout.index) if index.is_index_name(name)]
     yield f"index: {counted(len(names), 'file')}"
     if names:
         yield f"  the last: {_heading(vfs, os.path.join(layout.index, names[-1]))}"

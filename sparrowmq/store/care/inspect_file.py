@@ -15,6 +15,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore, RemoteProtocolError
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
@@ -137,7 +138,7 @@ def described(file: StoreFile, start: int | None) -> Described:
         return LogFile(file).described(start)
     if parse_offset_name(name) is not None:
         return _queue(file, start) if _is_queue(file) else LogFile(file).described(start)
-    if len(name) == index.NAME_DIGITS and name.isascii() and name.isdigit():
+    if index.is_index_name(name):
         return _index(file, start)
     if name.removesuffix(".bak").removesuffix(".tmp").endswith(".json") or file.read(0, 1) == b"{":
         return f"JSON, {file.size} bytes", _json(file)
@@ -151,7 +152,7 @@ def _is_queue(file: StoreFile) -> bool:
         return True
     head = file.read(0, BLANK_SIZE)
     is_log = len(head) == BLANK_SIZE and BLANK.unpack(head)[1] in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
-    return file.folders[-1].isdigit() and not is_log
+    return whole_number(file.folders[-1]) is not None and not is_log
 
 
 def _begin(file: StoreFile, start: int | None, begin: int, end: int) -> int:

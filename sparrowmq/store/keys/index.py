@@ -25,6 +25,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.keys.key_columns import (
     BATCH,
@@ -283,7 +284,7 @@ class Index:
         self.short: DiskFull | None = None
         self._unsynced = unsynced
         for name in vfs.list_folder(folder):
-            if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+            if is_index_name(name):
                 self._open(name, writable)
 
     @classmethod
@@ -527,6 +528,11 @@ class Index:
         file._finish(file.begin_offset, file.begin_ms)
         self.files.append(file)
         return file
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a file has a name as `Index` gives it."""
+    return len(name) == NAME_DIGITS and whole_number(name) is not None
 
 
 def _name(stored_ms: int) -> str:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.store.layout import Layout
+from sparrowmq.store.layout import Layout, parse_offset_name
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
@@ -66,8 +66,9 @@ def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
     for name in vfs.list_folder(layout.set_aside):
         place, _, found = name.rpartition(".")
         begin, _, end = place.partition("-")
-        if found == why and begin.isdecimal() and end.isdecimal():
-            yield int(begin), int(end)
+        low, high = parse_offset_name(begin), parse_offset_name(end)
+        if found == why and low is not None and high is not None:
+            yield low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
         if why in _REASONS:
             with suppress(FileNotFoundError):
                 stamp = vfs.stamp(os.path.join(layout.set_aside, name))
-                ends_at = int(end) if end.isdecimal() else 0
+                ends_at = parse_offset_name(end) or 0
                 found.append(Piece(name, why, ends_at, stamp.size, stamp.changed_ns // 1_000_000))
     return sorted(found, key=lambda piece: piece.kept_since_ms)
 

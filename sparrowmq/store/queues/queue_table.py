@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.store.layout import Layout
@@ -113,8 +114,8 @@ class QueueTable:
         vfs = self.files.vfs
         for topic in vfs.list_folder(self._layout.consume_queue):
             for name in vfs.list_folder(self._layout.topic(topic)):
-                if name.isascii() and name.isdigit():
-                    yield topic, int(name)
+                if (queue_id := whole_number(name)) is not None:
+                    yield topic, queue_id
 
     def take_changed(self) -> dict[tuple[str, int], QueueEnd]:
         """Return the ends of the queues that changed since the last call."""

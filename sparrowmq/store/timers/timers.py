@@ -20,8 +20,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import CorruptRecord
-from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import outline
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE

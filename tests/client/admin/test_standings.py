@@ -51,6 +51,8 @@ def test_an_elected_master_tells_its_epoch_and_who_is_in_sync() -> None:
     master = _standing(PLACE, 0, {"m:1": told, "s:1": figures(5, 1)})
     assert (master.member, master.epoch, master.in_sync, master.log_epoch) == (2, 7, (1, 2), 6)
     assert master.inherited is None
+    odd = _standing(PLACE, 0, {"m:1": told | {"inSyncMembers": f"1,²,{'9' * 5000},2"}, "s:1": figures(5, 1)})
+    assert odd.in_sync == (1, 2)
     new = _standing(PLACE, 0, {"m:1": told | {"epochSettled": "false"}, "s:1": figures(5, 1)})
     assert (new.in_sync, new.inherited) == (None, (1, 2))  # the dead master may be one of them
 

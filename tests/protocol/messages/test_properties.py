@@ -150,30 +150,3 @@ def test_what_brokers_look_at_is_derived(text, tags_code, keys, unique_key, want
     found = Properties.decode(text.encode())
     assert (found.tags_code, found.keys, found.unique_key) == (tags_code, keys, unique_key)
     assert found.wants_safety is wants_safety
-
-
-@pytest.mark.guards(
-    "properties.whole_number: text.isascii() -> True",
-    "properties.whole_number: text.isdigit() -> True",
-    "properties.whole_number: len(text) <= most_digits -> True",
-)
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("0", 0),
-        ("007", 7),
-        ("9" * 18, 10**18 - 1),
-        ("9" * 19, None),
-        ("9" * 5000, None),
-        ("²", None),
-        ("٣", None),
-        ("-1", None),
-        ("+1", None),
-        ("1_0", None),
-        (" 1", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_numbers_are_those_of_ascii_digits_that_fit(text, number):
-    assert properties.whole_number(text) == number

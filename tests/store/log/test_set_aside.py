@@ -40,7 +40,10 @@ def test_what_is_there_stays(stores: Stores):
 
 def test_names_of_others_are_no_ranges(stores: Stores):
     folder = stores.settings.layout.set_aside
-    files = [f"{folder}/{name}" for name in ("README.damaged", "1-.damaged", "3-7.damaged")]
+    files = [
+        f"{folder}/{name}"
+        for name in ("README.damaged", "1-.damaged", "3-7.damaged", f"{3:020d}-{7:020d}.damaged")
+    ]
     vfs = RecordVfs()
     vfs.make_folder(folder)
     for file in files:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from sparrowmq.digits import whole_number
 from sparrowmq.protocol.messages.message import MessageQueue
 
 
@@ -46,9 +47,10 @@ def origin_of(text: str) -> Origin | None:
     named, _, number = place.rpartition(":")
     topic, _, broker = named.rpartition("@")
     queue_id, _, life = number.partition("+")
-    if not (label and topic and broker and queue_id.isdecimal() and offset.isdecimal()):
+    queue, at = whole_number(queue_id), whole_number(offset)
+    if not (label and topic and broker) or queue is None or at is None:
         return None
-    return Origin(label, MessageQueue(topic, broker, int(queue_id)), life, int(offset))
+    return Origin(label, MessageQueue(topic, broker, queue), life, at)
 
 
 class CopiedPlaces:

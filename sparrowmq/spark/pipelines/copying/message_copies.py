@@ -29,6 +29,7 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.blocking_link import Link
 from sparrowmq.client.sending.outcome import may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import NetworkError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -259,8 +260,9 @@ def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
     for each in records:
         if needle in bytes(each):  # most are of others, and need not be decoded
             origin = record.decode(each).properties.get(ORIGIN, "")
-            if origin.startswith(prefix):
-                yield int(origin[len(prefix) :])
+            offset = whole_number(origin[len(prefix) :]) if origin.startswith(prefix) else None
+            if offset is not None:  # any sender can write such a property
+                yield offset
 
 
 def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:

@@ -22,6 +22,7 @@ from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import StaticTable, TableProperties
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address
@@ -462,8 +463,8 @@ def _is_avro(path: Path, length: int) -> bool:
 
 def version_of(metadata: str) -> int:
     """The version that the name of a metadata file begins with."""
-    number = metadata.rpartition("/")[2].partition("-")[0]
-    return int(number) if number.isdigit() else -1
+    number = whole_number(metadata.rpartition("/")[2].partition("-")[0])
+    return -1 if number is None else number
 
 
 def record_at(folder: Path) -> str | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import BadStore
 from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.running.report import Say
@@ -39,7 +40,7 @@ _HEADER: Final = b"crc\0"  # of Hadoop's checksums; the bytes of each follow, an
 
 def is_planned(checkpoint: Path) -> bool:
     """Whether a stream has ever had a batch; of those Spark keeps the last hundred."""
-    return bool(_numbers(checkpoint / _PLANS))
+    return bool(batches_in(checkpoint / _PLANS))
 
 
 def demand_planned(checkpoint: Path) -> None:
@@ -63,13 +64,13 @@ def bring_to_disk(checkpoint: Path, batch: int) -> None:
 
 def last_done(checkpoint: Path) -> int:
     """Return the number of the last batch that is done; -1 before the first."""
-    return max(_numbers(checkpoint / _COMMITS), default=-1)
+    return max(batches_in(checkpoint / _COMMITS), default=-1)
 
 
 def redo(checkpoint: Path, batch: int) -> None:
     """Let Spark do the last batch again with the same messages; the batch behind it is planned again."""
     for folder, first in ((_PLANS, batch + 1), (_COMMITS, batch)):
-        for number in _numbers(checkpoint / folder):
+        for number in batches_in(checkpoint / folder):
             if number >= first:
                 _remove(checkpoint / folder / str(number))
 
@@ -99,7 +100,7 @@ def repair(checkpoint: Path, may_plan_again: MayPlanAgain, say: Say) -> None:
 
 def _demand_before_last(plans: Path) -> None:
     """Raises: BadStore, the plan before the last one is damaged or gone: Spark takes the begin of a batch from it."""
-    for before, last in list(pairwise((-1, *_numbers(plans))))[-1:]:
+    for before, last in list(pairwise((-1, *batches_in(plans))))[-1:]:
         file = plans / str(last - 1)
         if last and (before != last - 1 or not _is_whole(file)):
             raise _beyond_repair(file)
@@ -133,13 +134,15 @@ def _beyond_repair(file: Path) -> BadStore:
     )
 
 
-def _numbers(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit())
+def batches_in(folder: Path) -> list[int]:
+    """Return the batches that have a file in a folder of a checkpoint, rising."""
+    numbers = (whole_number(path.name) for path in folder.glob("[0-9]*"))
+    return sorted(number for number in numbers if number is not None)
 
 
 def _damaged_at_end(folder: Path) -> Iterator[Path]:
     """The damaged files behind the last whole one, the newest first."""
-    for number in reversed(_numbers(folder)):
+    for number in reversed(batches_in(folder)):
         file = folder / str(number)
         if _is_whole(file):
             return
@@ -150,8 +153,8 @@ def _lost_plans(checkpoint: Path) -> list[Path]:
     """The plans behind the last whole one, the newest first: damaged ones, and those of done batches that are gone."""
     plans = checkpoint / _PLANS
     damaged = [int(file.name) for file in _damaged_at_end(plans)]
-    last = max({-1, *_numbers(plans)} - set(damaged))
-    gone = {number for number in _numbers(checkpoint / _COMMITS) if number > last}
+    last = max({-1, *batches_in(plans)} - set(damaged))
+    gone = {number for number in batches_in(checkpoint / _COMMITS) if number > last}
     return [plans / str(number) for number in sorted(gone.union(damaged), reverse=True)]
 
 

@@ -29,6 +29,7 @@ from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, errors_of
+from sparrowmq.spark.pipelines.running.checkpoint_files import batches_in
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of, to_json
 
 _NO_BATCH: Final = -1
@@ -150,8 +151,7 @@ class Checkpoint:
 
     def last(self) -> int:
         """Return the last batch of the table that Spark has planned; `first` - 1 before the first one."""
-        names = (path.name for path in (self.folder / "offsets").glob("[0-9]*"))
-        return self.first + max((int(name) for name in names if name.isdigit()), default=-1)
+        return self.first + max(batches_in(self.folder / "offsets"), default=-1)
 
     def put_aside(self) -> None:
         """Rename the folder; one that was renamed earlier goes."""

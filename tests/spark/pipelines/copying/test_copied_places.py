@@ -93,6 +93,8 @@ def test_the_place_of_a_returned_copy():
         ("m/orders:3:17", None),
         ("orders@broker-a:3:17", None),
         ("m/orders@broker-a:x:17", None),
+        (f"m/orders@broker-a:3:{'9' * 5000}", None),
+        ("m/orders@broker-a:٣:17", None),
     ],
 )
 def test_an_origin_is_taken_apart(text, origin):

@@ -121,6 +121,17 @@ def test_a_copy_is_found_behind_however_much_others_wrote_since_the_batch_began(
         assert (again.copied.sent, again.copied.there) == (1, 5)
 
 
+def test_what_others_wrote_into_the_property_of_copies_is_passed_over(namesrv, copier, target):
+    with copier() as made:
+        made.copy([original(offset) for offset in range(3)])
+    with sync.connect(namesrv) as mq:
+        for odd in ("x", "²", "9" * 5000):
+            mq.send(target.topic, b"-", properties={ORIGIN: f"m/far@broker-a:3:{odd}"})
+    with copier() as again:
+        again.copy([original(offset) for offset in range(4)])
+        assert (again.copied.sent, again.copied.there) == (1, 3)
+
+
 def test_ends_are_those_of_brokers_that_are_there(namesrv, copier, target):
     options = parse(SinkOptions, {"nameServer": namesrv, "fetchOffset.numRetries": "0"})
     away = MessageQueue(target.topic, "broker-1", 0)
