@@ -15,6 +15,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -33,6 +34,7 @@ PROTOBUF: Final = "PROTOBUF"
 _TIMEOUT_S: Final = 10.0
 _LONGEST_TIMEOUT_S: Final = 86_400.0  # sockets refuse numbers that are much larger
 _LARGEST_ANSWER_BYTES: Final = 16 << 20
+_READ_BYTES: Final = 1 << 16
 _MOST_FILES: Final = 200
 _JSON: Final = "application/vnd.schemaregistry.v1+json"
 # Confluent's codes for a subject, a version and a schema that do not exist.
@@ -190,7 +192,7 @@ class RegistryClient:
             request.add_unredirected_header(name, value)  # another host must not get them
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return self._understood(answer.read(_LARGEST_ANSWER_BYTES + 1))
+                return self._understood(self._read(answer))
         except HTTPError as error:
             with error:
                 raise self._refusal(error, path) from None
@@ -198,6 +200,17 @@ class RegistryClient:
             raise self._unreachable(error.reason) from None
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
+
+    def _read(self, answer: http.client.HTTPResponse | HTTPError) -> bytes:
+        """Read a body. Raises: OSError, also if it comes so slowly that it takes longer than the limit of an answer."""
+        found, end_s = bytearray(), time.monotonic() + self._timeout_s
+        while len(found) <= _LARGEST_ANSWER_BYTES and (more := answer.read1(_READ_BYTES)):
+            found += more
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"its answer is not there after {self._timeout_s:g} s")
+        if answer.length and len(found) <= _LARGEST_ANSWER_BYTES:
+            raise ConnectionError("its answer was cut off")
+        return bytes(found)
 
     def _understood(self, answer: bytes) -> Mapping[str, Any]:
         if len(answer) > _LARGEST_ANSWER_BYTES:
@@ -213,7 +226,7 @@ class RegistryClient:
     def _refusal(self, error: HTTPError, path: str) -> Exception:
         """Return the error for an answer that is none of success."""
         try:
-            said = json.loads(error.read(_LARGEST_ANSWER_BYTES))
+            said = json.loads(self._read(error))
             code, why = int(said["error_code"]), str(said.get("message", ""))
         except (ValueError, TypeError, KeyError, RecursionError, OSError, http.client.HTTPException):
             code, why = 0, ""

@@ -3,6 +3,8 @@
     with FakeRegistry() as registry:
         registry.add("orders-value", schema)          a version; returns its id
         registry.failures += [503, "hang up"]         the next two requests fail so, later ones do not
+    registry.failures += ["cut off", "drip"]      half of an answer; one that goes on with a byte now and then
+    registry.failures += [event]                  the next one is answered when the event is set
         registry.stop(); registry.start()             it is away, and back at the same address
 
 `tests/interop/test_schema_registry.py` has the same conversations with a real registry.
@@ -14,6 +16,8 @@ import base64
 import json
 import ssl
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +32,7 @@ class FakeRegistry:
         self.tls = tls
         self.schemas: dict[int, dict[str, Any]] = {}
         self.subjects: dict[str, list[int]] = {}
-        self.failures: list[int | str] = []
+        self.failures: list[int | str | threading.Event] = []
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
         self._port = 0
@@ -88,9 +92,14 @@ class FakeRegistry:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         if self.failures:
             failure = self.failures.pop(0)
+            if isinstance(failure, threading.Event):
+                failure.wait()
+                return self._route(handler, _path(handler.path), {})
             if failure == "hang up":
                 handler.close_connection = True
                 return None
+            if failure in ("cut off", "drip"):
+                return _send_a_part(handler, drips=failure == "drip")
             if isinstance(failure, str):
                 return self._send(handler, 200, failure.encode())
             return self._refuse(handler, failure, failure * 100 + 1)
@@ -143,6 +152,18 @@ class FakeRegistry:
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body)
+
+
+def _send_a_part(handler: BaseHTTPRequestHandler, *, drips: bool) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    handler.close_connection = True
+    with suppress(OSError):  # the client goes away
+        handler.wfile.write(b'{"schema":')
+        while drips:
+            handler.wfile.write(b" ")
+            time.sleep(0.01)
 
 
 def _path(path: str) -> list[str]:

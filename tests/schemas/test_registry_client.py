@@ -97,7 +97,8 @@ def test_an_id_that_does_not_exist_is_no_schema(registry, client):
         client.schema(2**32 - 1)
 
 
-@pytest.mark.parametrize("failure", [500, 503, 429, "hang up"])
+@pytest.mark.guards("RegistryClient._read: answer.length and len(found) <= _LARGEST_ANSWER_BYTES -> False")
+@pytest.mark.parametrize("failure", [500, 503, 429, "hang up", "cut off"])
 def test_a_registry_in_trouble_is_away(registry, client, failure):
     schema_id = registry.add("a", TEXT)
     registry.failures.append(failure)
@@ -119,6 +120,13 @@ def test_a_registry_that_is_silent_is_away():
         client = RegistryClient(f"http://127.0.0.1:{silent.getsockname()[1]}", Access(), timeout_s=0.2)
         with pytest.raises(NetworkError, match="timed out"):
             client.schema(1)
+
+
+@pytest.mark.timeout(60)
+def test_a_registry_whose_answer_does_not_end_is_away(registry):
+    registry.failures.append("drip")
+    with pytest.raises(NetworkError, match=r"is not there after 0\.2 s"):
+        RegistryClient(registry.url, Access(), timeout_s=0.2).schema(1)
 
 
 @pytest.mark.parametrize("answer", ["<html>", "[]", "{}", '{"schema": 5}', "\xff", "[" * 100_000])

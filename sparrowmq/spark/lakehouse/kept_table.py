@@ -119,7 +119,7 @@ class KeptTable:
     looks_without_route: int = 0
     is_permanent: bool = False
     is_gone: bool = False
-    is_held: bool = False  # its files are being merged
+    held_for: str = ""  # "merging" or "asking", while another thread works on it
 
     def __post_init__(self) -> None:
         self.root = self.settings.root(self.topic)
@@ -294,7 +294,7 @@ class KeptTable:
 
     def is_due(self) -> bool:
         """Whether it may have a batch now, and there is something for one."""
-        if self.is_held or self.is_gone or not self.may_try() or self._progress is None:
+        if self.held_for or self.is_gone or not self.may_try() or self._progress is None:
             return False
         if not self._progress.is_done:
             return True
@@ -554,7 +554,7 @@ class KeptTable:
     @property
     def has_replaced(self) -> bool:
         """Whether files that batches have replaced may go."""
-        return self._replaced is not None and self.is_begun and not self.is_held and self._replaced.may_go
+        return self._replaced is not None and self.is_begun and not self.held_for and self._replaced.may_go
 
     def remove_replaced(self) -> None:
         """Remove the files that batches have replaced, once readers had time to end."""

@@ -45,13 +45,13 @@ _COLUMNS: Final = {
 
 
 def state_of_table(table: KeptTable) -> str:
-    """One word: kept, behind, failing (it is tried again), waiting (for a person), merging, deleted, new."""
+    """One word: kept, behind, failing (it is tried again), waiting (for a person), merging, asking, deleted, new."""
     if table.is_gone:
         return "deleted"
     if table.has_failed:
         return "waiting" if table.is_permanent else "failing"
-    if table.is_held:
-        return "merging"
+    if table.held_for:
+        return table.held_for
     if not table.is_begun:
         return "new"
     return "behind" if table.lag else "kept"

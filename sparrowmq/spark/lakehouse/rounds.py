@@ -7,14 +7,15 @@
     upkeep     a table at a time is merged, while the others go on
 
 No table has a query or a process of its own, so an idle table costs a few requests for each look. A table that fails
-pauses, for longer each time. The others do not notice.
+pauses, for longer each time. The others do not notice. A table whose schema registry is slow does its batch again when
+it has the answer, and the others go on meanwhile.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -36,6 +37,8 @@ from sparrowmq.spark.source.query_offsets import Plan
 
 T = TypeVar("T")
 
+_ASKS_AT_ONCE: Final = 8
+_ASK_S: Final = 2.0  # for which a round waits for a schema registry
 _COMMITS_AT_ONCE: Final = 4
 _LENIENT: Final = TableSettings(options={"failOnDataLoss": "false"})
 _LOOKS_FOR_A_ROUTE: Final = 5
@@ -76,12 +79,15 @@ class Rounds:
         self._topics_due_s = 0.0
         self._pace = Pace(self.settings.rows_per_round, self.settings.round_s)
         self._commits = ThreadPoolExecutor(_COMMITS_AT_ONCE, "commit")
+        self._asks = ThreadPoolExecutor(_ASKS_AT_ONCE, "ask")
+        self._asking: dict[str, tuple[Future[list[Part]], list[Written]]] = {}
         self._upkeep = Upkeep(self.say, self.monotonic)
         self._rested: list[str] = []
 
     def close(self) -> None:
         """Wait for what is being committed or merged, and let go of all tables."""
         self._upkeep.close()
+        self._asks.shutdown(cancel_futures=True)
         self._commits.shutdown()
         for table in self.tables.values():
             table.close()
@@ -89,6 +95,7 @@ class Rounds:
     def round(self) -> bool:
         """Do one round; returns whether any table has more to do at once."""
         self._look()
+        self._end_asks()
         due = [table for table in self.tables.values() if table.is_due()]
         if due:
             begin = self.monotonic()
@@ -216,13 +223,15 @@ class Rounds:
                 found.setdefault(written.topic, []).append(written)
             done |= found
             parts = []
-            for topic, some in found.items():
-                table = self.tables[topic]
-                if any(written.error for written in some):
-                    continue
-                again = self._attempt(table, partial(table.again, some))
+            asks = {
+                topic: self._asks.submit(self.tables[topic].again, some)
+                for topic, some in found.items()
+                if not any(written.error for written in some)
+            }
+            wait(asks.values(), _ASK_S)
+            for topic, ask in asks.items():
+                again = self._asked(topic, ask, found[topic])
                 if again is None:
-                    self._attempt(table, partial(table.discard, some))
                     del done[topic]
                 parts += again or []
             if not parts:
@@ -231,6 +240,29 @@ class Rounds:
             del done[topic]
             self._failed(self.tables[topic], "its bodies add columns each time")
         return done
+
+    def _asked(self, topic: str, ask: Future[list[Part]], some: list[Written]) -> list[Part] | None:
+        """Return the parts of a table to be done again; None if it failed, or still asks for schemas."""
+        table = self.tables[topic]
+        if not ask.done():
+            table.held_for = "asking"
+            self._asking[topic] = ask, some
+            return None
+        if (error := ask.exception()) is None:
+            return ask.result()
+        self._failed(table, error)
+        self._attempt(table, partial(table.discard, some))
+        return None
+
+    def _end_asks(self) -> None:
+        """Let the tables go on whose registry has answered: they do their batch again, with the schemas."""
+        for topic, (ask, some) in list(self._asking.items()):
+            if ask.done():
+                del self._asking[topic]
+                table = self.tables[topic]
+                table.held_for = ""
+                if self._asked(topic, ask, some) is not None:
+                    self._attempt(table, partial(table.discard, some))
 
     def _commit(self, done: Mapping[str, list[Written]]) -> None:
         commits: dict[str, Future[None]] = {}

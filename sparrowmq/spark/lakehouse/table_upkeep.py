@@ -38,7 +38,7 @@ class Upkeep:
             self._at_work = None
         for table in tables:
             if self._is_due(table) and self._at_work is None:
-                table.is_held = True
+                table.held_for = "merging"
                 self._at_work = table, self._thread.submit(table.merge, today())
 
     def close(self) -> None:
@@ -55,10 +55,10 @@ class Upkeep:
             return False
         due_s = self._due_s.setdefault(table.topic, self.monotonic() + span_s)
         has_new = table.figures.batches > self._merged_at.get(table.topic, 0)
-        return has_new and not table.is_held and self.monotonic() >= due_s
+        return has_new and not table.held_for and self.monotonic() >= due_s
 
     def _end(self, table: KeptTable, merge: Future[tuple[int, int, int]]) -> None:
-        table.is_held = False
+        table.held_for = ""
         self._due_s[table.topic] = self.monotonic() + table.settings.compact_every_s
         self._merged_at[table.topic] = table.figures.batches
         error = merge.exception()

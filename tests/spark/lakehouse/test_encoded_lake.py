@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
+from threading import Event
 
 import fastavro
 import pytest
@@ -18,6 +19,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.schemas import wire
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import settings_of
+from sparrowmq.spark.lakehouse.lake_status import state_of_table
 from sparrowmq.spark.pipelines.tables.begun_table import keep
 from sparrowmq.testing.background import BackgroundCluster
 from tests.schemas.fake_registry import FakeRegistry
@@ -203,6 +205,21 @@ def test_while_the_registry_is_away_the_other_tables_go_on(namesrv, topic, tmp_p
         until(rounds, lambda: rounds.tables[topic].has_failed)
         assert not rounds.tables[topic].is_permanent
     assert ids(tmp_path / other) == [0, 1, 2] and rows_of(tmp_path / topic) == []
+
+
+@pytest.mark.guards("Rounds._asked: not ask.done() -> False")
+def test_while_a_registry_is_slow_the_other_tables_go_on(namesrv, registry, topic, tmp_path):
+    plain, answers = f"{topic}-plain", Event()
+    registry.failures.append(answers)
+    sections = {plain: {}, topic: {"mode": "avro", "registry": registry.url}}
+    send(namesrv, {topic: [avro(registry.add("s", OLD), OLD, id=1)], plain: [b"x"]})
+    with running(settings(namesrv, tmp_path, sections)) as rounds:
+        until(rounds, lambda: plain in rounds.tables and rounds.tables[plain].figures.rows == 1)
+        table = rounds.tables[topic]
+        assert (table.figures.batches, table.has_failed, state_of_table(table)) == (0, False, "asking")
+        answers.set()
+        until(rounds, has_all(rounds, topic))
+    assert ids(tmp_path / topic) == [1]
 
 
 def test_protobuf_bodies_of_a_schema_file_become_rows(namesrv, topic, tmp_path):

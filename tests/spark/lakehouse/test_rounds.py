@@ -257,7 +257,7 @@ def test_a_table_that_fails_waits_and_the_others_go_on(namesrv, name, tmp_path):
 
 @pytest.mark.guards(
     "Rounds._commit: table.discard -> len",
-    "Rounds._written: self._attempt(table, partial(table.discard, some)) -> None",
+    "Rounds._asked: self._attempt(table, partial(table.discard, some)) -> None",
 )
 @pytest.mark.parametrize("fails", ["another part", "again"])
 def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(
