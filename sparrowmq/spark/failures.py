@@ -68,8 +68,12 @@ class Failure(NamedTuple):
         return self.kind in PERMANENT | _OF_THE_PROGRAM | _WAITS_FOR_A_PERSON
 
 
-def ours(text: str) -> Failure | None:
-    """The error in a text of Spark for which we have a sentence: our last one, or a fault of the system."""
+def ours(text: str, place: str = _DISKS) -> Failure | None:
+    """The error in a text of Spark for which we have a sentence: our last one, or a fault of the system.
+
+    Args:
+        place: for a fault of the system that names no file, such as a full disk in the midst of a write.
+    """
     if found := _OURS.findall(text):
         return Failure(*found[-1])
     words = next((each for each in _OF_THE_SYSTEM if each in text), None)
@@ -77,12 +81,16 @@ def ours(text: str) -> Failure | None:
         return None
     kind, why = _OF_THE_SYSTEM[words]
     places = (next(filter(None, each.groups()), None) for each in _SAID.finditer(text))
-    return Failure(kind, why.format(next(filter(None, places), _DISKS)))
+    return Failure(kind, why.format(next(filter(None, places), place)))
 
 
-def failure(text: str) -> Failure:
-    """The cause of a failure: our error, else the last one of Python, else the first line of the text."""
-    if (found := ours(text)) is not None:
+def failure(text: str, place: str = _DISKS) -> Failure:
+    """The cause of a failure: our error, else the last one of Python, else the first line of the text.
+
+    Args:
+        place: as `ours` has it.
+    """
+    if (found := ours(text, place)) is not None:
         return found
     if of_python := _PYTHONS.findall(text):
         name, why = of_python[-1]

@@ -587,7 +587,9 @@ class KeptTable:
 
     def fail(self, error: BaseException | str) -> Failure:
         """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
-        found = failure(error if isinstance(error, str) else error_text(error))
+        found = failure(
+            error if isinstance(error, str) else error_text(error), f"{self.root} or {self.state}"
+        )
         self.rest()
         self.figures.failures += 1
         self.failures_in_a_row += 1

@@ -64,7 +64,7 @@ class Upkeep:
         error = merge.exception()
         if error is not None:
             table.rest()
-            why = failure(error_text(error))
+            why = failure(error_text(error), f"{table.root} or {table.state}")
             self.say(
                 f"{table.topic}: its files were not merged: {why.why or why.kind}; tried again when due next"
             )

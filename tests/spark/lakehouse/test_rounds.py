@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import time
@@ -21,6 +22,8 @@ from sparrowmq.spark.pipelines.lake.parquet import Folder
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.testing.background import BackgroundCluster
+from tests.crash.not_here import skipped_without
+from tests.crash.small_disk import SmallDisk
 from tests.interop.servers import OurBroker, topic_fields
 from tests.interop.wire import Wire
 from tests.spark.lakehouse.lakes import PlainWorkers, place, rows_of, running, send, settings
@@ -382,3 +385,22 @@ def test_small_files_are_merged_while_the_lake_runs(namesrv, name, tmp_path):
     after = len(list((tmp_path / f"{name}a").rglob("*.parquet")))
     assert before >= 4 and after < before
     assert sorted(json.loads(row["body"])["id"] for row in rows_of(tmp_path / f"{name}a")) == list(range(25))
+
+
+@pytest.mark.guards("KeptTable.fail: f'{self.root} or {self.state}' -> '-'")
+def test_a_full_disk_is_named_and_the_table_goes_on_when_there_is_room(namesrv, name, tmp_path):
+    with skipped_without("a small disk"):
+        disk = SmallDisk(tmp_path, 1 << 20)
+    bodies = [os.urandom(4000) for _ in range(50)]
+    with disk:
+        send(namesrv, {name: bodies})
+        with running(settings(namesrv, disk.folder, {name: {}}, every="1s")) as rounds:
+            until(rounds, lambda: name in rounds.tables and rounds.tables[name].is_begun)
+            table = rounds.tables[name]
+            disk.fill()
+            send(namesrv, {name: bodies})
+            until(rounds, lambda: table.has_failed)
+            assert f"no room on the disk for {disk.folder}/{name}" in table.why
+            disk.free()
+            until(rounds, has_all(rounds, name))
+        assert sorted(row["body"] for row in rows_of(disk.folder / name)) == sorted([*bodies, *bodies])

@@ -26,6 +26,8 @@ class Table:
     held_for: str = ""
     merges: int = 0
     error: Exception | None = None
+    root: str = "/lake/orders"
+    state: str = "/lake/orders.state"
     may_end: threading.Event = field(default_factory=threading.Event)
 
     def merge(self, today):
