@@ -24,6 +24,7 @@ from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.hosts import address_text, split_address
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listen_address import is_loopback
 
 Declare = Callable[[Figures], object]
 
@@ -33,7 +34,11 @@ _END_LIMIT_S: Final = 10
 
 @contextmanager
 def exposed(
-    address: str | None, declare: Declare, pages: Mapping[str, Ask] | None = None
+    address: str | None,
+    declare: Declare,
+    pages: Mapping[str, Ask] | None = None,
+    *,
+    insecure: bool = False,
 ) -> Iterator[str | None]:
     """Serve the figures that `declare` declares at `host:port`. Returns the address, with the real port for port 0.
 
@@ -41,13 +46,14 @@ def exposed(
 
     Args:
         pages: others to serve, by their path.
+        insecure: other machines may reach the address.
     Raises:
-        ConfigError: it is no address, or cannot be had.
+        ConfigError: it is no address, or cannot be had, or other machines reach it.
     """
     if address is None:
         yield None
         return
-    door, figures = _door(address), Figures()
+    door, figures = Door(*demand_address(address, insecure=insecure), setting="port for metrics"), Figures()
     declare(figures)
     door.bind()
     running: Future[Callable[[], object]] = Future()
@@ -86,13 +92,18 @@ async def _serve(
         running.set_exception(error)
 
 
-def demand_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of an address; port 0 is any that is free. Raises: ConfigError, it is none."""
+def demand_address(address: str, *, insecure: bool) -> tuple[str, int]:
+    """Return the host and the port of an address; port 0 is any that is free.
+
+    Raises: ConfigError, it is none, or other machines reach it and `insecure` is not set.
+    """
     try:
-        return split_address(address, least_port=0)
+        host, port = split_address(address, least_port=0)
     except ConfigError as error:
         raise ConfigError(f"metrics: {error}") from None
-
-
-def _door(address: str) -> Door:
-    return Door(*demand_address(address), setting="port for metrics")
+    if not is_loopback(host) and not insecure:
+        raise ConfigError(
+            f"metrics at {address} show the names of topics to other machines, without a log-in: listen on 127.0.0.1, "
+            "or set insecure (--insecure; insecure = true in the file of a lake) if the network is trusted"
+        )
+    return host, port

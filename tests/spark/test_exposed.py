@@ -82,6 +82,18 @@ def test_what_is_no_address_is_told(address):
         pass
 
 
+@pytest.mark.guards("exposed.demand_address: not is_loopback(host) and not insecure -> False")
+def test_an_address_that_other_machines_reach_has_to_be_meant():
+    with (
+        pytest.raises(ConfigError, match=r"set insecure .* if the network is trusted"),
+        exposed("0.0.0.0:0", lambda figures: None),
+    ):
+        pass
+    with exposed("0.0.0.0:0", lambda figures: None, insecure=True) as address:
+        assert address is not None
+        assert read(f"http://127.0.0.1:{address.rpartition(':')[2]}/healthz") == "ok\n"
+
+
 def test_a_port_that_is_taken_is_told():
     with exposed("127.0.0.1:0", lambda figures: None) as address:
         assert address is not None

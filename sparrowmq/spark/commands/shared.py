@@ -118,11 +118,6 @@ of_target = _pairs_option(("--to-option", "to_options"), f"{_OF_SINK} {_KEYS_OF_
 
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all messages that are there now are done.")
-metrics = click.option(
-    "--metrics",
-    metavar="ADDRESS",
-    help="Serve figures for Prometheus at host:port (docs/operate/metrics.md).",
-)
 every = click.option(
     "--every", default="10 seconds", show_default=True, help="Time between looks for new messages."
 )
@@ -134,6 +129,20 @@ catalog_options = click.option(
     "--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", callback=pairs,
     help="A property of the catalog, as uri=...; keys are safer in pyiceberg's file, or in variables.",
 )  # fmt: skip
+
+
+def metrics(command: F) -> F:
+    """Gives a command the options `metrics` and `insecure`."""
+    address = click.option(
+        "--metrics",
+        metavar="ADDRESS",
+        help="Serve figures for Prometheus at host:port (docs/operate/metrics.md).",
+    )
+    return address(
+        click.option("--insecure", is_flag=True, help="Other machines may reach the address of --metrics.")(
+            command
+        )
+    )
 
 
 def of_table(command: F) -> F:

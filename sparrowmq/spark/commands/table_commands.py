@@ -49,7 +49,7 @@ _BROKER = click.option(
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
-def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: Any) -> Any:
+def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: bool, **given: Any) -> Any:
     """Keep TOPIC as a Parquet, Delta or Iceberg table.
 
     Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. A second start
@@ -60,7 +60,7 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
     if dry_run:
         click.echo(pipelines.preview(**given))
         return pipelines.Report(read=None)
-    return pipelines.table(**given, once=once, every=every, metrics=metrics)
+    return pipelines.table(**given, once=once, every=every, metrics=metrics, insecure=insecure)
 
 
 @click.command()

@@ -60,7 +60,12 @@ def lake(
         rounds = Rounds(settings, network, SparkWorkers(own), declared, say)
         stack.callback(rounds.close)
         address = stack.enter_context(
-            exposed(settings.metrics, partial(declare, rounds=rounds), pages(rounds))
+            exposed(
+                settings.metrics,
+                partial(declare, rounds=rounds),
+                pages(rounds),
+                insecure=settings.insecure,
+            )
         )
         if address is not None:
             say(f"status page at http://{address}/")

@@ -116,11 +116,6 @@ def _partition(value: Any) -> str:
     return str(Partitioning.parse(", ".join(map(_text, each))))
 
 
-def _address(value: Any) -> str:
-    demand_address(_text(value))
-    return str(value)
-
-
 def _one_of(*known: str) -> Callable[[Any], str]:
     def convert(value: Any) -> str:
         if value not in known:
@@ -200,7 +195,7 @@ class LakeSettings:
     """The whole file.
 
     Attributes:
-        metrics: address of the status page and the metrics; None for neither.
+        metrics: address of the status page and the metrics; None for neither. insecure: other machines may reach it.
         every_s: time between two looks at the brokers.
         new_topics_every_s: time between two looks for new topics.
         rows_per_round, bytes_per_round: the most that one round reads, over all tables.
@@ -210,7 +205,8 @@ class LakeSettings:
     """
 
     name_server: str = _setting(_text)
-    metrics: str | None = _setting(_address, default=None)
+    metrics: str | None = _setting(_text, default=None)
+    insecure: bool = _setting(_flag, default=False)
     every_s: int = _setting(_pause, default=5)
     new_topics_every_s: int = _setting(_time, default=30)
     rows_per_round: int = _setting(_number, default=250_000)
@@ -272,6 +268,8 @@ def settings_of(given: Mapping[str, Any], what: str) -> LakeSettings:
         for pattern, section in tables.items()
     ]
     lake = _read(LakeSettings, rest, what, sections=tuple(found))
+    if lake.metrics is not None:
+        demand_address(lake.metrics, insecure=lake.insecure)
     for pattern, settings in found:
         _check(lake, settings, f'{what}, [tables."{pattern.pattern}"]')
     return lake

@@ -82,12 +82,13 @@ class Streaming(Running, total=False):
     """The arguments that streams have in common.
 
     once: return when all messages that are there now are done. every: pause between looks for new messages.
-    metrics: address for Prometheus, `host:port`.
+    metrics: address for Prometheus, `host:port`. insecure: other machines may reach it.
     """
 
     once: bool
     every: str
     metrics: str | None
+    insecure: bool
 
 
 @dataclass
@@ -101,6 +102,7 @@ class Runner:
     once: bool = False
     every: str = "10 seconds"
     metrics: str | None = None
+    insecure: bool = False
     report: Report = field(default_factory=Report)
     # The newest batch that is done. On a full disk Spark cannot note that, and repeats the batch.
     _newest: int = field(default=-1, init=False)
@@ -121,7 +123,8 @@ class Runner:
             if self.metrics is not None:
                 from sparrowmq.spark.exposed import exposed  # needs the extra `server`
 
-                figures = exposed(self.metrics, partial(self.report.tell_metrics, name=name))
+                tell = partial(self.report.tell_metrics, name=name)
+                figures = exposed(self.metrics, tell, insecure=self.insecure)
                 to_stderr(f"figures at http://{stack.enter_context(figures)}/metrics")
             yield
 
