@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import logging
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
+
+from sparrowmq.errors import SparrowError
+
+_LAST_BREATH_S: Final = 1.0  # from the end of its sockets to that of the process
 
 
 class Ended(NamedTuple):
@@ -97,6 +102,25 @@ def is_interrupted(error: BaseException | None) -> bool:
             return True
         error = error.__context__
     return False
+
+
+def end_of_java(error: BaseException) -> str:
+    """Return a sentence if an error came up because the Java process that this one has started is gone; else ""."""
+    spark = sys.modules.get("pyspark")
+    process = getattr(spark and spark.SparkContext._gateway, "proc", None)
+    if process is None or isinstance(error, SparrowError):
+        return ""
+    with suppress(subprocess.TimeoutExpired):
+        status = process.wait(_LAST_BREATH_S if isinstance(error, ConnectionError) else 0)
+        return (
+            f"the Java process of Spark has ended ({_by(status)}), and the command with it; look for the reason above, "
+            "or in the log of the system, which names processes that took too much memory; then run the command again"
+        )
+    return ""
+
+
+def _by(status: int) -> str:
+    return f"by the signal {-status}" if status < 0 else f"with the status {status}"
 
 
 def _is_no_broken_bridge(record: logging.LogRecord) -> bool:

@@ -21,7 +21,7 @@ from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.exit_status import INCOMPLETE
 from sparrowmq.safe_text import sentence
 from sparrowmq.settings.path_type import PATH, WrittenPath
-from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
+from sparrowmq.spark.commands.ending import Ended, Ending, end_of_java, is_interrupted
 from sparrowmq.spark.failures import ours
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -195,10 +195,12 @@ def ends_well(command: F) -> Callable[..., None]:
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
-                ending.failed(sentence(error))
+                ending.failed(end_of_java(error) or sentence(error))
             except _errors_of_spark() as error:
                 if is_interrupted(error):
                     ending.stopped()
+                if why := end_of_java(error):
+                    ending.failed(why)
                 of_task = ours(str(error))
                 if of_task is None:
                     ending.tell_failure(str(error).strip().partition("\n")[0])

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 import click
+import psutil
 import pytest
 
 pytest.importorskip("pyspark")
@@ -173,3 +174,34 @@ def test_a_stream_that_is_stopped_ends_with_a_line_and_without_a_stack(
     assert (driver.returncode, line.get("stopped")) == (status, stopped), told.read_text()
     assert 20 <= line["read"] < 300
     assert "while sending command" not in told.read_text()  # the stack of the bridge to Java
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.guards("ending.end_of_java: process is None or isinstance(error, SparrowError) -> True")
+def test_a_killed_java_is_named_with_what_to_do(tmp_path):
+    query = "select sum(id % 7) from range(10000000000000)"
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "sql", query, "-n", "127.0.0.1:1"]
+    command += ["--to", str(tmp_path / "t")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(tmp_path)) as run:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (tmp_path / ".t.begun" / "lock").exists():
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        [java] = [each for each in psutil.Process(run.pid).children(recursive=True) if each.name() == "java"]
+        java.kill()
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert (
+        "the Java process of Spark has ended (by the signal 9)" in json.loads(out.splitlines()[-1])["error"]
+    )
+    assert "run the command again" in err.splitlines()[-1] and "Traceback" not in err
+
+
+def test_a_peer_that_refuses_is_no_end_of_java():
+    def work(_report):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    assert "Java" not in ended(work)[2].stderr
