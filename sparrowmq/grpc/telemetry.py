@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 from sparrowmq.errors import SparrowError
@@ -26,6 +26,7 @@ from sparrowmq.grpc.settings_answer import answer
 from sparrowmq.grpc.statuses import Status, refused, status
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 
@@ -70,11 +71,12 @@ class Telemetry:
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
-            topics = dict.fromkeys(topic_of(each.topic) for each in settings.subscription.subscriptions)
+            topics = await to_end(
+                _checked_topics([each.topic for each in settings.subscription.subscriptions])
+            )
             await caller.brokers.demand_consumer(name, topics)
             group = await caller.brokers.group(name)
-        for topic in settings.publishing.topics:
-            topic_of(topic)
+        await to_end(_checked_topics(settings.publishing.topics))
         reply = answer(settings, group)
         self._clients.configure(client, reply, caller.brokers)
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
@@ -106,6 +108,15 @@ class Telemetry:
             await client.send(command)
         except SparrowError as error:
             log.debug("no command to client %s: %s", client.client_id, error)
+
+
+def _checked_topics(resources: Iterable[Any]) -> Steps[dict[str, None]]:
+    """The full names of topics. Thousands of clients may send settings at once. Raises: RemoteError, as `topic_of`."""
+    found: dict[str, None] = {}
+    for each in resources:
+        found[topic_of(each)] = None
+        yield
+    return found
 
 
 def check_size(settings: Any) -> None:

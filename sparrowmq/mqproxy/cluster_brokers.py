@@ -23,6 +23,7 @@ from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.fair_turns import FairTurns
 from sparrowmq.mqproxy.kept_answers import Kept
@@ -61,6 +62,7 @@ ELECTION_S: Final = 2.0  # for another master, from the first request that reach
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 REQUEST_BYTES: Final = 512  # of a request besides its body
+_LEAVES_AT_ONCE: Final = 32  # groups, of up to 500
 MOST_UNREAD: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
 # A broker of 4.x does not know the request.
 _NO_GROUP: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -169,7 +171,6 @@ class Connections:
         self._addresses = addresses
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
-        self._left: set[str] = set()  # groups that brokers still count
         self._has_changed = self._is_beating = False
         self._away: dict[
             str, float
@@ -285,48 +286,61 @@ class Connections:
             self._producers[client_id] = producers
         else:
             self._producers.pop(client_id, None)
-        groups = self._announced()
-        former = self._network.membership.producers
-        if groups != former:
-            self._network.membership.producers = groups
-            self._left = (self._left | former.keys()) - groups.keys()
-            self._has_changed = True
-            if not self._is_beating:
-                self._is_beating = True
-                self._network.background.spawn(self._beat(), "heartbeat")
+        self._has_changed = True
+        if not self._is_beating:
+            self._is_beating = True
+            self._network.background.spawn(self._beat(), "heartbeat")
 
-    def _announced(self) -> dict[str, str]:
+    async def _beat(self) -> None:
+        """Send a heartbeat, as often as the groups have changed.
+
+        One at a time: it names up to 500 groups, and a thousand clients may come at once.
+        """
+        try:
+            while self._has_changed:
+                self._has_changed = False
+                await self._announce(await to_end(self._announced()))
+        finally:
+            self._is_beating = False
+
+    async def _announce(self, groups: dict[str, str]) -> None:
+        """Leave the groups that no client has now (a broker counts them until then), and join the others.
+
+        Heartbeats on a new connection, and those of every 30 s, may be sent meanwhile. So they name the new groups only
+        once the former ones have been left: a broker refuses more than 500 together.
+        """
+        membership, brokers = self._network.membership, self._network.brokers
+        former = membership.producers
+        if groups.keys() == former.keys():
+            return
+        membership.producers = {group: group for group in groups if group in former}
+        gone = [UnregisterClient(self._network.client_id, each) for each in former if each not in groups]
+        for at in range(0, len(gone), _LEAVES_AT_ONCE):
+            await asyncio.gather(*map(brokers.tell_all, gone[at : at + _LEAVES_AT_ONCE]))
+        membership.producers = groups
+        await brokers.announce()
+
+    def _announced(self) -> Steps[dict[str, str]]:
         """The producer groups for heartbeats: the first of each client, then the second of each, and so on.
 
         A broker refuses a heartbeat with too many groups as a whole, and then no client would be asked.
         """
-        rows = zip_longest(*self._producers.values())
-        groups: dict[str, str] = {}
-        for group in (group for row in rows for group in row if group is not None and group not in groups):
-            if len(groups) == MOST_TOPICS:
-                self.left_out = (
-                    f"{len(self._producers)} clients produce for more than {MOST_TOPICS} topics, and brokers do not "
-                    f"ask for the ends of the transactions of {shown(group)} and others"
-                )
-                return groups
-            groups[group] = group
+        count = len(self._producers)
+        found: dict[str | None, None] = {}
+        for row in zip_longest(*self._producers.values()):
+            found.update(dict.fromkeys(row))
+            found.pop(None, None)
+            yield
+            if len(found) > MOST_TOPICS:
+                break
+        groups = [group for group in found if group is not None]
         self.left_out = ""
-        return groups
-
-    async def _beat(self) -> None:
-        """Leave groups (a broker counts them until then), and send a heartbeat, as often as the groups have changed.
-
-        One at a time: it names up to 500 groups, and a thousand clients may come at once.
-        """
-        client_id, brokers = self._network.client_id, self._network.brokers
-        try:
-            while self._has_changed:
-                gone, self._left, self._has_changed = self._left, set(), False
-                leaves = (UnregisterClient(client_id, producer_group=group) for group in gone)
-                await asyncio.gather(*map(brokers.tell_all, leaves))
-                await brokers.announce()
-        finally:
-            self._is_beating = False
+        if len(groups) > MOST_TOPICS:
+            self.left_out = (
+                f"{count} clients produce for more than {MOST_TOPICS} topics, and brokers do not ask for the ends of "
+                f"the transactions of {shown(groups[MOST_TOPICS])} and others"
+            )
+        return {group: group for group in groups[:MOST_TOPICS]}
 
     def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         name = self._addresses.name_at(peer.address)
