@@ -147,13 +147,21 @@ def found_in(
     if answer.code != ResponseCode.SUCCESS:
         return []
     found = messages_in(answer.body, place.queue, subscription, lines)
-    following = answer.header.next_begin_offset
-    if found and following <= place.next_offset:
-        raise RemoteProtocolError(
-            f"the broker gave messages of {place.queue} from offset {place.next_offset} on, and names {following} as "
-            "the next offset"
-        )
+    if found:
+        demand_progress(place.queue, place.next_offset, answer.header.next_begin_offset)
     return found
+
+
+def demand_progress(queue: MessageQueue, offset: int, following: int) -> None:
+    """Check the next offset that an answer with messages names, or one that says that none matches.
+
+    Raises: RemoteProtocolError, the next pull would be the same one again, and so would each later one.
+    """
+    if following <= offset:
+        raise RemoteProtocolError(
+            f"the broker was asked for messages of {queue} from offset {offset} on, and names {following} as the next "
+            "offset; restart the broker, or look for a program that answers in its place"
+        )
 
 
 class Asker:

@@ -401,7 +401,7 @@ async def test_what_a_pull_commits_is_known_while_it_is_under_way(peer, pulled):
     assert pulled.owned.pull_commits == 0
 
 
-@pytest.mark.guards("pulling.found_in: found and following <= place.next_offset -> False")
+@pytest.mark.guards("pulling.found_in: drop demand_progress")
 @pytest.mark.parametrize("following", [2, 0, -5])
 async def test_messages_that_lead_nowhere_are_not_taken_again_and_again(peer, pulled, caplog, following):
     peer.usual[PULL] = lambda _: found(rec(pulls(peer)[-1].queue_offset), next_offset=following)

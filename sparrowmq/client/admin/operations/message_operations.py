@@ -8,6 +8,7 @@ from typing import Final
 from sparrowmq.client.admin.operations.asker import Asker
 from sparrowmq.client.consuming import pulling
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
@@ -94,10 +95,14 @@ async def pull_page(
 
     Args:
         expression: only messages with these tags.
+    Raises:
+        RemoteProtocolError: a reader that goes on at the page's next offset would never come to an end.
     """
     wanted = Subscription.build(queue.topic, expression, TAG, 0)
     request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
     answer = await asker.ask(address, request, accept=pulling.ACCEPTED)
     header = answer.header
+    if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+        pulling.demand_progress(queue, offset, header.next_begin_offset)
     messages = [each.stored for each in pulling.messages_in(answer.body, queue, wanted, _LINES)]
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)

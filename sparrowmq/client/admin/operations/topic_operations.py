@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.attributes import text_of
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC
@@ -22,13 +23,18 @@ from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 
 
 async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:
+    """Return all topics of a broker. Raises: RemoteProtocolError, it gives some again and again, and never the rest."""
     found: dict[str, TopicConfig] = {}
     while True:
         # Brokers of 5.x give some at a time with the total; those of 4.9 give all, without a total.
         answer = await asker.ask(address, GetAllTopicConfig(topic_seq=len(found) or None))
         page = TopicConfigTable.decode(answer.body).topic_config_table
-        found |= page
         total = answer.header.total_topic_num
+        if total is not None and page and page.keys() <= found.keys():
+            raise RemoteProtocolError(
+                f"the broker says that it has {total} topics, and gives {len(found)} of them"
+            )
+        found |= page
         if not page or total is None or len(found) >= total:
             return found
 

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.client.consuming.pulling import demand_progress
 from sparrowmq.client.sending.outcome import may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.digits import whole_number
@@ -266,7 +267,7 @@ def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
 
 
 def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
-    """The messages `[start, end)` of a queue that are there."""
+    """The messages `[start, end)` of a queue that are there. Raises: NetworkError, RemoteError."""
     while start < end:
         try:
             header, body = link.call(PullMessage.now(TOOLS_GROUP, queue, start, end - start))
@@ -279,8 +280,7 @@ def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[me
                 return
             raise
         yield from record.walk(body)
-        if header.next_begin_offset <= start:
-            return
+        demand_progress(queue, start, header.next_begin_offset)
         start = header.next_begin_offset
 
 

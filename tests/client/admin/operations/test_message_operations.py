@@ -1,12 +1,17 @@
 import pytest
 
 from sparrowmq.client.admin.operations import message_operations as messages
+from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.client import connect
-from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import parse_offset_id
-from sparrowmq.protocol.requests.headers import QueryMessage
+from sparrowmq.protocol.requests.headers import PullMessageReply, QueryMessage
+from sparrowmq.remoting.handler import Answer
+from tests.client.consuming.test_pulling import rec
+from tests.client.scripted import Scripted
 
 QUEUE = MessageQueue("orders", "broker-0", 0)
 
@@ -40,3 +45,15 @@ async def test_a_key_that_no_message_has_is_an_error(two, admin):
     with pytest.raises(RemoteError) as caught:
         await messages.query_messages(admin.servers, two.brokers[0].address, request)
     assert caught.value.code == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.guards("pull_page: drop pulling.demand_progress")
+@pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])
+@pytest.mark.parametrize("following", [7, 6, -1, 1 - (1 << 63)])
+async def test_page_that_leads_nowhere_is_an_error(code, following):
+    """printMsg and the like would ask for the same page for ever."""
+    async with Scripted() as peer, Network(peer.address) as network:
+        reply = PullMessageReply(0, following, 0, 100)
+        peer.usual[RequestCode.PULL_MESSAGE] = lambda _: Answer(code, reply, body=rec(7))
+        with pytest.raises(RemoteProtocolError, match=f"from offset 7 on, and names {following} as the next"):
+            await messages.pull_page(Servers(network, 5.0), peer.address, QUEUE, 7)

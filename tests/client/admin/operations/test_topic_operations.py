@@ -1,6 +1,15 @@
+import pytest
+
 from sparrowmq.client.admin.operations import topic_operations as topics
+from sparrowmq.client.admin.servers import Servers
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfigReply
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicConfigTable
+from sparrowmq.remoting.handler import Answer
+from tests.client.scripted import Scripted
 
 
 async def test_a_topic_is_put_found_and_deleted(two, admin):
@@ -35,3 +44,15 @@ async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin)
     assert await topics.groups_of_topic(admin.servers, address, "orders") == []
     await admin.reset("billing", "orders", "latest")
     assert await topics.groups_of_topic(admin.servers, address, "orders") == ["billing"]
+
+
+@pytest.mark.guards("topic_operations.topic_table: page.keys() <= found.keys() -> False")
+@pytest.mark.timeout(20)
+async def test_topics_that_come_again_and_again_are_an_error():
+    async with Scripted() as peer, Network(peer.address) as network:
+        body = TopicConfigTable(topic_config_table={name: TopicConfig(name) for name in "ab"}).encode()
+        peer.usual[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda _: Answer(
+            header=GetAllTopicConfigReply(9), body=body
+        )
+        with pytest.raises(RemoteProtocolError, match="it has 9 topics, and gives 2 of them"):
+            await topics.topic_table(Servers(network, 5.0), peer.address)

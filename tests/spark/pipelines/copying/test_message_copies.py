@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.errors import ConnectionClosed, SendFailed
+from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, SendFailed
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Copying, ends_of, paired
+from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Copying, ends_of, paired, pulled
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker_network import connect
@@ -218,3 +220,16 @@ def test_messages_of_a_topic_that_was_made_again_are_others(copier, stored):
     origins = [each.properties[ORIGIN] for each in stored(12)]
     named = [":4", *(f"+9000:{each}" for each in range(3)), "+-1:0"]
     assert origins[4:9] == [f"m/far@broker-a:3{which}" for which in named]
+
+
+@pytest.mark.guards("message_copies.pulled: drop demand_progress")
+def test_copies_that_a_broker_does_not_give_to_the_end_are_an_error():
+    """Their end would pass for that of the copies, and the pipeline would copy the last messages again."""
+
+    class Link:
+        def call(self, request):
+            return PullMessageReply(0, request.queue_offset, 0, 9), b""
+
+    link: Any = Link()
+    with pytest.raises(RemoteProtocolError, match="from offset 3 on, and names 3 as the next offset"):
+        list(pulled(link, MessageQueue("orders", "broker-0", 0), 3, 9))
