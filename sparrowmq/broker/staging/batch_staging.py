@@ -47,8 +47,10 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.broker.staging import staged_records
 from sparrowmq.broker.staging.kept_writers import KeptWriters, saved, take_saved
 from sparrowmq.broker.staging.publishing import Publishing
+from sparrowmq.broker.staging.staged_records import StagedPart, StagedRecord
 from sparrowmq.broker.staging.writers import (
     GONE,
     NO_OTHERS,
@@ -72,7 +74,7 @@ from sparrowmq.broker.staging.writers import (
 )
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.errors import BadStore, RemoteError
+from sparrowmq.errors import BadStore, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, at_once, to_end
 from sparrowmq.metrics.figures import Figures
@@ -83,6 +85,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import STAGED_TOPIC
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
@@ -91,18 +94,6 @@ log = logging.getLogger(__name__)
 # A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
 SAVE_PERIOD_S: Final = 5.0
-
-# Properties of the topic's records.
-_KIND: Final = "STAGED_KIND"
-_WRITER: Final = "STAGED_WRITER"
-_RUN: Final = "STAGED_RUN"
-_BATCH: Final = "STAGED_BATCH"
-_ATTEMPT: Final = "STAGED_ATTEMPT"
-_NUMBER: Final = "STAGED_NUMBER"
-TOPIC_PROPERTY: Final = "STAGED_TOPIC"
-_QUEUE: Final = "STAGED_QUEUE"
-_OWNER: Final = "STAGED_OWNER"
-_OPEN, _PART, _COMMIT, _DONE, _KEPT = "open", "part", "commit", "done", "kept"
 
 
 class Staging:
@@ -138,10 +129,10 @@ class Staging:
         self._seen: tuple[SavedStaging, int] | None = None  # a state, and the log end to wait for
         self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
         self.publishing = Publishing(
-            store, writer, clock, figures, lambda source: self._append(_DONE, source, b"done")
+            store, writer, clock, figures, lambda source: self._append(staged_records.DONE, source, b"done")
         )
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
-        self.kept = KeptWriters(store, self.writers, partial(self._append, _KEPT))
+        self.kept = KeptWriters(store, self.writers, partial(self._append, staged_records.KEPT))
         if not is_masters:
             self._recover(self._load(path))
         else:
@@ -192,8 +183,10 @@ class Staging:
         if source.batch <= author.last_batch or is_here:
             return None
         to = entry.topic, entry.queue_id
-        said = {_ATTEMPT: attempt, _NUMBER: str(number), TOPIC_PROPERTY: to[0], _QUEUE: str(to[1])}
-        placed = self._append(_PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
+        said = staged_records.properties_of_part(StagedPart(attempt, number, to))
+        placed = self._append(
+            staged_records.PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host
+        )
         self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
         return placed
 
@@ -226,7 +219,7 @@ class Staging:
                 f"{source} has no staged messages; stage them before the commit",
             )
         body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
-        placed = self._append(_COMMIT, source, msgspec.json.encode(body))
+        placed = self._append(staged_records.COMMIT, source, msgspec.json.encode(body))
         self._decide(author, _publication(author, source, position, pieces), kept, plan, placed.end)
         self._committed.value += 1
         return Decision(placed.end, False, kept)
@@ -272,7 +265,7 @@ class Staging:
                     f"{shown(source.writer)} was started again as run {shown(author.runs[-1])}, which ends run "
                     f"{shown(source.run)}; do not run a query twice",
                 )
-            placed = self._append(_OPEN, source, b"open")
+            placed = self._append(staged_records.OPEN, source, b"open")
             author = self._begin_run(source, placed.offset)
         author.owner = source.owner
         author.used_ms = self._clock.now_ms()
@@ -351,9 +344,7 @@ class Staging:
         born_host: bytes | None = None,
     ) -> Placed:
         self._topics.ensure_own(STAGED_TOPIC)
-        found = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
-        if source.owner is not None:
-            found[_OWNER] = source.owner
+        found = staged_records.properties_of(kind, source)
         properties = Properties(render(found | dict(said or {})))
         born_ms = self._clock.now_ms() if born_ms is None else born_ms
         entry = Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host)
@@ -391,8 +382,20 @@ class Staging:
         self._saved = saved
         for name, each in saved.writers.items():
             take_saved(self.writers.setdefault(name, Author()), each)
-        for message in map(record.decode, records_from(self._store, STAGED_TOPIC, 0, saved.position)):
-            self._replay(message.queue_offset, message)
+        lines = LogLimit(self._clock)
+        for raw in records_from(self._store, STAGED_TOPIC, 0, saved.position):
+            message = record.decode(raw)
+            try:
+                self._replay(message, staged_records.read(message))
+            except RemoteProtocolError as foreign:
+                place, why = message.physical_offset, shown(foreign)
+                lines.log(
+                    log,
+                    logging.ERROR,
+                    "a record at log offset %d is no staged one, and left out: %s",
+                    place,
+                    why,
+                )
         for publication in self.publishing.pending:
             log.warning("%s was committed, and is published to its end", publication.source)
             publication.skipped = {
@@ -400,29 +403,28 @@ class Staging:
                 for to, begin in publication.begins.items()
             }
 
-    def _replay(self, position: int, message: StoredMessage) -> None:
-        said = message.properties
-        source = Source(said[_WRITER], said[_RUN], int(said[_BATCH]), said.get(_OWNER))
-        kind, at = said[_KIND], message.physical_offset
-        if kind == _KEPT:
-            self._take_kept(source.writer, at, msgspec.json.decode(message.body, type=SavedAuthor))
+    def _replay(self, message: StoredMessage, staged: StagedRecord) -> None:
+        kind, source, content = staged
+        at = message.physical_offset
+        if isinstance(content, SavedAuthor):
+            self._take_kept(source.writer, at, content)
             return
-        author = self._begin_run(source, at if kind == _OPEN else -1)
+        author = self._begin_run(source, at if kind == staged_records.OPEN else -1)
         author.owner = source.owner
         author.used_ms = message.store_timestamp_ms
-        if kind == _DONE:
+        if kind == staged_records.DONE:
             self.publishing.end(source)
         elif source.batch <= author.last_batch:
             return
-        elif kind == _PART:
-            piece = Piece(at, message.store_size, (said[TOPIC_PROPERTY], int(said[_QUEUE])))
-            self._add(source, said[_ATTEMPT], int(said[_NUMBER]), position, piece)
-        elif kind == _COMMIT:
-            body = msgspec.json.decode(message.body, type=CommitBody)
-            pieces, first = self._pieces(author, source, body.attempts, is_decided=True)
+        elif isinstance(content, StagedPart):
+            piece = Piece(at, message.store_size, content.to)
+            self._add(source, content.attempt, content.number, message.queue_offset, piece)
+        elif content is not None:
+            pieces, first = self._pieces(author, source, content.attempts, is_decided=True)
             publication = _publication(author, source, first, pieces)
-            publication.begins = begins(body)
-            self._decide(author, publication, json_of(body.others), body.plan, at + message.store_size)
+            publication.begins = begins(content)
+            end = at + message.store_size
+            self._decide(author, publication, json_of(content.others), content.plan, end)
 
     def _take_kept(self, name: str, at: int, state: SavedAuthor) -> None:
         """Take the state of a writer at this place of the log. All that changed it since comes later in the log."""

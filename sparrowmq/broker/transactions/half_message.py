@@ -152,7 +152,8 @@ def ended_by(message: StoredMessage) -> list[int]:
     """Return the queue offsets in an op record of either version; other text is skipped, as in Java."""
     if message.tags != REMOVED:
         return []
-    return [int(text) for text in message.body.split(b",") if text.isdigit()]
+    found = (whole_number(text) for text in message.body.decode("ascii", "replace").split(","))
+    return [number for number in found if number is not None]
 
 
 def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTransactionState, bytes]:

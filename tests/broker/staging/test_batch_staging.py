@@ -9,7 +9,8 @@ from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
-from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.names import STAGED_TOPIC
 from tests.broker.staging.stagers import BORN, source
 
 
@@ -339,3 +340,19 @@ async def test_a_writer_that_is_long_gone_is_forgotten(it):
     await it.clock.advance(20)
     await it.staging.save()
     assert it.staging.writers.keys() == {"busy"}
+
+
+@pytest.mark.parametrize("batch", ["", "9"])
+async def test_foreign_record_is_left_out_and_ends_no_start(tmp_path, it, caplog, batch):
+    """The log of a false master may have one. It ended each start of a broker with a KeyError."""
+    said = {"STAGED_KIND": "part", "STAGED_WRITER": "query", "STAGED_RUN": "another", "STAGED_BATCH": batch}
+    it.stage(source(), "a", 0, "1")
+    it.store.append(Entry(STAGED_TOPIC, 0, b"foreign", Properties(render(said)), 1, BORN))
+    it.stage(source(), "a", 1, "2")
+    found = it.kill(tmp_path / "killed")
+    assert caplog.text.count("is no staged one, and left out: ") == 1
+    assert found.staging.writers["query"].runs == ["run-1"]
+    found.commit(source(), a=2)
+    found.publish()
+    assert found.bodies() == ["1", "2"]
+    found.store.close()

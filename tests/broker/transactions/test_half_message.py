@@ -43,7 +43,14 @@ def test_no_delay_goes_with_it(name):
 
 @pytest.mark.parametrize(
     ("tag", "body", "expected"),
-    [("d", b"7", [7]), ("d", b"7,8,12,", [7, 8, 12]), ("d", b"", []), ("d", b"x,3", [3]), ("e", b"7", [])],
+    [
+        ("d", b"7", [7]),
+        ("d", b"7,8,12,", [7, 8, 12]),
+        ("d", b"", []),
+        ("d", b"x,3", [3]),
+        ("d", b"9" * 5000 + b",\xff,3", [3]),
+        ("e", b"7", []),
+    ],
 )
 def test_an_op_record_names_one_or_many(tag, body, expected):
     made = half_message.op(0, 1, HOST)

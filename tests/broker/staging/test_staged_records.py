@@ -1,0 +1,86 @@
+"""Records of the staging topic that no broker of ours has written."""
+
+import msgspec
+import pytest
+
+from sparrowmq.broker.staging import staged_records
+from sparrowmq.broker.staging.staged_records import StagedPart, StagedRecord, read
+from sparrowmq.broker.staging.writers import CommitBody, SavedAuthor, Source
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.properties import render
+from sparrowmq.protocol.names import STAGED_TOPIC, STATE_TOPIC
+from tests.broker.staging.stagers import parts
+from tests.records import encoded
+
+BODY = batches.encode(parts("a", "b"))
+SAID = staged_records.properties_of("part", Source("w", "r", 7, "owner")) | (
+    staged_records.properties_of_part(StagedPart("t0", 3, ("T", 1)))
+)
+FOREIGN = [
+    *[(SAID | {name: None}, BODY, name) for name in SAID if name != "STAGED_OWNER"],
+    *[
+        (SAID | {name: text}, BODY, "is no number")
+        for name in ("STAGED_BATCH", "STAGED_NUMBER", "STAGED_QUEUE")
+        for text in ("x", "--1", "1.5", "\u0663", str(1 << 63), "9" * 5000)
+    ],
+    *[(SAID | {"STAGED_QUEUE": text}, BODY, "no client may send") for text in ("-1", "65535")],
+    *[
+        (SAID | {"STAGED_TOPIC": name}, BODY, name[:9])
+        for name in ("../x", STATE_TOPIC, STAGED_TOPIC, "t" * 200)
+    ],
+    *[(SAID, body, "batch") for body in (b"", b"x", b"\0" * 64)],
+    (SAID | {"STAGED_KIND": "other"}, BODY, "no kind"),
+    *[
+        (SAID | {"STAGED_KIND": kind}, body, ".")
+        for kind in ("commit", "kept")
+        for body in (b"", b"{", b"null", b"\xff", b"[" * 10_000, b'{"attempts":{"t0":1},"begins":{"T":1}}')
+    ],
+    *[
+        (SAID | {"STAGED_KIND": "kept"}, body, ".")
+        for body in (
+            b'{"runs":[],"last_batch":1,"used_ms":1}',
+            b'{"runs":["r"],"last_batch":9223372036854775808,"used_ms":1}',
+            b'{"runs":["r"],"last_batch":1,"used_ms":1e30}',
+            b'{"runs":["r"],"last_batch":1,"used_ms":1,"others":[1]}',
+        )
+    ],
+]
+
+
+def stored(said, body):
+    properties = render({name: text for name, text in said.items() if text is not None}).encode()
+    return record.decode(encoded(STAGED_TOPIC, 0, body, properties))
+
+
+@pytest.mark.guards(
+    "staged_records._address: is_closed_to_clients(check_topic(topic)) -> False",
+    "staged_records._address: not 0 <= _number(queue_id) < MOST_QUEUES -> False",
+    "staged_records._content: drop batches.places",
+    "staged_records._content: drop begins(body)",
+    "staged_records._content: not state.runs -> False",
+    "staged_records._content: max(abs(state.last_batch), abs(state.used_ms)) >= _END_OF_NUMBERS -> False",
+)
+@pytest.mark.parametrize(("said", "body", "why"), FOREIGN)
+def test_record_that_no_broker_writes_is_refused_as_a_whole(said, body, why):
+    with pytest.raises(RemoteProtocolError, match=why):
+        read(stored(said, body))
+
+
+def test_records_come_back_as_they_were_written():
+    source = Source("w", "r", (1 << 63) - 1, "owner")
+    part = StagedPart("t0", -(1 << 63) + 1, ("%DLQ%g", 65_534))
+    said = staged_records.properties_of("part", source) | staged_records.properties_of_part(part)
+    assert read(stored(said, BODY)) == StagedRecord("part", source, part)
+    commit = CommitBody({"t0": 4}, {"T@1": 5}, {"b": {"t1": 1}}, "plan")
+    kept = SavedAuthor(["r"], -1, 5, msgspec.Raw(b'{"b":{"t1":1}}'), None, "plan")
+    new = Source("w", "r", -1)
+    assert read(stored(staged_records.properties_of("commit", source), msgspec.json.encode(commit))) == (
+        "commit",
+        source,
+        commit,
+    )
+    assert read(stored(staged_records.properties_of("kept", new), msgspec.json.encode(kept))).content == kept
+    for kind in ("open", "done"):
+        assert read(stored(staged_records.properties_of(kind, new), b"")) == StagedRecord(kind, new)
