@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -487,6 +488,10 @@ async def test_no_heartbeat_names_groups_before_the_former_ones_are_left(tmp_pat
         assert not [each for each in caplog.messages if "refused our heartbeat" in each]
 
 
+def _is_announced(network, group):
+    return group in network.membership.producers
+
+
 async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, caplog):
     assert MOST_TOPICS == MOST_GROUPS
     soon = Cluster(tmp_path, transaction_timeout_ms=100, transaction_interval_ms=100)
@@ -501,7 +506,7 @@ async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, cap
             many = [f"{letter}{number}" for number in range(MOST_TOPICS)]
             caller(brokers, "many").brokers.announce(many, None)
             caller(brokers, "two").brokers.announce(["more"], None)
-            await until(lambda first=many[0]: first in network.membership.producers)
+            await until(partial(_is_announced, network, many[0]))
         clients = Clients(SystemClock(), brokers.left)
         clients.stream_began(clients.seen("c1"), ignored)
         sending = Sending(clients, SystemClock(), lambda: 0)
