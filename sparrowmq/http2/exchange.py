@@ -24,6 +24,7 @@ from sparrowmq.http2.deadlines import Deadlines
 from sparrowmq.http2.grpc_wire import MessageReader, framed
 from sparrowmq.http2.streams import Stream
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.waiting import close_after
 
 log = logging.getLogger(__name__)
 
@@ -192,8 +193,7 @@ class UnaryExchange(Exchange):
             if isinstance(result, Coroutine):
                 result.close()
             return
-        if isinstance(result, Coroutine):  # a task that is cancelled before it began never awaits it
-            task.add_done_callback(lambda _: result.close())
+        close_after(task, result)
 
     def answer(self, message: bytes) -> None:
         """Send the answer."""

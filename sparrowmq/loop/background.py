@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
 from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.loop.waiting import close_after
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class Background:
             raise ClientClosed("a task has failed, which ends the others") from error
         self._tasks[task] = None
         if not is_plain:
-            task.add_done_callback(lambda _: coroutine.close())  # It may have been cancelled before its turn.
+            close_after(task, coroutine)
         task.add_done_callback(self._tasks.pop)
         return task
 

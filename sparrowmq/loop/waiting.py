@@ -7,8 +7,8 @@ warning takes the exception's place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -79,6 +79,12 @@ async def tell(awaitable: Awaitable[T], callback: Callable[[T | None, Exception 
         callback(None, error)
     else:
         callback(result, None)
+
+
+def close_after(task: asyncio.Task[Any], work: Awaitable[object]) -> None:
+    """Close a coroutine at the end of the task that awaits it: one cancelled before its first step never does."""
+    if isinstance(work, Coroutine):
+        task.add_done_callback(lambda _: work.close())
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:

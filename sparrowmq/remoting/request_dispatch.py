@@ -8,6 +8,7 @@ becomes none. With access control, an `Audit` notes requests for administrators 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections import Counter
@@ -28,7 +29,7 @@ from sparrowmq.errors import (
     SparrowError,
     StoreFailed,
 )
-from sparrowmq.loop.waiting import tell
+from sparrowmq.loop.waiting import close_after, tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 Guard = Callable[[Peer, Command, Row, Request[Any]], None]
 HashSome = Callable[[Command], bool]
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
@@ -212,7 +213,7 @@ class Dispatcher:
         told = tell(result, partial(self._finish_later, session, command, began, handled, done))
         session.hold(1, len(command.body))
         try:
-            self._spawn(told)
+            close_after(self._spawn(told), result)
         except (RuntimeError, ClientClosed):  # the server is stopping, and accepts no more tasks
             told.close()
             if inspect.iscoroutine(result):

@@ -1,12 +1,13 @@
 """The coroutines of compiled modules; `tests/loop/test_watermark.py` shows `reached`."""
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.waiting import in_turns, reached, tell
+from sparrowmq.loop.waiting import close_after, in_turns, reached, tell
 from sparrowmq.loop.watermark import Watermark
 
 
@@ -51,3 +52,16 @@ async def test_who_is_cancelled_tells_nobody() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert told == []
+
+
+@pytest.mark.guards("close_after: drop task.add_done_callback")
+async def test_coroutine_of_a_task_that_is_cancelled_before_its_first_step_is_closed() -> None:
+    async def work() -> None: ...
+
+    coroutine = work()
+    task = asyncio.ensure_future(tell(coroutine, lambda *_: None))
+    close_after(task, coroutine)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED

@@ -1,5 +1,7 @@
 """A session is a peer, and tells of itself what its latest request said."""
 
+import asyncio
+
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.request_table import Role
@@ -30,7 +32,7 @@ class Introduced:
 
 async def test_a_handler_learns_who_asks(serve: Serve) -> None:
     handler = Introduced()
-    async with serve(Dispatcher(Role.NOBODY, [handler], lambda waiting: None)) as (_, session):
+    async with serve(Dispatcher(Role.NOBODY, [handler], asyncio.ensure_future)) as (_, session):
         await session.call(PullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17))
         expected = (session.local, hosts.pack(session.local), PROTOCOL_VERSION, "PYTHON")
     assert handler.met == [expected]

@@ -340,7 +340,7 @@ async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(
     async def later() -> PullMessageReply:
         return HEADER
 
-    def spawn(waiting: object) -> None:
+    def spawn(waiting: object) -> asyncio.Task[None]:
         raise error
 
     refusing = Dispatcher(Role.NOBODY, [Pulls(later)], spawn)

@@ -73,7 +73,7 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
 

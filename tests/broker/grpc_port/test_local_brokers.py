@@ -202,7 +202,7 @@ def connections(got=lambda session, command: None, budget=None):
         return served[-1]
 
     home = Home("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
-    return LocalBrokers(home, clock, lambda work: work.close(), lambda metadata: None), clock, served
+    return LocalBrokers(home, clock, asyncio.ensure_future, lambda metadata: None), clock, served
 
 
 def call(host="10.0.0.1", certificate=None):
@@ -262,7 +262,7 @@ async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_
     served[0].is_introduced = True
     assert unsigned.is_known
     account = parse_account({"accessKey": "reader-1", "secretKey": "87654321"})
-    brokers = LocalBrokers(brokers.home, ManualClock(), lambda work: work.close(), lambda metadata: account)
+    brokers = LocalBrokers(brokers.home, ManualClock(), asyncio.ensure_future, lambda metadata: account)
     assert brokers.brokers_for(call(), "c").is_known
 
 

@@ -1,6 +1,9 @@
+import gc
+
 import pytest
 
 from sparrowmq.client.client import connect
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -135,3 +138,21 @@ def a_record(body: bytes) -> bytes:
 
 def _offset(command) -> int:
     return int(command.ext_fields()["queueOffset"])
+
+
+@pytest.mark.guards("Dispatcher._wait_for: close_after(self._spawn(told), result) -> self._spawn(told)")
+async def test_push_that_has_not_begun_when_its_client_is_left_leaves_nothing_behind(peer, monkeypatch):
+    async with Network(peer.address) as network:
+        await network.brokers.session(peer.address)
+        spawn, cancelled = network.background.spawn, []
+
+        def spawn_and_leave(coroutine, name):
+            task = spawn(coroutine, name)
+            task.cancel()
+            cancelled.append(task)
+            return task
+
+        monkeypatch.setattr(network.background, "spawn", spawn_and_leave)
+        peer.sessions[0].tell(ResetConsumerClientOffset(topic="t", group="g"))
+        await until(lambda: cancelled)
+    gc.collect()  # a coroutine that was never awaited would warn now, and warnings are errors
