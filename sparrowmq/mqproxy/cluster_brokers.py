@@ -345,7 +345,8 @@ class Connections:
     def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         name = self._addresses.name_at(peer.address)
         if name is None:
-            log.warning("%s asks about the transaction of %s, and no route names it", peer.address, stored)
+            text = "%s asks about the transaction of %s, and no route names it"
+            self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, stored)
             return
         self.on_check(
             name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups]

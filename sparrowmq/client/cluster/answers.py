@@ -30,6 +30,7 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
 from sparrowmq.protocol.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendReplyV2
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -117,14 +118,17 @@ class Answers:
         try:
             await self._brokers.session(address)
         except NetworkError as error:
-            log.warning("answers cannot come through %s: %s", address, error)
+            self._brokers.lines.log(
+                log, logging.WARNING, "answers cannot come through %s: %s", address, error
+            )
 
     def arrived(self, push: PushReply, body: bytes, origin: str) -> None:
         """Take an answer that a broker pushed. It is dropped if no request waits for it."""
         found = properties.parse(push.properties or "")
         waiting = self._expected.get(found.get(Property.CORRELATION_ID, ""))
         if waiting is None or waiting.done():
-            log.info("an answer from %s came too late, or twice", push.born_host)
+            text = "an answer from %s came too late, or twice"
+            self._brokers.lines.log(log, logging.INFO, text, shown(push.born_host or origin))
             return
         found[Property.ARRIVE_TIME] = str(self._clock.now_ms())
         waiting.set_result(_message(push, found, body, origin))
@@ -156,7 +160,8 @@ class Answers:
             await self._clock.sleep(PAUSE_S)
         if not refusals:
             raise failures[-1]
-        log.warning("the answer to %s was not taken: %s", request, failures[-1])
+        text = "the answer to %s was not taken: %s"
+        self._brokers.lines.log(log, logging.WARNING, text, request, failures[-1])
         return False
 
     async def _give_once(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.client_bodies import (
     ConsumeOutcome,
@@ -17,9 +18,12 @@ from sparrowmq.protocol.requests.client_bodies import (
     ProducerBeat,
 )
 from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
+
+_LINES: Final = LogLimit(SystemClock())  # of all clients in this program
 
 
 OnCheck: TypeAlias = Callable[[CheckTransactionState, StoredMessage, Peer], None]
@@ -123,4 +127,5 @@ class Membership:
 
 
 def _nobody_knows(header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
-    log.warning("%s asks about the transaction of %s, and this client has no producers", peer.address, stored)
+    text = "%s asks about the transaction of %s, and this client has no producers"
+    _LINES.log(log, logging.WARNING, text, peer.address, stored)

@@ -72,13 +72,14 @@ class Checks:
 
     Attributes:
         told: gets every end that was sent to a broker.
+        lines: limits the log lines that brokers can cause.
     """
 
     def __init__(self, spawn: Spawn, clock: Clock, namespace: str) -> None:
         self.spawn = spawn
         self.clock = clock
         self._namespace = namespace
-        self._lines = LogLimit(clock)
+        self.lines = LogLimit(clock)
         self._by_group: dict[str, _Checker] = {}
         self.told: OnEnd | None = None
 
@@ -101,7 +102,7 @@ class Checks:
         checker = self._by_group.get(group)
         if checker is None:
             text = "%s asks about a transaction of group %s, which has no check here"
-            self._lines.log(log, logging.WARNING, text, peer.address, shown(group))
+            self.lines.log(log, logging.WARNING, text, peer.address, shown(group))
             return
         queue = MessageQueue(stored.topic, peer.address, stored.queue_id)
         message = ReceivedMessage(stored, queue, namespace=self._namespace)
@@ -124,11 +125,8 @@ class _Checker:
 
     def put(self, question: _Question) -> None:
         if len(self._waiting) >= self._settings.waiting:
-            log.warning(
-                "too many checks of group %s wait; %r is left to be asked again",
-                self._group,
-                question.message,
-            )
+            text = "too many checks of group %s wait; %r is left to be asked again"
+            self._checks.lines.log(log, logging.WARNING, text, self._group, question.message)
             return
         self._waiting.append(question)
         if self._running < self._settings.concurrency:

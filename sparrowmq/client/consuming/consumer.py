@@ -37,7 +37,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, HeldLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.offset_store import offsets_of, texts
+from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
@@ -418,7 +418,7 @@ class Consumer:
 
     async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set."""
-        log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
+        log_reset(self._network.brokers.lines, self.full_group, offsets)
         await self._assignment.restart(offsets)
 
     async def _client_leaves(self) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from sparrowmq import snapshot
 from sparrowmq.client.cluster.broker_sessions import Brokers
@@ -23,9 +24,12 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, ResetOffsets
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
+
+_MOST_SHOWN: Final = 20  # queues in a line of the log
 
 
 class OffsetStore(Protocol):
@@ -60,9 +64,11 @@ def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore
     return LocalOffsets(folder / f"{network.ip}@{network.instance}" / group / "offsets.json")
 
 
-def texts(offsets: Mapping[MessageQueue, int]) -> str:
-    """The offsets as a line of the log shows them."""
-    return ", ".join(f"{queue} to {offset}" for queue, offset in offsets.items())
+def log_reset(lines: LogLimit, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+    """Warn that an operator has moved a group. A broker can say so at any time, of any number of queues."""
+    first = ", ".join(f"{queue} to {offset}" for queue, offset in islice(offsets.items(), _MOST_SHOWN))
+    more = f" and {len(offsets) - _MOST_SHOWN} more" if len(offsets) > _MOST_SHOWN else ""
+    lines.log(log, logging.WARNING, "group %s was moved to other offsets: %s%s", group, first, more)
 
 
 class BrokerOffsets:

@@ -39,7 +39,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
 from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
-from sparrowmq.client.consuming.offset_store import offsets_of, texts
+from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -436,7 +436,7 @@ class PullConsumer:
 
         The owner of a subscribed queue commits its offset. All members commit assigned queues: they may have no reader.
         """
-        log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
+        log_reset(self._network.brokers.lines, self.full_group, offsets)
         mine = set(self._readings.queues)
         for queue, offset in offsets.items():
             self._offsets.moved(queue)

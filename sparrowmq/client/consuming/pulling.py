@@ -318,10 +318,8 @@ async def offset_after_break(group: str, place: Place, subscription: Subscriptio
         return place.next_offset
     offset = await first_new(place, place.next_offset, brokers)
     if offset < place.next_offset:
-        log.warning(
-            "%s has new messages in the place of those that its broker lost; going on at %d instead of %d",
-            *(place.queue, offset, place.next_offset),
-        )
+        text = "%s has new messages in the place of those that its broker lost; going on at %d instead of %d"
+        brokers.lines.log(log, logging.WARNING, text, place.queue, offset, place.next_offset)
     return offset
 
 

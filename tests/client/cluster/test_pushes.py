@@ -10,6 +10,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning, ConsumerStatus
 from sparrowmq.protocol.requests.headers import (
+    CheckTransactionState,
     ConsumeMessageDirectly,
     GetConsumerRunning,
     GetConsumerStatus,
@@ -19,6 +20,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.log_limit import LINES
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
 from tests.records import encoded
@@ -156,3 +158,22 @@ async def test_push_that_has_not_begun_when_its_client_is_left_leaves_nothing_be
         peer.sessions[0].tell(ResetConsumerClientOffset(topic="t", group="g"))
         await until(lambda: cancelled)
     gc.collect()  # a coroutine that was never awaited would warn now, and warnings are errors
+
+
+@pytest.mark.guards(
+    "log_reset: islice(offsets.items(), _MOST_SHOWN) -> offsets.items()",
+)
+async def test_pushes_of_a_false_broker_do_not_fill_the_log(peer, session, consumer, caplog):
+    caplog.set_level("INFO", "sparrowmq.client")
+    offsets = {MessageQueue("t", "elsewhere", number): 1 for number in range(30)}
+    reset = b"".join(at_once(ResetOffsets(offsets).encoding()))
+    half = encoded("orders", 0, b"half", b"PGROUP\x01g\x02")
+    for number in range(LINES + 5):
+        session.tell(ResetConsumerClientOffset(topic="t", group="g"), reset)
+        session.tell(CheckTransactionState(number, number), half)
+        session.tell(PushReply("g", "t", "TBW102", 4, 0, 0, 1, 0, born_host="\x1b[2J"))
+    await session.call(GetConsumerStatus(topic="t", group="g"))  # each push before has a task that has begun
+    for kind in ("moved to other offsets", "has no check here", "came too late"):
+        lines = [text for text in caplog.messages if kind in text]
+        assert 0 < len(lines) <= LINES
+        assert all(len(text) < 600 and "\x1b" not in text for text in lines)

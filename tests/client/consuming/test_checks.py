@@ -188,7 +188,7 @@ async def test_another_groups_question_is_not_answered(peer, mq, ask, caplog):
 
 
 @pytest.mark.guards(
-    "Checks.ask: drop self._lines.log(log, logging.WARNING, text, peer.address, shown(group))",
+    "Checks.ask: drop self.lines.log(log, logging.WARNING, text, peer.address, shown(group))",
     "Checks.ask: shown(group) -> group",
 )
 async def test_a_broker_that_asks_without_end_writes_few_lines_and_none_of_its_own(peer, mq, ask, caplog):
