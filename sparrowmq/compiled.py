@@ -24,6 +24,7 @@ MODULES: Final = (
     "sparrowmq.loop.watermark",
     "sparrowmq.loop.turn",
     "sparrowmq.loop.safety",
+    "sparrowmq.digits",
     "sparrowmq.stats",
     "sparrowmq.protocol.string_hash",
     "sparrowmq.protocol.selector",

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparrowmq.broker.staging.writers import Address, CommitBody, Others, SavedAuthor, Source, begins
+from sparrowmq.digits import whole_number
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import whole_number
 from sparrowmq.protocol.names import check_topic, is_closed_to_clients
 from sparrowmq.protocol.requests.bodies import MOST_QUEUES
 

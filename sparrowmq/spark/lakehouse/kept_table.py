@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 # Something that waits for a person, such as a folder without permission, is tried again so often.
 PERMANENT_PAUSE_S: Final = 300.0
 ROW_BYTES: Final = 1024  # of topics that were not read yet
+_FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
 
 Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
 NewStart = Callable[[Bounds], int]
@@ -587,9 +588,8 @@ class KeptTable:
 
     def fail(self, error: BaseException | str) -> Failure:
         """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
-        found = failure(
-            error if isinstance(error, str) else error_text(error), f"{self.root} or {self.state}"
-        )
+        text = error if isinstance(error, str) else error_text(error)
+        found = failure(text, f"{self.root} or {self.state}")
         self.rest()
         self.figures.failures += 1
         self.failures_in_a_row += 1
@@ -597,6 +597,3 @@ class KeptTable:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.failures_in_a_row - 1, 16)))
         self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if found.is_permanent else pause_s)
         return found
-
-
-_FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
