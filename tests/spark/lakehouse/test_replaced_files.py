@@ -14,7 +14,6 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 
 from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
 from tests.spark.lakehouse.test_keyed_batch import KINDS, Orders, Run
@@ -146,7 +145,7 @@ def test_files_that_were_merged_go_likewise_and_a_merge_bears_files_that_are_gon
 @pytest.mark.guards("ReplacedFiles.remove: {self._name(path) for path in needed} -> set()")
 def test_snapshots_with_a_tag_keep_their_files_and_no_other_snapshot_lacks_files(tmp_path, clock):
     run = filled(tmp_path, "iceberg", clock)
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{run.table.state / 'catalog.db'}")
+    catalog = tables.catalog_in(run.table.state)
     table = catalog.load_table(("sparrowmq", "orders"))
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -170,7 +169,7 @@ def restored(run, kind):
     if kind == "delta":
         DeltaTable(str(run.table.root)).restore(first_version(run))
         return
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{run.table.state / 'catalog.db'}")
+    catalog = tables.catalog_in(run.table.state)
     table = catalog.load_table(("sparrowmq", "orders"))
     oldest = min(table.snapshots(), key=lambda each: each.sequence_number or 0)
     table.manage_snapshots().rollback_to_snapshot(oldest.snapshot_id).commit()

@@ -64,7 +64,7 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
     state.mkdir(parents=True, exist_ok=True)
     above = location.rpartition("/")[0]
     database = URL.create("sqlite", database=str(state / "catalog.db"))  # it quotes what SQLAlchemy unquotes
-    return OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files)
+    return unpooled(OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files))
 
 
 @contextmanager
@@ -80,8 +80,9 @@ def usable_catalog(path: Path | Address, state: Path) -> Iterator[None]:
     except DatabaseError as error:
         if isinstance(path, Address) and path.catalog is not None:
             raise
-        # Others pass, such as a full disk.
-        if isinstance(error, OperationalError) and "readonly" not in str(error.orig):
+        text = str(error.orig)
+        # Others pass, such as a full disk. SQLite makes a file that was removed again, without tables.
+        if isinstance(error, OperationalError) and "readonly" not in text and "no such table" not in text:
             raise
         if isinstance(path, Address):
             remedy = "restore it from a backup"
@@ -89,7 +90,7 @@ def usable_catalog(path: Path | Address, state: Path) -> Iterator[None]:
             remedy = "remove it if it is there, and start again: it is made from the metadata of the table"
         raise BadStore(
             f"{state / 'catalog.db'}, the catalog of {path}, is damaged, was removed meanwhile, or cannot be written "
-            f"({error.orig}); {remedy}"
+            f"({text}); {remedy}"
         ) from None
 
 
@@ -105,8 +106,11 @@ def _configuration(catalog: Catalog) -> dict[str, str]:
     return {**(Config().get_catalog_config(catalog.name) or {}), **catalog.options}  # type: ignore[dict-item]
 
 
-def _unpooled(catalog: Opened) -> Opened:
-    """A catalog whose connections to a database end with each use: a kept one fails after the database's restart."""
+def unpooled(catalog: Opened) -> Opened:
+    """A catalog whose connections to a database end with each use: a kept one fails after the database's restart.
+
+    And nothing closes it: Python 3.13 warns of that when it collects the catalog.
+    """
     if hasattr(catalog, "engine"):
         from sqlalchemy import NullPool, create_engine
 
@@ -134,7 +138,7 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
             "options type and uri (--catalog-option, catalog_options of a lake)"
         )
     try:
-        return ordered(_unpooled(load_catalog(catalog.name, **{**files, **_region(files), **known})))
+        return ordered(unpooled(load_catalog(catalog.name, **{**files, **_region(files), **known})))
     except (NotInstalledError, ImportError) as error:
         raise ConfigError(
             f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "

@@ -10,8 +10,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, unpooled
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.begun_table import read_begun
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
 DAY = "2026-01-31"
 WRITER = "writer"
+
+
+def catalog_in(state: Path) -> Catalog:
+    """The catalog of a pipeline, as another program opens it."""
+    return unpooled(SqlCatalog("sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}"))
 
 
 class Table:

@@ -18,14 +18,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake import iceberg
 from sparrowmq.spark.pipelines.lake.lake import open_lake
-from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
+from tests.spark.pipelines.lake.tables import DAY, WRITER, Table, catalog_in
 
 
 def test_each_snapshot_says_which_batch_it_is(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
     table.add(4, 2)
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{table.place.state / 'catalog.db'}")
+    catalog = catalog_in(table.place.state)
     found = catalog.load_table(("sparrowmq", "table"))
     told = [
         (each.summary["sparrowmq.writer"], each.summary["sparrowmq.batch"])
@@ -41,7 +41,7 @@ def test_each_snapshot_says_which_batch_it_is(tmp_path):
 def test_files_have_the_bounds_of_their_columns(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 3, 1, 2)
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{table.place.state / 'catalog.db'}")
+    catalog = catalog_in(table.place.state)
     (file,) = catalog.load_table(("sparrowmq", "table")).inspect.files().to_pylist()
     found = file["readable_metrics"]["number"]
     assert (found["lower_bound"], found["upper_bound"], found["null_value_count"]) == (1, 3, 0)
@@ -304,7 +304,7 @@ def test_a_table_that_was_rolled_back_says_where_it_is_now(tmp_path):
     table = Table(tmp_path, "iceberg")
     for batch in range(3):
         table.open().commit(batch, replace(table.staged(batch, batch), record=f"record {batch}"))
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{table.place.state / 'catalog.db'}")
+    catalog = catalog_in(table.place.state)
     found = catalog.load_table(("sparrowmq", "table"))
     found.manage_snapshots().rollback_to_snapshot(found.snapshots()[1].snapshot_id).commit()
     assert table.open().record() == "record 1"

@@ -17,7 +17,6 @@ pytest.importorskip("duckdb")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
@@ -29,7 +28,7 @@ from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
-from tests.spark.pipelines.lake.tables import Table
+from tests.spark.pipelines.lake.tables import Table, catalog_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +61,7 @@ def grown(table: Table, commits: int, begin: int = 0) -> list[float]:
 
 
 def loaded(table: Table) -> Any:
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{table.place.state / 'catalog.db'}")
+    catalog = catalog_in(table.place.state)
     return catalog.load_table(("sparrowmq", "table"))
 
 
