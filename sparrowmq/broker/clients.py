@@ -27,6 +27,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
@@ -38,6 +39,7 @@ SILENCE_S = 120.0
 MOST_GROUPS: Final = 500
 # Above this number, one line of the log counts the groups that a client joins or leaves.
 _MOST_LOGGED: Final = 5
+_LINES: Final = 200  # a minute of each kind: all clients of most clusters, after a broker's restart
 
 
 @dataclass(slots=True)
@@ -167,6 +169,7 @@ class Clients:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.notices = Notices(clock)
+        self._lines = LogLimit(clock, _LINES)  # a client can join and leave at will
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, _ProducerGroup] = {}
         # A producer's connections by its id, in the order of arrival.
@@ -199,8 +202,8 @@ class Clients:
                 f"a connection is in {MOST_GROUPS} consumer and producer groups at most; this heartbeat would make it "
                 f"{joined + len(known.consumes) + len(known.produces)}: use several clients, or unregister groups",
             )
-        _log_groups("consumer", client_id, consumers, f"connected from {peer.address}")
-        _log_groups("producer", client_id, producers, f"connected from {peer.address}")
+        self._log_groups("consumer", client_id, consumers, f"connected from {peer.address}")
+        self._log_groups("producer", client_id, producers, f"connected from {peer.address}")
 
     def consume(
         self,
@@ -278,10 +281,10 @@ class Clients:
             return
         if producer_group is not None and (gone := known.produces.pop(producer_group, None)) is not None:
             self._remove_producer(gone, producer_group)
-            _log_groups("producer", gone.client_id, [producer_group], "left")
+            self._log_groups("producer", gone.client_id, [producer_group], "left")
         if consumer_group is not None and (gone := known.consumes.pop(consumer_group, None)) is not None:
             self._remove_consumer(gone, consumer_group, notify)
-            _log_groups("consumer", gone.client_id, [consumer_group], "left")
+            self._log_groups("consumer", gone.client_id, [consumer_group], "left")
 
     def expire(self) -> Coroutine[Any, Any, None]:
         """Remove clients that have been silent for too long, and close their connections."""
@@ -396,7 +399,9 @@ class Clients:
         if other is None or member.clash_told or other.joined <= member.joined:
             return
         member.clash_told = True
-        log.warning(
+        self._lines.log(
+            log,
+            logging.WARNING,
             "client id %s is used in group %s from both %s and %s; queues are shared out by client id, so give "
             "each program its own (instanceName, or clientIP), or some queues will be consumed twice or never",
             shown(member.client_id),
@@ -417,7 +422,9 @@ class Clients:
         if wanted == others or not is_repeated or not is_shared or member.difference_told:
             return
         member.difference_told = True
-        log.warning(
+        self._lines.log(
+            log,
+            logging.WARNING,
             "members of group %s differ: %s at %s wants %s, and others %s; queues are shared out as if all wanted the "
             "same, so some messages reach no consumer: give each set of topics and filters a group of its own",
             shown(group.name),
@@ -437,7 +444,16 @@ class Clients:
             self._remove_consumer(gone, name, notify=True)
         for kind, members in (("producer", known.produces), ("consumer", known.consumes)):
             for gone in list(members.values())[:1]:
-                _log_groups(kind, gone.client_id, list(members), "left")
+                self._log_groups(kind, gone.client_id, list(members), "left")
+
+    def _log_groups(self, kind: str, client_id: str, groups: Sequence[str], did: str) -> None:
+        client = shown(client_id)
+        if len(groups) > _MOST_LOGGED:
+            text = "%s %s of %d groups, such as %s, %s"
+            self._lines.log(log, logging.INFO, text, kind, client, len(groups), shown(groups[0]), did)
+            return
+        for group in groups:
+            self._lines.log(log, logging.INFO, "%s %s of group %s %s", kind, client, shown(group), did)
 
     def _remove_producer(self, gone: Member, name: str) -> None:
         group = self._producers[name]
@@ -470,12 +486,3 @@ def _wanted(subscriptions: Collection[Subscription]) -> dict[str, object]:
         for each in subscriptions
         if not each.topic.startswith(RETRY)
     }
-
-
-def _log_groups(kind: str, client_id: str, groups: Sequence[str], did: str) -> None:
-    if len(groups) > _MOST_LOGGED:
-        first = shown(groups[0])
-        log.info("%s %s of %d groups, such as %s, %s", kind, shown(client_id), len(groups), first, did)
-        return
-    for group in groups:
-        log.info("%s %s of group %s %s", kind, shown(client_id), shown(group), did)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
@@ -39,6 +40,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicList,
     TopicRoute,
 )
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ EXPIRY_S: Final = 120.0
 # Lost brokers that are remembered, and their topics: without accounts, any client can register brokers and go.
 MOST_LOST: Final = 1000
 MOST_LOST_TOPICS: Final = 200_000
+_LINES: Final = 200  # a minute of each kind: all brokers of most clusters, after a name server's restart
 _HAS_ADDRESS: Final = (
     "broker %s is registered at %s over another connection; give this broker another address, or try again when that "
     "one is gone, within two minutes"
@@ -118,6 +121,7 @@ class Routes:
 
     def __init__(self) -> None:
         self.later: Callable[[Steps[None]], object] = at_once
+        self._lines = LogLimit(SystemClock(), _LINES)  # a broker can come, go and be renamed at will
         self.vanished: dict[str, Vanished] = {}
         # Invariant: each living address is in the group of its name, unless another broker took its id there.
         self._groups: dict[str, _Group] = {}
@@ -147,9 +151,8 @@ class Routes:
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, _HAS_ADDRESS % (before.who.name, who.address))
             self._forget(before, f"it is called {who.name} now", is_dead=False)
         if before is None or before.who != who:
-            log.info(
-                "broker %s (id %d, cluster %s) is at %s", who.name, who.id, who.cluster, shown(who.address)
-            )
+            text = "broker %s (id %d, cluster %s) is at %s"
+            self._lines.log(log, logging.INFO, text, who.name, who.id, who.cluster, shown(who.address))
         is_new = self._join_group(who)
         if who.id == MASTER:
             self._groups[who.name].dead = ""
@@ -302,13 +305,8 @@ class Routes:
             del group.addresses[stale]
         holder = group.addresses.get(who.id)
         if holder not in (None, who.address):
-            log.warning(
-                "broker %s (id %d) was at %s and is now at %s",
-                who.name,
-                who.id,
-                shown(holder),
-                shown(who.address),
-            )
+            text = "broker %s (id %d) was at %s and is now at %s"
+            self._lines.log(log, logging.WARNING, text, who.name, who.id, shown(holder), shown(who.address))
         group.addresses[who.id] = who.address
         return holder != who.address
 
@@ -319,7 +317,8 @@ class Routes:
 
     def _forget(self, living: _Living, why: str, is_dead: bool = True) -> None:
         who = living.who
-        log.info("broker %s (id %d) at %s is gone: %s", who.name, who.id, shown(who.address), why)
+        text = "broker %s (id %d) at %s is gone: %s"
+        self._lines.log(log, logging.INFO, text, who.name, who.id, shown(who.address), why)
         del self._living[who.address]
         group = self._groups.get(who.name)
         if group is None or group.addresses.get(who.id) != who.address:

@@ -16,10 +16,11 @@ _MORE: Final = " (%d more such lines were left out before)"
 
 
 class LogLimit:
-    """Passes on log lines, of each kind up to LINES in PERIOD_S. The text before its arguments is the kind."""
+    """Passes on log lines, of each kind up to `lines` in PERIOD_S. The text before its arguments is the kind."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, lines: int = LINES) -> None:
         self._clock = clock
+        self._lines = lines
         # By text: the end of its period, the number of lines in it, and the number left out since the last one.
         self._kinds: dict[str, tuple[float, int, int]] = {}
 
@@ -42,7 +43,7 @@ class LogLimit:
         end, lines, left_out = self._kinds.get(text, (0.0, 0, 0))
         if now >= end:
             end, lines = now + PERIOD_S, 0
-        if lines >= LINES:
+        if lines >= self._lines:
             self._kinds[text] = (end, lines, left_out + 1)
             return None
         self._kinds[text] = (end, lines + 1, 0)

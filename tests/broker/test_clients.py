@@ -379,6 +379,17 @@ def test_many_groups_of_one_client_are_one_line_of_the_log(clients, caplog):
     ]
 
 
+@pytest.mark.guards("broker.clients.Clients.__init__: _LINES -> 10_000_000")
+def test_a_client_that_joins_and_leaves_without_end_fills_no_log(clients, caplog):
+    caplog.set_level(logging.INFO)
+    peer = stranger()
+    for _ in range(1000):
+        clients.admit(peer, "one", ["g"], [])
+        clients.consume(peer, "one", ConsumerBeat("g"))
+        clients.leave(peer, "g", None)
+    assert len(caplog.records) == 200
+
+
 async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, clock):
     for _ in range(3):
         clients.produce(stranger(), "one", "p")

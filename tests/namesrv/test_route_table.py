@@ -306,6 +306,14 @@ def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
     assert len(lines) >= 4 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]
 
 
+@pytest.mark.guards("route_table.Routes.__init__: _LINES -> 10_000_000")
+def test_a_broker_that_is_renamed_without_end_fills_no_log(routes, caplog):
+    caplog.set_level("INFO")
+    for number in range(1000):
+        announce(routes, BrokerId("East", f"broker-{number}", 0, "10.0.0.1:10911"), via="one")
+    assert len(caplog.records) == 2 * 200
+
+
 # In steps
 
 
