@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.client.cluster.blocking_link import Link, answer
 from sparrowmq.client.consuming.pulling import demand_progress
 from sparrowmq.client.sending.outcome import may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
@@ -45,6 +45,7 @@ from sparrowmq.protocol.requests.headers import (
     GetMinOffset,
     OffsetReply,
     PullMessage,
+    PullMessageReply,
 )
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.pipelines.copying.copy_pipeline import CopyPipeline, Original, parcels
@@ -269,17 +270,14 @@ def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
 def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
     """The messages `[start, end)` of a queue that are there. Raises: NetworkError, RemoteError."""
     while start < end:
-        try:
-            header, body = link.call(PullMessage.now(TOOLS_GROUP, queue, start, end - start))
-        except RemoteError as error:
-            if error.code in (
-                ResponseCode.PULL_NOT_FOUND,
-                ResponseCode.PULL_OFFSET_MOVED,
-                ResponseCode.PULL_RETRY_IMMEDIATELY,
-            ):
-                return
-            raise
-        yield from record.walk(body)
+        request = PullMessage.now(TOOLS_GROUP, queue, start, end - start)
+        reply = link.wait(link.send(request))
+        if reply.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
+            return
+        # The file of the log that these messages were in is going: others follow.
+        has_skipped = reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        header = reply.header(PullMessageReply) if has_skipped else answer(request, reply)
+        yield from record.walk(b"" if has_skipped else reply.body)
         demand_progress(queue, start, header.next_begin_offset)
         start = header.next_begin_offset
 

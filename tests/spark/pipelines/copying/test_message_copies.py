@@ -11,16 +11,19 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, SendFailed
+from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
 from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Copying, ends_of, paired, pulled
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker_network import connect
+from tests.records import encoded
 
 DEADLINE_S = 20
 SOURCE = MessageQueue("far", "broker-a", 3)
@@ -222,14 +225,39 @@ def test_messages_of_a_topic_that_was_made_again_are_others(copier, stored):
     assert origins[4:9] == [f"m/far@broker-a:3{which}" for which in named]
 
 
-@pytest.mark.guards("message_copies.pulled: drop demand_progress")
-def test_copies_that_a_broker_does_not_give_to_the_end_are_an_error():
-    """Their end would pass for that of the copies, and the pipeline would copy the last messages again."""
+def pulled_from(*replies):
+    """The messages from offset 3 on, up to 9, of a broker that gives these codes, next offsets and bodies in turn."""
+    left = list(replies)
 
     class Link:
-        def call(self, request):
-            return PullMessageReply(0, request.queue_offset, 0, 9), b""
+        def send(self, request):
+            return 0
+
+        def wait(self, opaque):
+            code, following, body = left.pop(0)
+            header: Any = PullMessageReply(0, following, 0, 9)
+            return Command(code, ext=header, body=body)
 
     link: Any = Link()
+    return list(pulled(link, MessageQueue("orders", "broker-0", 0), 3, 9))
+
+
+@pytest.mark.guards("message_copies.pulled: drop demand_progress")
+@pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])
+def test_copies_that_a_broker_does_not_give_to_the_end_are_an_error(code):
+    """Their end would pass for that of the copies, and the pipeline would copy the last messages again."""
     with pytest.raises(RemoteProtocolError, match="from offset 3 on, and names 3 as the next offset"):
-        list(pulled(link, MessageQueue("orders", "broker-0", 0), 3, 9))
+        pulled_from((code, 3, b""))
+
+
+@pytest.mark.guards(
+    "message_copies.pulled: reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY -> False",
+    'message_copies.pulled: b"" if has_skipped else reply.body -> reply.body',
+)
+def test_copies_behind_a_file_that_is_going_are_found():
+    last = encoded("orders", body=b"last")
+    found = pulled_from((ResponseCode.PULL_RETRY_IMMEDIATELY, 8, b"none"), (ResponseCode.SUCCESS, 9, last))
+    assert [record.decode(each).body for each in found] == [b"last"]
+    assert pulled_from((ResponseCode.PULL_NOT_FOUND, 3, b"")) == []
+    with pytest.raises(RemoteError):
+        pulled_from((ResponseCode.NO_PERMISSION, 3, b""))
