@@ -26,6 +26,12 @@ FOLDER = Path(__file__).parents[1] / "docs" / "operate"
 HERE = {"10.0.0.5": "127.0.0.1"}
 PROGRAM = """
 import asyncio, ssl, sparrowmq
+default = ssl.create_default_context
+def strict(**given):
+    context = default(**given)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python 3.13 does
+    return context
+ssl.create_default_context = strict
 async def main():
     {piece}
     async with mq:
