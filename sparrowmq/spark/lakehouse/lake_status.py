@@ -52,9 +52,9 @@ def state_of_table(table: KeptTable) -> str:
         return "waiting" if table.is_permanent else "failing"
     if table.held_for:
         return table.held_for
-    if not table.is_begun:
-        return "new"
-    return "behind" if table.lag else "kept"
+    if table.has_all:
+        return "kept"
+    return "behind" if table.lag or table.is_due() else "new"
 
 
 def status(rounds: Rounds) -> dict[str, Any]:

@@ -100,6 +100,25 @@ def test_a_new_topic_is_found_a_deleted_one_is_said_and_fields_become_columns(na
     assert [row["x"] for row in rows_of(tmp_path / f"{name}b")] == [True]
 
 
+@pytest.mark.guards(
+    "lake_status.state_of_table: true table.has_all",
+    "lake_status.state_of_table: table.lag or table.is_due() -> True",
+)
+def test_a_table_is_kept_only_if_its_queues_were_looked_at(namesrv, name, tmp_path):
+    """The page of a lake that had just started said of each table that it has all messages."""
+    topic = f"{name}a"
+    send(namesrv, {topic: numbers(3)})
+    for sent, state in ((3, "behind"), (0, "kept")):
+        with running(settings(namesrv, tmp_path, {topic: {}})) as rounds:
+            rounds._find_topics()
+            table = rounds.tables[topic]
+            assert rounds._begin(table) and state_of_table(table) == "new"
+            rounds._find_ends()
+            assert (table.lag, state_of_table(table)) == (sent, state)
+            until(rounds, has_all(rounds, topic))
+            assert state_of_table(table) == "kept"
+
+
 @pytest.mark.guards("Rounds._find_topics: table.brokers <= self.network.registered -> True")
 def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
     topic = f"{name}a"
