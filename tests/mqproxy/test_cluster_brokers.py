@@ -446,7 +446,7 @@ async def test_clients_that_come_at_once_cause_few_heartbeats():
 
 
 class Counted(list):
-    """Topics of a client that count how often somebody walks through them."""
+    """Topics of a client that count how often they are walked through."""
 
     walks = 0
 

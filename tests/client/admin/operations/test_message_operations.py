@@ -51,7 +51,7 @@ async def test_a_key_that_no_message_has_is_an_error(two, admin):
 @pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])
 @pytest.mark.parametrize("following", [7, 6, -1, 1 - (1 << 63)])
 async def test_page_that_leads_nowhere_is_an_error(code, following):
-    """printMsg and the like would ask for the same page for ever."""
+    """printMsg and the like would ask for the same page without end."""
     async with Scripted() as peer, Network(peer.address) as network:
         reply = PullMessageReply(0, following, 0, 100)
         peer.usual[RequestCode.PULL_MESSAGE] = lambda _: Answer(code, reply, body=rec(7))
