@@ -1,4 +1,4 @@
-"""Style as an ordinary test: floors, sizes, names and the few places where risky things may be done.
+"""Style as an ordinary test: floors, sizes and the few places where risky things may be done.
 
 The floors are those of the architecture: a module imports its own part and lower floors, and siblings never
 import each other. Each test lists every offence as `file:line: what`, so that one run shows all there is to mend.
@@ -11,7 +11,6 @@ import gc
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from itertools import chain
@@ -40,8 +39,6 @@ BESIDE = (
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]
 
-LONGEST_FILE = 600
-MOST_SHARED_NAMES = 20  # of files: a name that two parts use does not say which one it means
 LONGEST_FUNCTION = 60
 MOST_ARGUMENTS = 8  # that can be given by their place, `self` apart; those behind a `*` have to be named
 TAKE_MORE = {
@@ -53,11 +50,6 @@ CIRCLES = [
     # The store is compiled, and compiled modules have no coroutines: upkeep has the store's.
     {"sparrowmq.store.message_store", "sparrowmq.store.upkeep"},
 ]
-BANNED = r"manager|service|processor|impl|default|abstract|base|utils?|helpers?|common|info|data"
-NAMES_OF_OTHERS = (
-    # of Spark, asyncio and RocketMQ
-    r"DefaultSource|getDefaultReadLimit|data_received|\w*(DataVersion|data_version)\w*"
-)
 
 # The place, what is below it, and what reads bytes, times with fractions, or digits that a pattern has found.
 READ_DIGITS = {
@@ -133,13 +125,6 @@ def module_of(file: Path) -> str:
 
 
 MODULES = {module_of(file): file for file in OURS}
-
-
-def test_few_files_share_a_name():
-    """Packages and programs apart, whose names Python prescribes."""
-    names = Counter(file.name for file in OURS if not file.name.startswith("__"))
-    shared = [name for name, count in names.items() if count > 1]
-    assert len(shared) <= MOST_SHARED_NAMES, f"rename one of each: {sorted(shared)}"
 
 
 def imported_modules(file: Path) -> set[str]:
@@ -258,30 +243,13 @@ def test_importing_the_package_alone_loads_no_upper_floor():
 
 
 @tidy
-def test_files_and_functions_stay_short() -> Iterator[Offence]:
+def test_functions_stay_short() -> Iterator[Offence]:
     for file in FILES:
-        length = file.read_text().count("\n")
-        if length > LONGEST_FILE:
-            yield file, 1, f"{length} lines, the most is {LONGEST_FILE}"
         for node in nodes(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
                     yield file, node.lineno, f"{node.name} has {length} lines, the most is {LONGEST_FUNCTION}"
-
-
-@tidy
-def test_names_say_what_a_thing_is() -> Iterator[Offence]:
-    for file in OURS:
-        names = [(1, file.stem)]
-        for node in nodes(file):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                names += [(node.lineno, node.name)]
-        for line, name in names:
-            words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-            banned = [word for word in words if re.fullmatch(BANNED, word.lower())]
-            if banned and not re.fullmatch(NAMES_OF_OTHERS, name):
-                yield file, line, f"{name} contains {' and '.join(banned)}"
 
 
 @tidy
@@ -364,14 +332,6 @@ def test_calls_that_change_files_are_recognised(source, expected):
     call = ast.parse(source, mode="eval").body
     assert isinstance(call, ast.Call)
     assert writes(call) == expected
-
-
-@tidy
-def test_every_module_has_its_test_file() -> Iterator[Offence]:
-    for file in OURS:
-        test = ROOT / "tests" / file.relative_to(PACKAGE).with_name(f"test_{file.name}")
-        if not file.stem.startswith("__") and not (test.is_file() and "def test_" in test.read_text()):
-            yield file, 1, f"has no test in {name_of(test)}"
 
 
 @tidy
