@@ -107,16 +107,15 @@ class OffsetHandler(Handler):
 
     @handles(SearchOffset)
     def search(self, header: SearchOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """Return the offset of a queue's message at a time; 0 for an empty queue.
+        """Return the first offset stored at a time or later, or the queue's end; 0 for a queue without messages.
 
-        A client of 5.x asks for LOWER (the first message at or after the time) or UPPER (the last one at or before it).
-        Without either, the answer is that of 4.9: the nearest message, even an older one. For a future time this is
-        the last message.
+        With the boundary UPPER it is the last offset at that time or earlier. Unlike Java 4.9, which answers the
+        nearest message: a group that is reset to now would consume the newest message again. Source: Java 5.4.0.
         """
-        topic, queue_id, time_ms = header.topic, header.queue_id, header.timestamp
-        boundary = (header.boundary_type or "").upper()
-        at = self._store.offset_by_time(topic, queue_id, time_ms, boundary == "UPPER")
-        return OffsetReply(at if boundary else self._nearest(topic, queue_id, time_ms, at))
+        is_upper = (header.boundary_type or "").upper() == "UPPER"
+        return OffsetReply(
+            self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, is_upper)
+        )
 
     @handles(GetEarliestMsgStoretime)
     def earliest(
@@ -141,14 +140,6 @@ class OffsetHandler(Handler):
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
         """Return the current content of delayOffset.json, and what slaves must keep."""
         return Answer(body=self._delayed.told())
-
-    def _nearest(self, topic: str, queue_id: int, time_ms: int, at: int) -> int:
-        """Return `at`, the first message not before the time, or `at - 1` if it is as near or nearer."""
-        younger_ms = self._store.store_time(topic, queue_id, at)
-        elder_ms = self._store.store_time(topic, queue_id, at - 1)
-        if elder_ms is None:
-            return at
-        return at if younger_ms is not None and younger_ms - time_ms < time_ms - elder_ms else at - 1
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Whether the queue still has its first message, near the log's end. A new group then reads it from 0.

@@ -150,7 +150,7 @@ async def _reset_queue(
     if wish.timestamp == _TO_THE_END:
         wanted = await max_offset(call, address, queue)
     else:
-        wanted = await offset_since(call, address, queue, wish.timestamp, None)
+        wanted = await offset_since(call, address, queue, wish.timestamp)
     if not wish.force and wanted > row.consumer_offset:
         return _Moved(queue, row, wanted, row.consumer_offset)
     await commit_offset(call, address, wish.group, queue, wanted)

@@ -98,7 +98,7 @@ async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int
 
 
 async def _offset_at(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
-    return await offset_since(call, address, queue, _moment(call.text(letter)), None)
+    return await offset_since(call, address, queue, _moment(call.text(letter)))
 
 
 def _moment(text: str) -> int:

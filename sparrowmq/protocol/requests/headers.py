@@ -303,7 +303,7 @@ FIRST_AT_OR_AFTER: Final = "LOWER"  # Apache's brokers up to 4.9 answer the near
 
 @request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
 class SearchOffset(Request[OffsetReply]):
-    """The queue offset of the message nearest to a time; `boundary_type` LOWER or UPPER is 5.x."""
+    """The first queue offset since a time (LOWER, the default), or the last one up to it (UPPER)."""
 
     topic: str
     queue_id: Long

@@ -1,4 +1,5 @@
 import re
+import time
 
 import pytest
 
@@ -28,6 +29,10 @@ def test_a_group_that_is_away_is_reset_in_its_place(admin, topic, group):
     assert rows(said) == [["broker-0", "0", "3", "0", "3", "3"], ["broker-0", "1", "0", "0", "0", "0"]]
     back = admin.ok(f"resetOffsetByTime -g {group} -t {topic} -s 0")
     assert ["broker-0", "0", "3", "3", "0", "0"] in rows(back)
+    moment_ms = time.time_ns() // 1_000_000 + 1
+    at_end = admin.ok(f"resetOffsetByTime -g {group} -t {topic} -s {moment_ms}")
+    assert ["broker-0", "0", "3", "0", "3", "3"] in rows(at_end)
+    admin.ok(f"resetOffsetByTime -g {group} -t {topic} -s 0")
     kept = admin.ok(f"resetOffsetByTime -g {group} -t {topic} -s now -f false")
     assert ["broker-0", "0", "3", "0", "3", "0"] in rows(kept)
     assert ["broker-0", "0", "3", "0", "3", "3"] in rows(

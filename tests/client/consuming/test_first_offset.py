@@ -117,7 +117,7 @@ async def test_a_committed_0_counts_where_the_account_may_not_list_all_offsets(a
 
 @pytest.mark.covers(
     "S-CONS-02",
-    breaks="first_offset.offset_since: FIRST_AT_OR_AFTER -> None",
+    breaks="first_offset.offset_since: FIRST_AT_OR_AFTER -> 'UPPER'",
 )
 @pytest.mark.parametrize("is_young", [True, False])
 async def test_a_new_group_begins_at_the_first_message_stored_since_a_time(tmp_path, is_young):

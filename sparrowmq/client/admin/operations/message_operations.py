@@ -72,11 +72,10 @@ async def offset_since(
     address: str,
     queue: MessageQueue,
     timestamp_ms: int,
-    boundary: str | None = FIRST_AT_OR_AFTER,
 ) -> int:
     """Return the offset of the first message that was stored at a time or later."""
     request = SearchOffset(
-        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type=boundary
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type=FIRST_AT_OR_AFTER
     )
     return (await asker.ask(address, request)).header.offset
 
