@@ -10,6 +10,7 @@
     asyncio.run(main())
 
 `sparrowmq.sync` has the same without `async`. Names are loaded when they are first used.
+pytest leaves these modules as they are: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations

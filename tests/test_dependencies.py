@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OURS = {"sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples"}
+OURS = {"sparrowmq", "pyspark_rocketmq", "pytest_sparrowmq", "tests", "tools", "bench", "examples"}
 # Comes with pyspark, of one version with it.
 BUNDLED = {"py4j": "pyspark"}
 # Several distributions share the name of the project.
@@ -122,7 +122,10 @@ def test_what_is_always_installed_is_imported_by_the_product():
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
 def test_what_an_extra_installs_is_used_by_the_product_or_the_demo(extra):
     wanted = {normal(row) for row in EXTRAS[extra]} - {"sparrowmq"}
-    assert wanted - set(used("sparrowmq", "examples/flights", named=True)) - NOT_IMPORTED == set()
+    assert (
+        wanted - set(used("sparrowmq", "pytest_sparrowmq", "examples/flights", named=True)) - NOT_IMPORTED
+        == set()
+    )
 
 
 @pytest.mark.slow
@@ -133,7 +136,7 @@ def test_what_developers_install_is_used():
 
 def test_what_is_imported_is_declared():
     # mypy-extensions is needed to compile; nothing else may need what only developers have.
-    assert set(used("sparrowmq", "pyspark_rocketmq")) - {"mypy-extensions"} <= declared(
+    assert set(used("sparrowmq", "pyspark_rocketmq", "pytest_sparrowmq")) - {"mypy-extensions"} <= declared(
         *set(EXTRAS) - {"dev"}
     )
 

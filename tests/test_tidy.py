@@ -22,7 +22,7 @@ from tools.floors import FLOOR_OF, FLOORS, imported, imported_parts, part_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"
-FOLDERS = ("sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples")
+FOLDERS = ("sparrowmq", "pyspark_rocketmq", "pytest_sparrowmq", "tests", "tools", "bench", "examples")
 BESIDE = (
     *(
         ".ci",

@@ -39,6 +39,7 @@ LIMIT_WITHOUT_S: Final = 120
 COPIED: Final = (
     "sparrowmq",
     "pyspark_rocketmq",
+    "pytest_sparrowmq",
     "tests",
     "tools",
     "docs",

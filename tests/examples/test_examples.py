@@ -135,7 +135,7 @@ def test_trace(cluster):
 
 
 def test_the_tests_of_a_user():
-    plugin = ("-p", "no:sparrowmq", "-p", "sparrowmq.testing.plugin", "-p", "no:cacheprovider")
+    plugin = ("-p", "no:sparrowmq", "-p", "pytest_sparrowmq", "-p", "no:cacheprovider")
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *plugin, "-c", os.devnull, "test_orders.py"],
         cwd=EXAMPLES,

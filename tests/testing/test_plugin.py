@@ -1,13 +1,18 @@
 """What pytest users get, tried as they would: in a folder of their own, with a pytest of its own."""
 
+import os
 import subprocess
 import sys
+from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
 
 from sparrowmq.testing.background import BackgroundCluster
 
-PLUGIN = ("-ppytest_asyncio.plugin", "-pno:sparrowmq", "-psparrowmq.testing.plugin", "-pno:cacheprovider")
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("sparrowmq", "pyspark_rocketmq", "pytest_sparrowmq")
+PLUGIN = ("-ppytest_asyncio.plugin", "-pno:sparrowmq", "-ppytest_sparrowmq", "-pno:cacheprovider")
 
 ASYNC = """
 async def test_a_message_comes_back(rocketmq, rocketmq_topic):
@@ -47,6 +52,13 @@ seen = set()
 def test_topic(rocketmq_topic, word):
     assert check_topic(rocketmq_topic) not in seen
     seen.add(rocketmq_topic)
+"""
+REWRITTEN = """
+import sys
+
+def test_a_client(rocketmq_sync):
+    hooked = [name for name, module in sys.modules.items() if "Rewriting" in str(getattr(module, "__loader__", ""))]
+    print("REWRITTEN", *(name for name in hooked if "rocketmq" in name or "sparrowmq" in name))
 """
 
 
@@ -89,12 +101,24 @@ def test_every_test_has_a_topic_of_its_own(pytester):
     run(pytester, TOPICS).assert_outcomes(passed=3)
 
 
-def test_importing_the_plugin_loads_nothing_else_of_the_package():
-    program = "import pytest, sys\nimport sparrowmq.testing.plugin\nprint(*sorted(sys.modules))"
+def test_importing_the_plugin_loads_nothing_of_the_package():
+    program = "import pytest, sys\nimport pytest_sparrowmq\nprint(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    ours = {name for name in loaded.stdout.split() if name.startswith("sparrowmq")}
-    face = {"sparrowmq", "sparrowmq.compiled", "sparrowmq.version"}
-    assert ours == face | {"sparrowmq.testing", "sparrowmq.testing.plugin"}
+    assert {name for name in loaded.stdout.split() if "sparrowmq" in name} == {"pytest_sparrowmq"}
+
+
+def test_no_assertion_of_the_package_is_rewritten(pytester, monkeypatch):
+    """pytest finds the plugin, and the packages of its distribution, in the records of an installed wheel."""
+    wheel = pytester.mkdir("sparrowmq-0.dist-info")
+    (wheel / "METADATA").write_text("Metadata-Version: 2.1\nName: sparrowmq\nVersion: 0\n")
+    (wheel / "entry_points.txt").write_text(distribution("sparrowmq").read_text("entry_points.txt") or "")
+    (wheel / "RECORD").write_text("".join(f"{name}/__init__.py,,\n" for name in PACKAGES))
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.setenv("PYTHONPATH", f"{pytester.path}{os.pathsep}{ROOT}")
+    pytester.makepyfile(REWRITTEN)
+    result = pytester.runpytest_subprocess("-s", "-pno:cacheprovider", timeout=60)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*REWRITTEN pytest_sparrowmq"])
 
 
 def test_the_option_is_listed_in_the_help(pytester):

@@ -79,6 +79,7 @@ def test_the_pure_wheel_is_good_anywhere_and_holds_nothing_compiled(pure):
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {
         "sparrowmq",
         "pyspark_rocketmq",
+        "pytest_sparrowmq",
     }
 
 
