@@ -152,6 +152,7 @@ WAITING = {
 WORKERS = 4  # which run anything, when there are slow tests
 GO_ON = 1  # of the others, once nothing waits any more: the first four leave a processor half idle
 LONGEST_SHOWN = 30
+SPARK, FLIGHTS = Path(__file__).with_name("spark"), Path(__file__).parent / "examples" / "flights"
 GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 
 
@@ -296,7 +297,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let Spark start with less work in this process and its children. The time limit of the test begins later."""
-    if item.get_closest_marker("spark") is not None:
+    if item.path.is_relative_to(SPARK) or item.path.is_relative_to(FLIGHTS):
         spark_classes.use(may_make=item.get_closest_marker("slow") is not None)
     return (yield)
 

@@ -126,7 +126,6 @@ def answer(address: tuple[str, int], words: bytes, context: ssl.SSLContext | Non
     return said
 
 
-@pytest.mark.guards("tls_contexts.demands_certificates: return False")
 def test_no_port_says_a_byte_to_a_stranger(place: Place, tmp_path: Path) -> None:
     theirs, pair = (Files(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "pair"))
     make_authority(theirs, "SparrowMQ ca", 10)

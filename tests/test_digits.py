@@ -7,11 +7,6 @@ import pytest
 from sparrowmq.digits import whole_number
 
 
-@pytest.mark.guards(
-    "digits.whole_number: text.isascii() -> True",
-    "digits.whole_number: text.isdigit() -> True",
-    "digits.whole_number: len(text) <= most_digits -> True",
-)
 @pytest.mark.parametrize(
     ("text", "number"),
     [

@@ -70,7 +70,6 @@ def test_a_peers_remark_cannot_write_lines_of_its_own():
     assert error.remark.startswith("no\n")
 
 
-@pytest.mark.guards('ChangeFailed.__str__: "no broker has confirmed it" -> "it was done nowhere"')
 def test_change_that_a_broker_made_but_could_not_confirm_is_not_said_to_be_undone():
     """The change of a user is in effect at a master whose disk is full, but not safe."""
     error = ChangeFailed(

@@ -23,7 +23,6 @@ def log(request, tmp_path):
     logs._unwritable.clear()
 
 
-@pytest.mark.guards("_Careful.emit: drop self._stray")
 def test_lines_go_to_stderr_while_the_folder_is_gone_and_back_to_the_file(log, capsys):
     logger, file, handler = log
     logger.warning("one")
@@ -42,7 +41,6 @@ def test_lines_go_to_stderr_while_the_folder_is_gone_and_back_to_the_file(log, c
     assert logs.problem() == "" and "four" in file.read_text() and capsys.readouterr().err == ""
 
 
-@pytest.mark.guards("logs.problem: drop log.warning", "logs._takes_lines: return False -> return True")
 def test_a_server_without_anything_to_say_finds_out_that_its_file_can_be_written_again(log):
     logger, file, handler = log
     logging.getLogger().addHandler(handler)  # where the log of a server is
@@ -63,7 +61,6 @@ def test_a_server_without_anything_to_say_finds_out_that_its_file_can_be_written
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.guards("_Careful.handleError: drop self._stray")
 def test_lines_go_to_stderr_while_the_disk_is_full(capsys):
     made = log_handlers.WatchedFile("/dev/full")
     unwritable: dict[str, str] = {}

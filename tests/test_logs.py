@@ -89,7 +89,6 @@ def test_so_much_is_said_as_the_setting_wants_from_now_on(log, tmp_path):
 
 
 @pytest.mark.parametrize("form", list(Form))
-@pytest.mark.guards("logs._one_line: return message")
 def test_a_message_is_one_line_whatever_a_peer_put_into_it(log, tmp_path, form):
     file = tmp_path / "out.log"
     log(str(file), form, None, 0).warning("group %s", "a\nERROR forged \x1b[31m\u2028\x9b")

@@ -111,7 +111,6 @@ def test_our_worker_mails_what_our_shop_sends(namesrv, tmp_path):
         assert tasks.ended().count("mailed ") == 3
 
 
-@pytest.mark.interop
 def test_the_program_of_the_cpp_client_bills_both_orders(namesrv, tmp_path):
     require_cpp()
     (code,) = programs(ROCKETMQ, "rocketmq 0.4.4 (C++)")

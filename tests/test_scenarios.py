@@ -28,7 +28,6 @@ def scenarios() -> Iterator[Any]:
         yield pytest.param(file.stem, marks=marks.get(first, []))
 
 
-@pytest.mark.guards("clients: 120.0 -> 180.0", "queue_locks: 60.0 -> 58.0", "route_table: 120.0 -> 180.0")
 @pytest.mark.parametrize("name", list(scenarios()))
 def test_a_scenario_goes_as_it_is_told(name, tmp_path, request):
     file = FOLDER / f"{name}.txt"

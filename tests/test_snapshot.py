@@ -57,7 +57,6 @@ def test_a_missing_file_falls_back_to_the_one_before_and_that_is_told(path):
     assert "it is missing or empty" in told[0] and "topics.json.bak is read instead" in told[0]
 
 
-@pytest.mark.guards("snapshot.unsealed: false head")
 def test_a_digit_that_changed_is_damage(path):
     snapshot.save(path, {"offset": 1024})
     snapshot.save(path, {"offset": 2048})
@@ -101,10 +100,6 @@ def test_on_a_full_disk_what_is_saved_takes_its_place_from_the_spare_room(path, 
         snapshot.save(path, {"counter": 5})
 
 
-@pytest.mark.guards(
-    "snapshot._write_synced: swap file.flush() with os.fsync(file.fileno())",
-    "snapshot._write_synced: drop os.fsync",
-)
 def test_a_file_has_all_its_content_when_it_is_synced_and_only_then_its_name(path, monkeypatch):
     """A sync of bytes that are still in the process's buffer saves nothing from a power cut."""
     snapshot.save(path, {"counter": 1})

@@ -46,7 +46,6 @@ def test_options_of_the_user_are_left_alone(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_spark_loads_its_classes_from_the_archive(tmp_path):
     log, path = tmp_path / "classes", spark_classes.archive()

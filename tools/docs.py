@@ -2,7 +2,7 @@
 
     operate/all-metrics.md     each metric of the programs (metrics_page.py)
     operate/configuration.md   each setting of the servers (settings.py)
-    understand/coverage.md     each capability of tools/seeds.toml, and its tests; covered where one found a break
+    understand/coverage.md     each capability of tools/seeds.toml, and its tests
     understand/floors.svg      the parts of the package, and which imports which (floors.py)
     understand/interop.md      what works between which client and which broker (matrix.py)
     understand/requests.md     each request of the protocol: its code, header, reply and server, or why it has none
@@ -17,8 +17,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
-from tools.breaks import Break, marks_of, read_breaks, read_found
 from tools.floors import draw
+from tools.marks import marks_of
 from tools.matrix import page, read_cells, read_matrix
 from tools.metrics_page import metrics_page
 from tools.settings import settings_page
@@ -33,9 +33,7 @@ def generated_pages() -> dict[str, str]:
     return {
         "operate/all-metrics.md": metrics_page(),
         "operate/configuration.md": settings_page(),
-        "understand/coverage.md": coverage(
-            read_seeds(), read_marks(ROOT / "tests"), read_unshown(), proofs()
-        ),
+        "understand/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests"), read_unshown()),
         "understand/floors.svg": draw(),
         "understand/interop.md": page(read_matrix(), read_cells(ROOT / "tests")),
         "understand/requests.md": requests(),
@@ -80,17 +78,10 @@ def read_marks(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def proofs() -> dict[str, Break]:
-    """The break of each capability that a test found, as the marks have it today."""
-    found = read_found(ROOT)
-    return {each.seed: each for each in read_breaks(ROOT / "tests") if each.seed and each in found}
-
-
 def coverage(
     seeds: Mapping[str, Mapping[str, str]],
     tests: Mapping[str, list[str]],
     unshown: Mapping[str, str],
-    proved: Mapping[str, Break],
 ) -> str:
     """docs/understand/coverage.md. Raises: BadCoverage."""
     known = {seed for area in seeds.values() for seed in area}
@@ -98,21 +89,14 @@ def coverage(
         raise BadCoverage("\n".join(problems))
     lines = [
         "# Capabilities and their tests\n",
-        "This page lists what SparrowMQ can do, and the tests that prove each capability.",
-        "A capability is covered when `./run mutants` broke the line that does it, and a test failed.",
-        f"{len(known & proved.keys())} of {len(known)} capabilities are covered; their rows show the break.",
-        "Paths are below `tests/`; the first test found the break.",
+        "This page lists what SparrowMQ can do, and the tests that show each capability.",
+        "Paths are below `tests/`.",
     ]
     for title, area in seeds.items():
-        lines += [f"\n## {title}\n", "| id | capability | break | tests |", "|---|---|---|---|"]
+        lines += [f"\n## {title}\n", "| id | capability | tests |", "|---|---|---|"]
         for seed, text in area.items():
-            proof = proved.get(seed)
-            places = sorted(tests.get(seed, []), key=lambda place: proof is None or place != proof.test)
-            listed = "<br>".join(f"`{place.removeprefix('tests/')}`" for place in places)
-            shown = f"`{cell(proof.text)}`" if proof else "not covered yet"
-            lines.append(
-                f"| {seed} | {cell(text)} | {shown} | {listed or 'not yet: ' + cell(unshown[seed])} |"
-            )
+            listed = "<br>".join(f"`{place.removeprefix('tests/')}`" for place in sorted(tests.get(seed, [])))
+            lines.append(f"| {seed} | {cell(text)} | {listed or 'not yet: ' + cell(unshown[seed])} |")
     return "\n".join(lines) + "\n"
 
 

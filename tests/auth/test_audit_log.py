@@ -80,7 +80,6 @@ def test_an_administrators_request_has_its_account_its_object_and_its_result(aud
     assert "a secret key" not in audit._files["admin"].path.read_text()
 
 
-@pytest.mark.guards("auth.audit_log._settings_in: drop of_request")
 @pytest.mark.parametrize(
     ("body", "keys"),
     [
@@ -108,7 +107,6 @@ def test_a_denial_is_noted_and_counted(audit):
     assert set(audit.denials) == {kind.value for kind in DenialKind}
 
 
-@pytest.mark.guards("auth.audit_log.Audit._is_noted: number > MOST_A_MINUTE -> False")
 async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, caplog):
     for number in range(1500):
         deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
@@ -146,14 +144,12 @@ def test_addresses_of_one_ipv6_network_count_together(audit):
     assert len(denied(audit)) == auditing.MOST_A_MINUTE
 
 
-@pytest.mark.guards("auth.audit_log._Limit.count: counted(address) -> address[:8]")
 def test_ipv4_clients_of_an_ipv6_port_count_each_for_itself(audit):
     for number in range(1, 200):
         deny(audit, address=f"[::ffff:10.0.0.{number}]:5000")
     assert len(denied(audit)) == 199
 
 
-@pytest.mark.guards('auth.audit_log.Audit._add: self._files[event] -> self._files["admin"]')
 def test_denials_push_no_administrators_request_out_of_its_file(audit, monkeypatch):
     monkeypatch.setattr(rotated_file, "SIZE_BYTES", 100)
     peer, command, _, header = received(DELETE, b"", ADMIN)
@@ -179,7 +175,6 @@ def test_a_disk_that_fails_costs_lines_of_both_files(tmp_path, clock):
     assert audit.problem == "" and not audit.is_due
 
 
-@pytest.mark.guards("auth.audit_log.Audit._is_noted: drop self.again.note")
 async def test_many_denials_within_seconds_show_until_they_stop(audit, clock):
     for number in range(auditing.AGAIN):
         assert audit.again.last == ""

@@ -44,7 +44,6 @@ def test_the_signature_counts_in_capitals_and_with_other_blanks():
     assert grpc_principal(fields, ACCOUNTS, NOW_MS) is ALICE
 
 
-@pytest.mark.guards("grpc_signature.grpc_principal: true has_signed_in_hex")
 def test_a_wrong_signature_is_denied():
     for fields in (
         metadata(secret="secret of bob"),
@@ -70,7 +69,6 @@ def test_a_request_without_a_known_account_is_denied():
         assert denial(fields) is DenialKind.UNKNOWN_ACCOUNT
 
 
-@pytest.mark.guards("grpc_signature.grpc_principal: true accepts")
 @pytest.mark.parametrize("minutes", [-5, 0, 5])
 def test_a_signature_is_valid_for_five_minutes(minutes):
     at, second = NOW + timedelta(minutes=minutes), timedelta(seconds=1 if minutes > 0 else -1)

@@ -104,7 +104,6 @@ def account(**fields):
     return parse_account({"accessKey": "RocketMQ", "secretKey": "12345678"} | fields)
 
 
-@pytest.mark.guards("permissions.demand_trust: row.access in ADMINISTRATORS -> row.access is Access.ADMIN")
 @pytest.mark.covers("S-ACL-04")
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.served_by & Role.BROKER], ids=lambda row: row.name

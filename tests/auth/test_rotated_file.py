@@ -26,7 +26,6 @@ def test_files_are_rotated_and_few_are_kept(file, monkeypatch):
     assert [path.read_text() for path in paths] == [f"line {number}\n" for number in (7, 6, 5, 4, 3)]
 
 
-@pytest.mark.guards("RotatedFile.write: drop self.lost += len(lines)")
 def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     file = RotatedFile(tmp_path / "file" / "audit.log")

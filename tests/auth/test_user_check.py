@@ -47,9 +47,6 @@ def asked(check, request, body=b"", who=ALICE, **received_with):
     return ALLOWED
 
 
-@pytest.mark.guards(
-    "user_check.UserCheck._for_administrators: _resource_of(topic) -> Resource(Kind.TOPIC, topic)"
-)
 @pytest.mark.parametrize(
     ("request_", "body", "needed"),
     [
@@ -110,9 +107,6 @@ def test_a_request_without_a_known_user_or_its_signature_is_denied():
     assert asked(check_for("* All", is_enabled=False), send("orders")) == "User:alice is disabled."
 
 
-@pytest.mark.guards(
-    "UserCheck.authenticate: drop has_signed_request", "UserCheck.__call__: drop peer.principal"
-)
 def test_only_the_user_that_signed_becomes_the_principal():
     check = check_for("Topic:orders Pub")
     call = received(send("orders"), b"", ALICE)
@@ -148,7 +142,6 @@ def test_a_frame_that_was_changed_on_the_way_is_denied(before, after):
     assert "check signature failed" in asked(check, send("orders"), b"the body", changed=change)
 
 
-@pytest.mark.guards("UserCheck._may: true len(resource.name)")
 def test_decisions_about_names_that_no_topic_can_have_are_not_kept():
     check = check_for("* All")
     with kept_bytes() as kept:

@@ -27,7 +27,6 @@ def test_a_stored_user_becomes_a_principal_with_its_policies():
     assert one(UserEntry("alice", "secret", "Normal"), is_unlimited=True).does(Action.SUB, ORDERS, b"")
 
 
-@pytest.mark.guards("user_directory.principals: bool(user.password) -> True")
 @pytest.mark.parametrize("password", [None, ""])
 def test_a_user_without_a_password_may_do_nothing(password):
     assert not one(UserEntry("alice", password, "Super", "enable")).is_enabled

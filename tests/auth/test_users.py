@@ -30,7 +30,6 @@ def test_a_user_without_policies_may_do_nothing(resource):
     assert not any(allowed(user(), action, resource, HERE) for action in Action)
 
 
-@pytest.mark.guards("User.does: drop is_admin")
 def test_a_super_user_may_do_everything_until_it_is_switched_off():
     for name in ("orders", *OWN):
         assert allowed(user(is_admin=True), Action.SUB, Resource(Kind.TOPIC, name), HERE)
@@ -45,7 +44,6 @@ def test_a_user_that_is_switched_off_may_do_nothing():
     assert not allowed(user(is_unlimited=True, is_enabled=False), Action.PUB, TOPIC, HERE)
 
 
-@pytest.mark.guards("User.does: drop is_own")
 @pytest.mark.parametrize("name", OWN)
 def test_no_policy_gives_the_brokers_own_topics_to_others(name):
     for some in (user(allow("*", "All"), allow(f"Topic:{name}*", "All")), user(is_unlimited=True)):
@@ -105,7 +103,6 @@ def test_an_accounts_own_addresses_count_for_topics_and_not_for_the_cluster():
     assert not allowed(account, Action.UPDATE, CLUSTER, HERE)
 
 
-@pytest.mark.guards("Rules.may_allow: entry.decision is Decision.ALLOW -> True")
 @pytest.mark.parametrize(
     ("entries", "may"),
     [

@@ -35,7 +35,6 @@ def test_the_connection_that_asked_is_found_by_both_its_ids(askers):
     assert askers.find(None, "asker") is None
 
 
-@pytest.mark.guards("Askers.note: drop topic.endswith(REPLY_SUFFIX)")
 def test_an_answer_asks_for_none(askers):
     askers.note("DefaultCluster_REPLY_TOPIC", asks(), Somebody())
     assert askers.find("c-1", "asker") is None
@@ -50,7 +49,6 @@ async def test_a_request_may_be_answered_as_long_as_its_sender_waits(askers, clo
     assert askers.find("c-1", "asker") is None
 
 
-@pytest.mark.guards("Askers.note: false known.owner != owner")
 async def test_no_other_account_takes_a_correlation_id_over(askers, clock):
     owner, thief, again = Somebody("owner"), Somebody("thief"), Somebody("owner")
     askers.note("prices", asks(TTL="3000"), owner)

@@ -81,7 +81,6 @@ async def test_a_public_address_needs_a_word_from_the_operator(tmp_path: Path) -
             pass
 
 
-@pytest.mark.guards("Broker._start_parts: while_writable(work, task.name) if goes_on else work -> work")
 @pytest.mark.covers("S-STORE-08")
 @pytest.mark.parametrize(
     ("flush", "fault", "properties"),
@@ -159,7 +158,7 @@ async def test_on_a_full_disk_a_new_topic_is_in_the_log_and_its_file_is_saved_on
             await live.pull("made", 2)
 
 
-@pytest.mark.covers("S-PORT-02", breaks='Broker.address: return "127.0.0.1:1"')
+@pytest.mark.covers("S-PORT-02")
 async def test_clients_are_told_the_address_that_was_set(tmp_path: Path) -> None:
     (ha_port,) = free_ports(1)
     set_: dict[str, Any] = {"ip": "192.0.2.1", "ha_ip": "192.0.2.2", "ha_port": ha_port, "bind": "127.0.0.1"}

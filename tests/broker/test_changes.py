@@ -54,7 +54,6 @@ async def refused(asked: object) -> RemoteError:
     return error.value
 
 
-@pytest.mark.guards("Broker._tell_changes: drop sends.use")
 async def test_the_largest_body(live: Live) -> None:
     await live.send(b"x" * 1000)
     await change(live, maxMessageSize="999")
@@ -160,10 +159,6 @@ async def test_a_name_server_is_told_in_its_new_period(live: Live) -> None:
     assert (shown["registerNameServerPeriod"], shown["registerBrokerTimeoutMills"]) == ("10000", "500")
 
 
-@pytest.mark.guards(
-    "Changing._changes: self.now.as_shown() -> self.now.as_properties()",
-    "BrokerSettings.as_shown: drop FIXED",
-)
 async def test_what_is_shown_can_be_sent_back(live: Live) -> None:
     """Tools send back what they were shown, with one setting changed."""
     shown = settings_text.parse((await live.session.call(GetBrokerConfig())).body)
@@ -260,8 +255,6 @@ def test_every_setting_that_can_change_is_tried_here() -> None:
     assert live_keys(BrokerSettings) - tried == by_the_store
 
 
-@pytest.mark.guards("Dispatcher.__call__: drop check")
-@pytest.mark.guards("SendHandler._admit: drop create_topic")
 async def test_quotas_change_while_the_broker_runs(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send()
@@ -285,8 +278,6 @@ async def test_quotas_change_while_the_broker_runs(tmp_path: Path) -> None:
             writer.close()
 
 
-@pytest.mark.guards("PullHandler._answer: drop pulled")
-@pytest.mark.guards("HeldPulls._forget: drop release")
 async def test_pulled_bytes_and_held_pulls_count(tmp_path: Path) -> None:
     async with live_broker(tmp_path, quotas=parse("topic:orders bytes=500/d held=1")) as live:
         await live.send(bytes(100))
@@ -312,8 +303,6 @@ async def test_pulled_bytes_and_held_pulls_count(tmp_path: Path) -> None:
         assert "bytes=500/d" in (await refused(live.pull())).remark
 
 
-@pytest.mark.guards("QueryHandler._by_key: drop self._count")
-@pytest.mark.guards("QueryHandler.by_offset: drop self._count")
 @pytest.mark.parametrize("ask", [QueryMessage("orders", "k", 32, 0, 1 << 62), ViewMessage(0)])
 async def test_messages_in_other_answers_count_like_pulled_ones(tmp_path: Path, ask: Any) -> None:
     async with live_broker(tmp_path, quotas=parse("address:* bytes=500/d")) as live:
@@ -322,7 +311,6 @@ async def test_messages_in_other_answers_count_like_pulled_ones(tmp_path: Path, 
         assert "bytes=500/d" in (await refused(live.session.call(ask))).remark
 
 
-@pytest.mark.guards("TopicHandler.update_all: drop for _ in wanted")
 async def test_a_list_of_new_topics_counts_each_of_them(tmp_path: Path) -> None:
     async with live_broker(tmp_path, quotas=parse("address:* topics=2/d")) as live:
         body = TopicConfigList([TopicConfig(f"t{number}") for number in range(3)]).encode()

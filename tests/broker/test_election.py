@@ -53,8 +53,6 @@ async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_t
     await members.shows_bodies(1, b"alone", b"both", b"again")
 
 
-@pytest.mark.guards("ShownLog.follow: self._store.show_within(lambda: replica.shown) -> replica.report")
-@pytest.mark.guards("Primary.__init__: drop shown_end")
 async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(members: Members) -> None:
     first = await members.start(1, slave_timeout_ms=300)
     await members.leader()
@@ -76,7 +74,6 @@ async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(membe
     await members.shows_bodies(2, b"both", b"not at 3")
 
 
-@pytest.mark.guards("Member._follow: term = Term(member, epoch, leader=leader, joined=joined)")
 async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_the_new_masters(
     members: Members,
 ) -> None:
@@ -92,7 +89,6 @@ async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_
     assert b"mine alone" in aside.read_bytes()
 
 
-@pytest.mark.guards("Member._follow: false cut_at is not None and cut_at < own.acknowledged")
 async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +123,6 @@ async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -
     await members.same(1, 2)
 
 
-@pytest.mark.guards("GroupState.doubt: false not was_elected")
 @pytest.mark.slow
 async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_nobody(
     members: Members, caplog: pytest.LogCaptureFixture
@@ -193,7 +188,6 @@ async def test_who_dies_before_it_wrote_down_that_it_was_elected_is_elected_agai
     assert OwnEpoch.load(members.settings(1).config_path).epoch == 3
 
 
-@pytest.mark.guards("InSync.may_come: true member in self._ends or member not in self._named_here")
 async def test_a_member_that_etcd_still_has_in_sync_gets_nothing_by_a_new_connection(
     members: Members,
 ) -> None:
@@ -217,7 +211,6 @@ async def test_a_member_that_etcd_still_has_in_sync_gets_nothing_by_a_new_connec
     await members.same(1, 2)
 
 
-@pytest.mark.guards("ShownLog.is_hidden: self._is_unproved -> False")
 async def test_a_log_that_was_never_part_of_an_epoch_is_not_cut_not_mixed_and_not_shown(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -280,7 +273,6 @@ async def test_a_master_whose_place_is_taken_though_its_lease_lives_leads_no_mor
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Broker._reads: replace(rules, serves=False) -> rules")
 async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_until_etcd_is_back(
     tmp_path: Path,
 ) -> None:
@@ -309,7 +301,6 @@ async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_unti
             await members.stop_all()
 
 
-@pytest.mark.guards("Member._note_etcd: not problem and not self._etcd_problem")
 async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,7 +320,6 @@ async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     assert caplog.text.count("the master is unknown") == 1
 
 
-@pytest.mark.guards("Member._look: not self._candidacy.is_proved")
 async def test_doubt_about_a_store_ends_once_its_log_is_proved_and_not_before(members: Members) -> None:
     await members.two_in_sync()
     await members.power_cut(1, 2)
@@ -344,10 +334,6 @@ async def test_doubt_about_a_store_ends_once_its_log_is_proved_and_not_before(me
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.guards(
-    "Member._step: drop await self._follow() #2",
-    "Member._step: leader != self._followed -> self._followed is None or leader.epoch != self._followed.epoch",
-)
 async def test_a_master_of_another_line_is_followed_though_its_epoch_has_the_same_number(
     members: Members,
 ) -> None:
@@ -386,7 +372,6 @@ async def test_settings_read_anew_count_now_and_in_the_next_role(members: Member
     assert member.settings.port == members.settings(1).port
 
 
-@pytest.mark.guards("Member._become: live is not self._live and self.broker is not None -> False")
 async def test_settings_that_are_reloaded_while_a_member_changes_its_role_count_in_that_role(
     members: Members,
 ) -> None:

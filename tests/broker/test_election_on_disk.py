@@ -19,7 +19,6 @@ pytestmark = needs_etcd
 LOOKS = 30
 
 
-@pytest.mark.guards("Member._campaign: drop await on_disk")
 async def test_a_member_is_elected_once_its_log_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

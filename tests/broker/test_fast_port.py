@@ -35,7 +35,6 @@ async def session_to(port: int) -> AsyncIterator[Session]:
         pool.close()
 
 
-@pytest.mark.guards("without_pulls.handle: false command")
 async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> None:
     port = free_ports(3)[2]
     async with Cluster(tmp_path, port=port), session_to(port - 2) as fast, session_to(port) as usual:
@@ -48,7 +47,7 @@ async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> Non
         assert pulled.header.max_offset == 1
 
 
-@pytest.mark.covers("S-PORT-01", breaks="fast_port: BELOW = 3")
+@pytest.mark.covers("S-PORT-01")
 def test_the_ports_are_those_of_apache_unless_they_are_changed() -> None:
     broker = BrokerSettings()
     assert (NamesrvSettings().port, broker.port) == (9876, 10911)

@@ -37,7 +37,6 @@ def test_an_expression_lets_messages_through() -> None:
     assert not lets_through(filters, "a > 5", b"a\x015\x02")
 
 
-@pytest.mark.guards("Among.texts: index == self.index and (not self.is_negated) -> index == self.index")
 @pytest.mark.parametrize(
     ("expression", "tags"),
     [
@@ -136,7 +135,6 @@ def test_a_bad_expression_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     assert "a consumer asks for a bad SQL92 expression: line 2, column 1" in caplog.text
 
 
-@pytest.mark.guards("Filters._compiled: drop self._lines.log")
 def test_few_bad_expressions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     filters = Filters(True, ManualClock())
     with caplog.at_level(logging.WARNING):
@@ -145,7 +143,6 @@ def test_few_bad_expressions_are_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert len(caplog.records) == LINES
 
 
-@pytest.mark.guards("Filters.selector: true len(text) > _SHORT")
 def test_a_long_expression_is_compiled_in_steps_and_a_short_one_at_once() -> None:
     filters = Filters(True)
     assert isinstance(filters.selector(SQL92, "a > 5"), Selector)

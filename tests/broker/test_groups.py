@@ -26,7 +26,6 @@ def test_a_consumer_makes_its_group(groups):
     assert groups.version.counter == 1
 
 
-@pytest.mark.guards("Groups.new: false not self._auto_create and (not names.is_system_group(name))")
 def test_a_broker_may_be_told_not_to_make_groups(path, clock):
     groups = Groups(path, False, clock)
     with pytest.raises(
@@ -37,7 +36,6 @@ def test_a_broker_may_be_told_not_to_make_groups(path, clock):
     assert groups.ensure("TOOLS_CONSUMER").group_name == "TOOLS_CONSUMER", "tools work all the same"
 
 
-@pytest.mark.guards("Groups.new: drop check_group")
 def test_names_that_break_the_rules_make_no_group(groups):
     with pytest.raises(InvalidName):
         groups.ensure("a@b")
@@ -51,7 +49,6 @@ def test_a_deleted_group_is_gone(groups):
     assert groups.all() == []
 
 
-@pytest.mark.guards("Groups.put: drop touch")
 async def test_groups_survive_a_restart_in_javas_form(groups, path, clock):
     groups.put(GroupConfig("billing", retry_max_times=3, consume_enable=False))
     await groups.file.save()

@@ -139,7 +139,6 @@ async def test_messages_whose_records_are_not_wanted_are_passed_while_waiting(st
     assert (await waiting).next_offset == 3
 
 
-@pytest.mark.guards("HeldPulls._ended: drop _add")
 async def test_the_pulls_of_an_ended_connection_are_forgotten(store: MessageStore) -> None:
     clock, peer = ManualClock(), Peer()
     pulls = held_pulls(store, clock)
@@ -156,8 +155,6 @@ async def test_the_pulls_of_an_ended_connection_are_forgotten(store: MessageStor
     assert (pulls.count, pulls._lines, list(map(len, pulls._wheel._pulls.values()))) == (0, {}, [0])
 
 
-@pytest.mark.guards("HeldPulls.hold: self.count >= self._limits.together -> False")
-@pytest.mark.guards("HeldPulls.hold: len(of_peer) >= self._limits.of_one -> False")
 async def test_pulls_above_a_limit_are_refused_so_that_clients_pause(store: MessageStore) -> None:
     clock, peer = ManualClock(), Peer()
     pulls = held_pulls(store, clock, HeldLimits(5, 2))
@@ -192,7 +189,6 @@ async def test_many_pulls_wake_in_slices_and_lines_take_turns(store: MessageStor
     assert {each.result().count for each in waiting} == {1}
 
 
-@pytest.mark.guards("HeldPulls._look_at: held.later.is_full -> False")
 async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: MessageStore) -> None:
     clock = ManualClock()
     session = Session(lambda session, command: None, clock)
@@ -223,7 +219,6 @@ async def test_time_limits_are_kept_to_a_tenth_of_a_second(store: MessageStore) 
     assert long.done()
 
 
-@pytest.mark.guards("HeldPulls._look_at: before < held.next_offset < line.end.value -> False")
 async def test_a_read_that_stopped_after_much_work_continues_without_another_message(
     store: MessageStore,
 ) -> None:

@@ -47,7 +47,6 @@ def conditions(start: MemberStart) -> dict[str, str]:
     return {each.kind.name: each.what for each in start.broker._conditions.now()}
 
 
-@pytest.mark.guards("Broker._start_parts: drop lasting.accounts = access.files")
 async def test_a_member_changes_its_role_with_the_accounts_it_had_if_their_file_is_broken(
     tmp_path: Path,
 ) -> None:
@@ -66,9 +65,6 @@ async def test_a_member_changes_its_role_with_the_accounts_it_had_if_their_file_
         await again.begin(replace(settings, role=BrokerRole.SLAVE), Term(2, 0))
 
 
-@pytest.mark.guards(
-    "MemberStart.begin: self._lasting or await self._begun(settings) -> await self._begun(settings)"
-)
 async def test_a_member_changes_its_role_with_the_certificate_it_had_if_the_new_one_does_not_fit(
     tmp_path: Path,
 ) -> None:
@@ -84,7 +80,6 @@ async def test_a_member_changes_its_role_with_the_certificate_it_had_if_the_new_
     await start.end()
 
 
-@pytest.mark.guards("access_control.create_first_users: not may_fail or not users.table -> True")
 async def test_an_elected_master_whose_old_accounts_cannot_be_read_has_the_users_it_had(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,10 +93,6 @@ async def test_an_elected_master_whose_old_accounts_cannot_be_read_has_the_users
     await start.end()
 
 
-@pytest.mark.guards(
-    "Endpoint.show: self._pages = before -> pass",
-    "MemberStart._begun: drop await made.open_metrics",
-)
 async def test_a_member_without_a_broker_answers_at_its_metrics_port_and_says_why(tmp_path: Path) -> None:
     settings = of_member(tmp_path, metrics=Exporter.PROM, metrics_port=0, role=BrokerRole.SLAVE)
     async with Background() as tasks:

@@ -61,11 +61,6 @@ async def test_a_store_that_was_closed_in_order_is_in_no_doubt_and_another_one_i
         assert OwnEpoch.load(settings.config_path).doubt == RECOVERING
 
 
-@pytest.mark.guards(
-    "MemberStart.end: drop await self.broker.leave()",
-    "MemberStart.begin: drop await self._disconnect()",
-    "Registration.leave: drop await self._limited",
-)
 async def test_name_servers_know_a_member_between_its_brokers_but_not_once_it_ends_or_cannot_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,7 +94,6 @@ async def test_name_servers_know_a_member_between_its_brokers_but_not_once_it_en
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.guards("Member._become_slave: not str(error) != self._start.problem")
 async def test_a_reason_why_a_member_cannot_start_again_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,7 +118,6 @@ def small(tmp_path: Path) -> Iterator[SmallDisk]:
     disk.__exit__()
 
 
-@pytest.mark.guards("Broker._start: self.freed_room = None")
 async def test_room_that_comes_while_the_broker_still_starts_is_noticed(small: SmallDisk) -> None:
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         small.free()  # the store is open by now, and the broker registers
@@ -161,11 +154,6 @@ async def on_full_disk(members: Members, small: SmallDisk) -> list[bytes]:
 
 @pytest.mark.slow
 @needs_etcd
-@pytest.mark.guards(
-    "store_opening._open: drop return MessageStore.open_full",
-    "Member._try_to_lead: self.broker is None or self._start.full -> self.broker is None",
-    "Member._step: false self._start.has_room()",
-)
 async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_once_there_is_room(
     small: SmallDisk, members: Members
 ) -> None:
@@ -193,10 +181,6 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
 
 @pytest.mark.slow
 @needs_etcd
-@pytest.mark.guards(
-    "Member._step: self.broker is not None and self._start.has_room() -> self._start.has_room()",
-    "Member._follow: not self._start.problem -> True",
-)
 async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_its_attempts(
     members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,7 +60,6 @@ def test_a_receipt_handle_of_a_producer_is_not_stored_in_a_batch_either(writer: 
     assert writer.put_plain(shared, content, batches.places(content)) is None
 
 
-@pytest.mark.guards("Writer._complete: drop properties.has(_WAITS)")
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
@@ -85,7 +84,6 @@ def test_properties_are_stored_without_the_wish_to_wait_and_with_the_cluster(
     assert one.properties.encode() == other.properties.encode() == kept.encode()
 
 
-@pytest.mark.guards("Writer.put: false entry.properties.size_chars > MAX_SIZE_BYTES")
 def test_properties_that_no_record_can_hold_are_refused_before_a_detour_reads_them(
     store: MessageStore,
 ) -> None:
@@ -99,7 +97,6 @@ def test_properties_that_no_record_can_hold_are_refused_before_a_detour_reads_th
         put(writer, "DELAY\x011\x02" + "REAL_QID\x01\x02" * 25_500 + "a\x01b\x02")
 
 
-@pytest.mark.guards("Writer._complete: false room")
 def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> None:
     room = MAX_PROPERTIES_BYTES - len("a\x01\x02CLUSTER\x01C\x02")
     put(writer, f"a\x01{'x' * room}\x02")

@@ -30,7 +30,6 @@ def told(it):
     return count
 
 
-@pytest.mark.guards("Notices.changed: false sent > AT_ONCE", "Notices.round: {}, {} -> self._sent, {}")
 async def test_a_small_group_is_notified_at_once_until_it_changes_often():
     notices, small = Notices(SystemClock()), group(40)
     for expected in (1, 2, 2, 2):
@@ -64,10 +63,6 @@ async def test_who_left_before_the_round_is_not_notified():
 
 
 @pytest.mark.parametrize(("portions", "pause_s"), [(4, PAUSE_S), (150, ROUND_TAKES_S / 150)])
-@pytest.mark.guards(
-    "Notices.round: number % AT_ONCE == 0 -> False", "Notices.round: peer in group.members -> True"
-)
-@pytest.mark.guards("Notices.round: min(PAUSE_S, ROUND_TAKES_S / portions) -> PAUSE_S")
 async def test_a_round_of_many_notices_goes_out_in_portions(portions, pause_s):
     clock = ManualClock()
     notices, huge = Notices(clock), group(portions * AT_ONCE)

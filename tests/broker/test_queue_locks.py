@@ -77,7 +77,6 @@ def test_unlocking_for_a_group_that_never_locked_does_nothing(locks):
     locks.unlock(("nobody", "Orders", 0), "one")
 
 
-@pytest.mark.guards("QueueLocks.forget_expired: drop self._free")
 async def test_expired_locks_take_no_memory(locks, clock):
     lock(locks, "one", QUEUES[:1])
     await clock.advance(30)
@@ -116,7 +115,6 @@ async def test_an_expired_lock_is_a_change_when_another_client_gets_it_or_the_ch
     assert changes(logged) == [Holder(*QUEUES[1])]
 
 
-@pytest.mark.guards("QueueLocks._note: self.is_logged -> True")
 def test_without_a_journal_no_change_is_kept(locks):
     lock(locks, "one")
     locks.unlock(QUEUES[0], "one")
@@ -137,7 +135,6 @@ def test_records_make_the_holders():
     assert holders == {QUEUES[1]: "two"}
 
 
-@pytest.mark.guards("queue_locks.QueueLocks.__init__: TRUSTED_S -> LOCK_LIFE_S")
 async def test_holders_keep_their_queues_over_a_start_as_long_as_they_trust_their_locks(clock):
     after = QueueLocks(clock, {QUEUES[0]: "one", QUEUES[1]: "one"})
     assert lock(after, "two", QUEUES[:3]) == QUEUES[2:3]

@@ -31,7 +31,6 @@ def test_the_records_of_a_queue_come_from_an_offset_on_to_its_end(tmp_path):
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.guards("queue_records.records_from: found.next_offset <= offset -> False")
 def test_a_read_that_does_not_advance_ends_the_start():
     queue = SimpleNamespace(min_offset=0, max_offset=1)
     stuck: Any = SimpleNamespace(

@@ -84,7 +84,7 @@ async def test_a_new_topic_has_a_route_when_announced_returns(tmp_path, running)
         assert queues(running, "Topic0") == 7 and queues(running, "Topic1") == 4
 
 
-@pytest.mark.covers("S-ROUTE-12", breaks="Registration.__init__: settings.namesrv -> settings.namesrv[:1]")
+@pytest.mark.covers("S-ROUTE-12")
 async def test_every_name_server_is_told(tmp_path, running):
     async with (
         namesrv(tmp_path / "other") as other,
@@ -155,7 +155,6 @@ async def test_clients_are_told_no_more_than_the_broker_permits(tmp_path, runnin
         assert {topic: running.routes.route(topic).queue_datas[0].perm for topic in shown} == shown
 
 
-@pytest.mark.guards("Link._registration: permission = self._settings.permission")
 async def test_clients_are_sent_elsewhere_once_nothing_can_be_stored_here(tmp_path, running):
     async with Announcer(tmp_path, [running.address]) as broker:
         broker.put("Orders")
@@ -278,7 +277,6 @@ async def test_the_topics_of_a_large_broker_are_written_in_slices(tmp_path, scri
         assert asked[1] - asked[0] > 10  # it takes 40 ms or more
 
 
-@pytest.mark.guards("Link._announce: false not self._may_speak() #2")
 async def test_a_master_that_loses_the_lead_while_it_writes_its_topics_does_not_announce_them(
     tmp_path, running
 ):
@@ -331,7 +329,6 @@ async def test_a_quiet_broker_says_every_thirty_seconds_that_it_is_there(tmp_pat
         assert script.bodies() == []
 
 
-@pytest.mark.guards("Link._announce: known if is_shown else {} -> known")
 async def test_a_broker_whose_name_server_leads_to_another_tells_everything_again(tmp_path, script):
     # As Apache's name server is when another broker came with our name and id: it knows our version, and hides us.
     clock = ManualClock()
@@ -346,7 +343,6 @@ def taken(announcer):
     return dict(announcer.registration.part().probes)[NAME_TAKEN]()
 
 
-@pytest.mark.guards("Link._note_rival: self.is_up -> False")
 async def test_two_brokers_of_one_name_and_id_both_say_so_until_one_has_left(tmp_path):
     clock = ManualClock()
     async with (
@@ -367,7 +363,6 @@ async def test_two_brokers_of_one_name_and_id_both_say_so_until_one_has_left(tmp
         await until(lambda: taken(first) == "")
 
 
-@pytest.mark.guards("Link._note_rival: self.is_up -> True")
 async def test_a_broker_that_has_moved_to_another_address_is_no_rival_of_itself(tmp_path, script):
     script.leads_to = "10.9.9.9:10911"
     async with Announcer(tmp_path, [script.address]) as it:

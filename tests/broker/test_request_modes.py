@@ -55,7 +55,6 @@ async def test_a_slave_saves_only_changes(tmp_path):
     assert modes.get("T", "g").mode == POP
 
 
-@pytest.mark.guards("KeptState.load: tables.mode_table -> RequestModeTable()")
 async def test_a_mode_is_in_the_log_also_where_the_file_is_lost(tmp_path):
     settings = settings_at(tmp_path)
     await led(settings, lambda state: state.modes.put(MODE))
@@ -64,11 +63,6 @@ async def test_a_mode_is_in_the_log_also_where_the_file_is_lost(tmp_path):
     assert modes.table == {"T": {"g": MODE}} and is_from_log and modes.file.dirty
 
 
-@pytest.mark.guards("Journal._pieces: drop Change(modes=[mode], modes_version=self._modes.version)")
-@pytest.mark.guards("KeptState.load: tables.modes_version is not None -> True")
-@pytest.mark.guards(
-    "RequestModes.__init__: saved.data_version or (DataVersion() if self._table else None) -> None"
-)
 @pytest.mark.parametrize("of_apache", [False, True])
 async def test_modes_of_a_file_from_before_they_were_in_the_log_count_and_come_into_the_log(
     tmp_path, of_apache
@@ -90,7 +84,6 @@ async def test_modes_of_a_file_from_before_they_were_in_the_log_count_and_come_i
     assert modes.table == {"T": {"g": MODE}} and is_from_log
 
 
-@pytest.mark.guards("Follower._apply: change.modes or (is_end and tables.modes_version) -> is_end")
 async def test_a_slave_has_a_new_mode_at_once_and_keeps_what_a_master_of_a_former_version_said(tmp_path):
     settings, clock = settings_at(tmp_path), SystemClock()
     await led(settings, lambda state: state.topics.ensure_own("first"))

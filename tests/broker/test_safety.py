@@ -78,11 +78,6 @@ class Held:
         monkeypatch.setattr(Disk, "sync", wait)
 
 
-@pytest.mark.guards(
-    "SendHandler.send: After(self._store.safety(wants_safety), placed.end, reply) -> reply",
-    "SendHandler._send_batch: After(self._store.safety(properties.wants_safety), placed.end, reply) -> reply",
-    "RetryHandler.send_back: After(self._store.safety(True), placed.end, None) -> None",
-)
 @pytest.mark.covers("S-STORE-08")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_with_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path, monkeypatch, kind) -> None:
@@ -99,7 +94,6 @@ async def test_with_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path, monk
             assert await asyncio.to_thread(asker.is_answered, 10)
 
 
-@pytest.mark.guards("MessageStore.safety: self._safe if wants_safety else self._written -> self._safe")
 @pytest.mark.parametrize("kind", [message, whole_batch])
 async def test_who_does_not_want_to_wait_is_answered_before_the_disk(
     tmp_path: Path, monkeypatch, kind
@@ -113,7 +107,6 @@ async def test_who_does_not_want_to_wait_is_answered_before_the_disk(
         disk.may_go_on.set()
 
 
-@pytest.mark.guards("Intake._write_burst: drop advance")
 @pytest.mark.covers("S-STORE-08")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_with_async_flush_an_answer_waits_for_the_write(tmp_path: Path, monkeypatch, kind) -> None:

@@ -21,7 +21,6 @@ def values(
     return found
 
 
-@pytest.mark.guards("_Place.find: true at + size")
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
@@ -47,7 +46,6 @@ def test_a_value_is_the_last_one_of_its_name_that_is_not_empty(raw, expected):
     assert found.is_missing(0) == (expected is None)
 
 
-@pytest.mark.guards("_Place.find: true at == begin")
 @given(
     raw=st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"\x01", b"\x02"]), max_size=24).map(b"".join),
     before=st.sampled_from([b"", b"\x02", b"ab\x011\x02"]),
@@ -60,7 +58,6 @@ def test_wherever_a_name_stands_it_is_found_only_where_a_property_begins(raw, be
         assert values(raw, name, before=before).text(0) == (of_name[-1] if of_name else None)
 
 
-@pytest.mark.guards("_Place.__init__: range(min(size, 256) - 1, 0, -1) -> range(1, min(size, 256))")
 def test_letters_that_a_name_has_twice_do_not_hide_it():
     assert values(b"abb\x01bb", "abb").text(0) == "bb"
 
@@ -102,7 +99,6 @@ def test_a_text_is_the_same_byte_by_byte():
     assert broken.is_same(0, "n\ufffd", "n\ufffd".encode())
 
 
-@pytest.mark.guards("RecordValues.move: self._turn += 1 -> self._turn = 1")
 def test_the_next_record_has_its_own_values():
     found = RecordValues(("a", "b"))
     found.move(b"a\x011\x02b\x012\x02", 0, 8)
@@ -122,10 +118,6 @@ def test_a_filter_holds_for_a_record_or_not():
         assert wanted.holds(raw, 0, len(raw)) is expected
 
 
-@pytest.mark.guards(
-    "NumberFilter.holds: self._any.holds(records, begin, end) -> False",
-    "WholeComparison.bounds: self.number + (self.how == ABOVE) -> self.number",
-)
 @pytest.mark.parametrize("how", ["=", ">", ">=", "<", "<="])
 @pytest.mark.parametrize("number", ["0", "5", "-1", "999999999", "3000000000", str(2**63 - 1)])
 def test_one_comparison_with_a_number_is_quick_and_says_the_same(how, number):
@@ -175,7 +167,6 @@ def cost(work: Callable[[], object]) -> float:
     return min(ten() for _ in range(5))
 
 
-@pytest.mark.guards("tree._contains: true size >= _LINEAR_FROM")
 def test_a_search_in_a_long_text_takes_linear_time_and_finds_the_same():
     text = "a" * 29_000
     slow = "a" * 45 + "b" + "a" * 45
@@ -187,7 +178,6 @@ def test_a_search_in_a_long_text_takes_linear_time_and_finds_the_same():
     assert not _contains(text + slow[:-1], slow) and not _contains(text, "a" + " " * 50)
 
 
-@pytest.mark.guards("RecordValues.text: true place.text is None")
 def test_a_text_is_decoded_once_for_a_message():
     values = RecordValues(("a",))
     for word in ("one", "two"):

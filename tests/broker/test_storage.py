@@ -70,7 +70,6 @@ async def raising(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.guards("FreedRoom.__init__: drop layout.commit_log", "FreedRoom.__init__: key = len")
 @pytest.mark.parametrize("full", ["store", "commitlog"])
 async def test_a_broker_that_began_on_a_full_disk_waits_for_room_on_that_disk(
     desk: Desk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, full: str

@@ -49,7 +49,6 @@ def test_an_incomplete_index_follows_from_the_disk_that_it_is_on(stores: Stores,
     assert kinds["index_incomplete"].follows == (("disk_full",) if is_same else ("disk_nearly_full",))
 
 
-@pytest.mark.guards("store_conditions.store_probes.full: store.intake.full -> None")
 def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
     store = stores.open()
     store.intake.full = DiskFull("/store", 100)
@@ -58,10 +57,6 @@ def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
     assert said(store, ManualClock()) == {}
 
 
-@pytest.mark.guards(
-    "store_conditions.store_probes.nearly_full: true full()",
-    "store_conditions._nearly_full: limit - NEARLY -> limit",
-)
 def test_a_nearly_full_disk_shows_before_no_message_is_taken(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,10 +77,6 @@ def test_a_nearly_full_disk_shows_before_no_message_is_taken(
     assert list(said(store, ManualClock())) == ["disk_full"]
 
 
-@pytest.mark.guards(
-    "store_conditions._uses: with_logs(folders(store)).items() -> [('commitlog', store.settings.layout.commit_log)]",
-    "store_conditions._nearly_full: files == 'commitlog' -> True",
-)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -116,7 +107,6 @@ def test_one_disk_for_all_folders_is_named_by_that_of_the_log(
     assert store.settings.layout.commit_log in said(store, ManualClock())["disk_nearly_full"]
 
 
-@pytest.mark.guards("store_conditions._nearly_full: used >= _NO_ROOM -> False")
 def test_a_full_disk_of_the_index_says_so_and_how_much_of_it_the_index_has(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +126,6 @@ def hangs_of(store: MessageStore, clock: ManualClock) -> Callable[[], str]:
     return dict(store_probes(store, clock))[DISK_HANGS]
 
 
-@pytest.mark.guards("store_conditions.store_probes.hangs: age_s > HANGS_S -> False")
 async def test_a_disk_that_hangs_shows_after_a_while(stores: Stores) -> None:
     clock = ManualClock()
     store = stores.open(clock=clock)
@@ -149,7 +138,6 @@ async def test_a_disk_that_hangs_shows_after_a_while(stores: Stores) -> None:
     assert not hangs()
 
 
-@pytest.mark.guards("store_conditions._Standstill.age_s: flushed != self._flushed -> False")
 async def test_the_old_messages_that_a_slave_catches_up_on_are_no_disk_that_hangs(stores: Stores) -> None:
     store = stores.open(clock=ManualClock())
     clock = ManualClock()
@@ -184,7 +172,6 @@ def test_damage_and_what_was_fenced_off_or_forked_show(stores: Stores) -> None:
     store.scrubber.fenced.clear()
 
 
-@pytest.mark.guards("store_conditions.store_probes.failed: failure is None -> True")
 async def test_a_failed_sync_shows_everywhere_and_reads_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,6 @@ def flip_text(both: Pair, who: str, text: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("store_opening.opened: why = 'none'", "namesakes.namesakes: return []")
 @pytest.mark.parametrize("who", ["master", "slave"])
 async def test_a_start_takes_damaged_records_from_the_brokers_of_the_same_name(
     tmp_path: Path, who: str
@@ -79,7 +78,6 @@ async def test_damage_that_no_broker_of_the_name_can_repair_ends_the_start(tmp_p
             await both.start("master")
 
 
-@pytest.mark.guards("OwnRole.peers: return ()")
 async def test_a_master_that_runs_takes_damaged_records_from_its_slave(tmp_path: Path) -> None:
     async with pair(tmp_path, **ROLE) as both:
         await with_messages(both)
@@ -93,7 +91,6 @@ async def test_a_master_that_runs_takes_damaged_records_from_its_slave(tmp_path:
         assert len(store.read("orders", 0, 11, 1).views) == 1
 
 
-@pytest.mark.guards("store_opening.opened: has_copies = False")
 async def test_a_queue_file_waits_for_the_slave_s_copy_if_there_is_a_slave(tmp_path: Path) -> None:
     """Log and queue are damaged before the part of the log that a start reads."""
     with verifying_little():
@@ -107,7 +104,6 @@ async def test_a_queue_file_waits_for_the_slave_s_copy_if_there_is_a_slave(tmp_p
             assert await both.bodies("master") == TEXTS
 
 
-@pytest.mark.guards("store_opening.opened: drop kept = replace(kept, awaits_copy=False)")
 async def test_without_a_slave_a_queue_file_is_built_again_with_a_gap(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

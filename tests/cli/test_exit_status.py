@@ -166,7 +166,6 @@ def test_an_address_that_is_none_ends_with_2(name: str, words: str) -> None:
     assert found.exit_code == 2 and "is not an address" in found.stderr, found.output
 
 
-@pytest.mark.guards("bundle_command.bundle: found = ask(run) -> credentials_of(); found = ask(run)")
 @pytest.mark.parametrize("wrong", ["--context absent", "--secret-key 12345678"])
 @pytest.mark.parametrize(("name", "words"), EVERY)
 def test_a_context_or_an_account_that_is_none_ends_with_2(name: str, words: str, wrong: str) -> None:

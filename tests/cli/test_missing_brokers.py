@@ -245,11 +245,6 @@ def test_a_broker_that_died_is_named_until_it_is_back_or_forgotten(tmp_path: Pat
             assert expected.exit_code == 1 and "broker broker-b is not registered" in expected.output
 
 
-@pytest.mark.guards(
-    "asking._naming_missing: missing, unchanged = _kept(_MISSING) or {}, _kept(_UNCHANGED) or [] -> "
-    "missing, unchanged = _kept(_MISSING) or {}, []",
-    "asking.at_all: topic in each.topics -> True",
-)
 def test_a_change_names_the_broker_that_died_and_is_made_there_when_it_is_back(tmp_path: Path) -> None:
     with pair(tmp_path) as both:
         dead = both.brokers["broker-b"]

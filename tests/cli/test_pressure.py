@@ -208,7 +208,6 @@ def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Broker.__init__: ports = 1", "port.open_port: connections = Limits.connections")
 def test_idle_connections_at_both_ports_leave_a_broker_of_1024_files_at_work(
     start, broker_args, many_files, until
 ):

@@ -111,7 +111,6 @@ def test_an_output_that_cannot_be_written_is_told(script, words):
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
-@pytest.mark.guards("_ending: KeyboardInterrupt -> ZeroDivisionError")
 @pytest.mark.parametrize("script", ["sparrowmq", "mqadmin", "mqnamesrv", "mqbroker", "mqproxy"])
 def test_ctrl_c_during_the_imports_prints_no_traceback(script):
     program = (
@@ -128,7 +127,6 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(script):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.guards("_ending: drop _open_streams()")
 @pytest.mark.parametrize(
     ("closed", "script", "words", "status", "told"),
     [

@@ -21,7 +21,7 @@ NOBODY = "127.0.0.1:1"
 
 
 @pytest.mark.covers("S-CFG-10", "S-CFG-11")
-@pytest.mark.covers("S-CFG-01", breaks='namesrv_addresses.split: re.split(r"[;,\\s]+", text) -> [text]')
+@pytest.mark.covers("S-CFG-01")
 @pytest.mark.parametrize("form", ["{dead};{name}", "{name};{dead}", "{name}"])
 async def test_a_list_is_tried_until_one_answers(cluster: Cluster, form: str) -> None:
     port = cluster.namesrv.partition(":")[2]
@@ -33,9 +33,7 @@ async def test_a_list_is_tried_until_one_answers(cluster: Cluster, form: str) ->
                 assert [message.body for message in await consumer.take(1)] == [b"x"]
 
 
-@pytest.mark.covers(
-    "S-CFG-08", breaks='namesrv_addresses.addresses_of: given = os.environ.get(ADDRESSES) or namesrv or ""'
-)
+@pytest.mark.covers("S-CFG-08")
 async def test_code_goes_before_the_environment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv)
     async with connect() as mq:
@@ -56,7 +54,7 @@ async def test_brokers_know_each_client_by_its_own_address(cluster: Cluster) -> 
 
 
 @pytest.mark.covers("S-START-04")
-@pytest.mark.covers("S-CFG-09", breaks="NameServers.fetch: drop self._known.addresses")
+@pytest.mark.covers("S-CFG-09")
 async def test_an_address_server_moves_a_running_client(
     tmp_path: Path, web, monkeypatch: pytest.MonkeyPatch
 ) -> None:

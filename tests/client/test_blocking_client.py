@@ -369,7 +369,6 @@ with sparrowmq.sync.connect({namesrv!r}) as mq:
     assert "KeyboardInterrupt" in errors and time.monotonic() - begin < 8
 
 
-@pytest.mark.guards("ReceivedMessage.is_current: true self._owner is None or self._owner.is_owned")
 def test_prefetched_messages_of_a_queue_that_was_given_up_are_not_handed_out(mq, topic):
     queue = MessageQueue(topic, "broker-0", 0)
     mq.send_many([Message(topic, b"%d" % number) for number in range(8)], queue=queue)

@@ -35,7 +35,7 @@ def test_a_callback_may_block_and_call_the_client(namesrv):
         assert answers.result(LIMIT_S)
 
 
-@pytest.mark.covers("S-CFG-04", breaks="Callbacks.__init__: os.cpu_count() or 1 -> 1")
+@pytest.mark.covers("S-CFG-04")
 @pytest.mark.parametrize(("wanted", "threads"), [(None, os.cpu_count()), (3, 3)])
 def test_as_many_run_at_once_as_there_are_processors_unless_told(namesrv, wanted, threads):
     together, alone = threading.Barrier(threads + 1), threading.Event()

@@ -213,10 +213,6 @@ class Packet(msgspec.Struct):
     line: Line
 
 
-@pytest.mark.guards(
-    "declared._decoder: false hasattr",
-    "declared._foreign: drop seen.add(id(info))",
-)
 @pytest.mark.parametrize(
     ("wanted", "body", "value"),
     [
@@ -231,13 +227,11 @@ def test_pydantic_makes_types_with_its_models_in_them(wanted, body, value):
     assert _decoder(wanted)(body) == value
 
 
-@pytest.mark.guards("declared._foreign: false hasattr")
 def test_pydantic_checks_its_dataclasses():
     with pytest.raises(ValueError, match="greater than 0"):
         _decoder(Checked)(b'{"count": -1}')
 
 
-@pytest.mark.guards("declared._decoder: false foreign #2", "declared._taking: false wanted is Message")
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
@@ -256,7 +250,6 @@ def test_a_type_that_no_body_becomes_is_refused_when_it_is_declared(wanted, says
         connect("127.0.0.1:9876").handler("orders", group="billing")(take)
 
 
-@pytest.mark.guards("declared._decoded: (ValueError, RecursionError) -> ValueError")
 @pytest.mark.parametrize("body", [b"[5]", b'{"deep": ' + b"[" * 100_000])
 def test_a_body_that_is_not_of_the_type_says_so(body):
     def take(each: dict[str, object]) -> None: ...
@@ -265,7 +258,6 @@ def test_a_body_that_is_not_of_the_type_says_so(body):
         adapted(take, is_batch=False)(ReceivedMessage(stored(body), MessageQueue("t", "a", 0)))
 
 
-@pytest.mark.guards("declared._arguments: true each.kind is not each.VAR_KEYWORD")
 def test_the_keywords_of_a_decorator_are_no_second_argument():
     assert adapted(lambda *given, **named: (given, named), is_batch=False)("message") == (("message",), {})
 
@@ -297,7 +289,6 @@ def keyword(*, one: str) -> None: ...
 def no_list(one: str) -> None: ...
 
 
-@pytest.mark.guards("declared.adapted: drop _check_second")
 @pytest.mark.parametrize(
     ("function", "options", "says"),
     [
@@ -370,7 +361,6 @@ print("in order", flush=True)
 """
 
 
-@pytest.mark.guards("until_signalled: drop asked.set()", "until_signalled: drop cancel")
 @pytest.mark.parametrize(
     ("text", "signals", "rest"),
     [

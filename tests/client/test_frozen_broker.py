@@ -16,7 +16,6 @@ ENOUGH_S = 12.0  # of which the broker that hangs gets three quarters
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Outbox._transmit: drop self._has_another(item)")
 async def test_sends_go_to_another_broker_if_one_does_not_answer(tmp_path: Path) -> None:
     with ExitStack() as stack:
         namesrv = stack.enter_context(OurNamesrv()).address

@@ -28,7 +28,6 @@ def frozen(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("outbox._share: remaining_s * ATTEMPT_SHARE -> remaining_s / 2")
 @pytest.mark.parametrize("settings", [ProducerSettings(), ProducerSettings(idempotent=True)])
 async def test_no_send_fails_while_the_slave_of_a_synchronous_master_hangs(
     tmp_path: Path, settings: ProducerSettings

@@ -81,7 +81,6 @@ DECLARED = [
 ]
 
 
-@pytest.mark.guards("check_callable: is_generator_function(function) -> False")
 @pytest.mark.parametrize("function", GENERATORS)
 @pytest.mark.parametrize("declare", DECLARED)
 def test_a_generator_is_refused_when_it_is_declared(declare, function):
@@ -98,12 +97,6 @@ def test_without_async_too(declare):
         declare(mq, generate)
 
 
-@pytest.mark.guards(
-    "check_callable: true _can_take",
-    "Client.subscribe: drop check_callable",
-    "check_changed: drop check_callable",
-    "Declared.wrap: drop check_callable",
-)
 @pytest.mark.parametrize("declare", DECLARED)
 @pytest.mark.parametrize("function", [lambda: None, lambda *, message: None, lambda one, two, three: None])
 def test_a_function_of_other_arguments_is_refused_when_it_is_declared(declare, function):

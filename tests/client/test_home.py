@@ -73,7 +73,6 @@ def elsewhere(call: Callable[[], object]) -> BaseException | None:
     return errors[0] if errors else None
 
 
-@pytest.mark.guards("Home.check: running_loop() is not self.loop -> False")
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_client_that_was_not_entered_is_refused_at_its_first_use(cluster: Cluster, call):
     with pytest.raises(ClientClosed, match="was not entered; use it inside its `with` block"):
@@ -116,7 +115,6 @@ async def test_another_thread_is_refused(mq: Client, call):
     assert isinstance(error, ConfigError) and "event loop of another thread" in str(error)
 
 
-@pytest.mark.guards("Producer._put_oneway: self._home.check() -> None")
 @pytest.mark.parametrize(
     "call",
     [
@@ -174,10 +172,6 @@ def test_another_loop_is_refused(call):
             second.run(run())
 
 
-@pytest.mark.guards(
-    "Gathering.take: not self._home.loop.is_running() -> False",
-    "Gathering.take: get_ident() != self._home.thread -> False",
-)
 def test_a_send_to_a_known_topic_is_refused_elsewhere():
     async def send() -> None:
         client.send_soon("t", b"x")
@@ -198,7 +192,6 @@ def test_a_send_to_a_known_topic_is_refused_elsewhere():
     assert isinstance(errors[0], ConfigError) and "event loop of another thread" in str(errors[0])
 
 
-@pytest.mark.guards("Home.refusal: self.is_forked -> False")
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_forked_child_is_refused(mq: Client, call):
     async def run() -> None:
@@ -235,10 +228,6 @@ def test_a_forked_child_is_refused_by_a_client_without_async(namesrv):
         assert mq.send("t", b"y").offset >= 0
 
 
-@pytest.mark.guards(
-    "SyncClient.__exit__: self._thread.is_forked -> False",
-    "Context.__exit__: self._thread.is_forked -> False",
-)
 def test_a_forked_child_leaves_without_the_parents_things(namesrv):
     with sparrowmq.sync.connect(namesrv) as mq:
         with mq.subscribe("t", group="g") as consumer:
@@ -251,7 +240,6 @@ def leave(entered: Any) -> None:
     asyncio.run(entered.__aexit__(None, None, None))
 
 
-@pytest.mark.guards("Client.__aexit__: self._home.is_forked -> False")
 async def test_a_forked_child_leaves_an_asynchronous_client_to_its_parent(mq: Client):
     await mq.send("t", b"x")
     async with mq.subscribe("t", group="g") as consumer, mq.pull_consumer(group="h") as reader:
@@ -260,7 +248,6 @@ async def test_a_forked_child_leaves_an_asynchronous_client_to_its_parent(mq: Cl
     await mq.send("t", b"x")
 
 
-@pytest.mark.guards("Network.__aenter__: self.home.is_forked -> False")
 async def test_a_client_made_before_a_fork_is_another_one_in_the_child(cluster: Cluster):
     made = connect(cluster.namesrv)
 
@@ -290,7 +277,6 @@ def test_a_blocking_client_made_before_a_fork_starts_in_each_child(namesrv):
     assert len(set(said)) == 3 and all(each.startswith("returned '127.0.0.1@") for each in said), said
 
 
-@pytest.mark.guards("Concurrently._check_home: running_loop() is not self._home.loop -> False")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_message_is_settled_where_it_was_delivered(mq: Client, ordered):
     await mq.send("t", b"x")

@@ -26,7 +26,6 @@ async def test_a_consumer_of_a_client_that_was_left_says_so(mq, cluster):
                 assert all(task.done() or task.cancelling() for task in entered._tasks), "they tried for ever"
 
 
-@pytest.mark.guards("Client._finish: drop client_leaves")
 async def test_what_is_handled_is_committed_when_a_client_is_left_first(cluster):
     """`close()` in the handler of a signal does so. The messages of the last 5 s came again."""
     async with connect(cluster.namesrv) as mq:

@@ -15,9 +15,6 @@ from sparrowmq.errors import ClientClosed, ConfigError
 from tests.client.conftest import until
 
 
-@pytest.mark.guards(
-    'Life.start: asyncio.create_task(self._live(parts, entered), name="sparrowmq life") -> None'
-)
 async def test_a_client_is_started_in_one_task_and_closed_in_another(cluster):
     mq = connect(cluster.namesrv)
     assert await asyncio.create_task(mq.start()) is mq
@@ -64,7 +61,6 @@ async def test_a_handler_that_closes_its_client_ends_first(cluster):
     assert steps == ["x"] and not mq._network.membership.consumers
 
 
-@pytest.mark.guards("Life.close: task is None -> False")
 async def test_a_client_that_was_closed_before_its_start_lives_when_it_starts(cluster):
     mq = connect(cluster.namesrv)
     await mq.close()
@@ -151,10 +147,6 @@ def test_the_blocking_client_has_the_same(rocketmq_server, rocketmq_topic):
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.guards(
-    "SyncClient.__exit__: drop consumer.__exit__",
-    "SyncClient.__init__: threading.RLock() -> threading.Lock()",
-)
 def test_the_handler_of_a_signal_may_close_a_client_that_serves(rocketmq_server, rocketmq_topic):
     mq = sparrowmq.sync.connect(rocketmq_server)
     handled, main = list[bytes](), threading.get_ident()
@@ -179,7 +171,6 @@ def test_the_handler_of_a_signal_may_close_a_client_that_serves(rocketmq_server,
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.guards("SyncClient.close: drop self.__exit__")
 @pytest.mark.parametrize("in_handler", [True, False])
 def test_closing_ends_the_loop_of_a_client_in_a_with_block(rocketmq_server, rocketmq_topic, in_handler):
     main, handled = threading.get_ident(), list[bytes]()
@@ -219,7 +210,6 @@ def test_a_client_may_be_closed_at_the_end_of_its_block(rocketmq_server, rocketm
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.guards("SyncClient.serve: self._asked_to_end.is_set() -> False")
 def test_serving_ends_well_if_the_client_is_closed_while_a_consumer_is_entered(
     rocketmq_server, rocketmq_topic, monkeypatch
 ):

@@ -187,7 +187,6 @@ def test_a_call_that_raises_keeps_no_other_from_its_turn(loop_thread, error, cap
     assert ("a fault" in caplog.text) == isinstance(error, KeyError)
 
 
-@pytest.mark.guards("LoopThread._run: drop started.fail")
 def test_a_call_without_an_answer_at_the_end_is_told_so(loop_thread):
     under_way = loop_thread.begin(lambda: loop_thread.loop.create_future())
     loop_thread.stop()
@@ -262,7 +261,6 @@ def stopped_by_a_signal(loop_thread: LoopThread, handler: Callable[[], object]) 
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.guards("LoopThread._make_calls: drop self._turn")
 def test_the_handler_of_a_signal_may_call_in_the_midst_of_a_call(loop_thread):
     answers: list[int] = []
     stopped_by_a_signal(loop_thread, lambda: answers.append(loop_thread.run(answer())))
@@ -272,7 +270,6 @@ def test_the_handler_of_a_signal_may_call_in_the_midst_of_a_call(loop_thread):
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.guards("LoopThread._live: SHUT_S -> -1", "LoopThread._hand_over: self.loop.is_closed() -> False")
 def test_the_handler_of_a_signal_may_end_the_loop_in_the_midst_of_a_call(loop_thread, monkeypatch):
     monkeypatch.setattr(loop_thread_module, "SHUT_S", 0.01)
     stopped_by_a_signal(loop_thread, loop_thread.stop)

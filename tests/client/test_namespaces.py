@@ -45,7 +45,6 @@ async def test_each_message_says_in_which_namespace_it_was_sent(shop, mq):
     assert "INSTANCE_ID" not in message.properties
 
 
-@pytest.mark.guards("DeliveredMessage.__init__: self.queue = queue")
 async def test_a_consumer_has_its_own_names_everywhere(shop):
     told = []
     await shop.send("orders", b"1")
@@ -77,7 +76,6 @@ async def test_a_consumer_has_its_own_names_everywhere(shop):
     assert ("come", {"orders"}) in told and ("go", {"orders", "%RETRY%billing"}) in told
 
 
-@pytest.mark.guards("Concurrently.withdraw: message._is_from(owned) -> message.queue == owned.queue")
 async def test_paused_queues_keep_back_what_nobody_has_taken(shop):
     """Messages waiting for somebody are found by where they were taken from, whatever their queues are called."""
     await shop.send_many([Message("orders", b"%d" % number) for number in range(3)])
@@ -196,7 +194,6 @@ async def until_found(admin, count):
     assert {each.topic for each in found} == {"orders"}
 
 
-@pytest.mark.guards("dead_letters.resend: dead = message.queue")
 async def test_what_failed_comes_again_and_ends_in_the_namespaces_dead_letters(tmp_path):
     clock = ManualClock()
     async with AsyncExitStack() as stack:

@@ -49,8 +49,6 @@ async def places_of(mq, topic):
 # A broker goes away -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.guards("Route.keyed: self.fixed or self.writable -> self.writable")
-@pytest.mark.guards("topics._put_in_order: drop topic_order.put")
 async def test_a_key_stays_in_its_queue_when_a_broker_goes(two):
     async with connect(two.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=3, ordered=True)
@@ -77,7 +75,6 @@ async def test_keys_of_a_plain_topic_move_when_a_broker_goes(two):
         assert any(after[key] != queue for key, queue in before.items())
 
 
-@pytest.mark.guards("Route.ordered: present or fixed -> fixed")
 async def test_messages_without_a_key_go_where_a_broker_is(two):
     async with connect(two.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=2, ordered=True)
@@ -117,7 +114,6 @@ def ordered_peer(peer):
     return peer
 
 
-@pytest.mark.guards("Outbox._may_retry: item.stays or not item.is_ordered -> not item.is_ordered")
 async def test_a_busy_broker_gets_the_message_again_before_those_behind_it(ordered_peer):
     ordered_peer.script(SEND, BUSY)
     async with client(ordered_peer) as mq:

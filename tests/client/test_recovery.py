@@ -50,7 +50,7 @@ async def test_a_producer_that_does_not_wait_is_told_what_is_down(tmp_path, port
         assert isinstance(caught.value.cause, NameServerUnreachable) and not caught.value.is_in_doubt
 
 
-@pytest.mark.covers("S-START-09", breaks="Routes.for_sending: drop _check_for_brokers")
+@pytest.mark.covers("S-START-09")
 async def test_with_a_name_server_alone_both_wait_for_the_first_broker(tmp_path, ports):
     got: list[bytes] = []
     settings = NamesrvSettings(port=ports[0], kv_path=tmp_path / "kv.json")
@@ -131,7 +131,6 @@ class Elsewhere:
             await self._leave.wait()
 
 
-@pytest.mark.guards("Outbox._answered: false RequestTimeout")
 async def test_the_successor_of_a_master_that_hangs_is_found_soon_after_a_send_had_no_answer():
     async with Scripted() as hanging, Scripted() as after, Scripted() as names:
         hanging.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: None

@@ -101,7 +101,6 @@ def bodies(broker: Broker) -> list[bytes]:
     return found
 
 
-@pytest.mark.guards("Outbox._mark_repeat: drop header.may_be_stored")
 @pytest.mark.parametrize("settings", [IDEMPOTENT, ProducerSettings()])
 async def test_a_message_whose_answer_was_cut_off_is_stored_once(
     tmp_path: Path, settings: ProducerSettings
@@ -120,7 +119,6 @@ async def test_a_message_whose_answer_was_cut_off_is_stored_once(
         assert (stored_at.body, stored_at.offset_id) == (b"second", result.offset_msg_id)
 
 
-@pytest.mark.guards("outbox._share: drop max(remaining_s * ATTEMPT_SHARE, ATTEMPT_S)")
 async def test_a_message_whose_answer_never_came_is_sent_again_on_the_same_connection(tmp_path: Path) -> None:
     async with (
         behind_cutter(tmp_path) as (broker, cutter, namesrv),
@@ -164,8 +162,6 @@ async def test_every_kind_of_send_is_stored_once(tmp_path: Path, how: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Outgoing.must_stay: drop self.is_recognised")
-@pytest.mark.guards("Outbox._mark_repeat: drop self._settings.idempotent")
 async def test_an_idempotent_producer_takes_no_doubtful_message_to_another_broker(peer: Scripted) -> None:
     peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(repeat_window_ms=1000))
     settings = ProducerSettings(idempotent=True, timeout_s=2.5)
@@ -189,7 +185,6 @@ async def test_an_idempotent_producer_takes_no_doubtful_message_to_another_broke
         assert bool(peer.sent) != bool(other.sent)
 
 
-@pytest.mark.guards("Outbox._mark_repeat: is_recognised and self._settings.idempotent -> is_recognised")
 async def test_a_plain_producer_takes_a_doubtful_message_to_another_broker(peer: Scripted) -> None:
     async with Scripted("broker-b") as other, connect(peer.address) as mq:
         for each in (peer, other):
@@ -212,7 +207,6 @@ async def test_a_plain_producer_takes_a_doubtful_message_to_another_broker(peer:
         assert second.sent[0].ext_fields()["MAY_BE_STORED"] == "true"
 
 
-@pytest.mark.guards("Brokers.recognises_repeats: session in self._recognising -> True")
 async def test_at_a_broker_of_apache_an_idempotent_producer_sends_as_any_other(peer: Scripted) -> None:
     peer.has("t")
     async with connect(peer.address, settings=ProducerSettings(idempotent=True, timeout_s=1.5)) as mq:

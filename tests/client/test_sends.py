@@ -24,9 +24,8 @@ SEND = RequestCode.SEND_MESSAGE_V2
 BUSY = Answer(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
 
 
-@pytest.mark.guards("Outgoing.failed_at: self.failed_brokers = (broker_name,)")
 @pytest.mark.covers("S-PROD-19")
-@pytest.mark.covers("S-PROD-06", breaks="ProducerSettings: retries = 0")
+@pytest.mark.covers("S-PROD-06")
 async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path: Path) -> None:
     """One broker does not know the topic any more, one is gone: what is sent without waiting is stored all the same."""
     async with (
@@ -45,7 +44,7 @@ async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path: Path)
         assert len(refusing._server.sessions) == 1, "it was there, and was asked"
 
 
-@pytest.mark.covers("S-PROD-01", breaks="Packing.prepare: message.delay_level -> 0")
+@pytest.mark.covers("S-PROD-01")
 async def test_one_producer_sends_plain_ordered_and_delayed_messages_another_transactions(
     tmp_path: Path,
 ) -> None:
@@ -69,7 +68,7 @@ async def test_one_producer_sends_plain_ordered_and_delayed_messages_another_tra
             await until(partial(bodies.__contains__, b"delayed"))
 
 
-@pytest.mark.covers("S-PROD-05", breaks="ProducerSettings: retries = 1")
+@pytest.mark.covers("S-PROD-05")
 @pytest.mark.parametrize("failures", [0, 2, 3])
 async def test_an_asynchronous_send_reports_success_or_after_two_retries_failure(
     peer: Scripted, failures: int
@@ -86,7 +85,7 @@ async def test_an_asynchronous_send_reports_success_or_after_two_retries_failure
     assert len(peer.sent) == min(failures + 1, 3)
 
 
-@pytest.mark.covers("S-PROD-07", breaks="Outbox._transmit: false item.is_oneway")
+@pytest.mark.covers("S-PROD-07")
 async def test_a_one_way_send_wants_no_answer_and_is_not_retried(peer: Scripted) -> None:
     peer.has("t")
     peer.script(SEND, BUSY)
@@ -97,7 +96,7 @@ async def test_a_one_way_send_wants_no_answer_and_is_not_retried(peer: Scripted)
     assert [command.is_oneway for command in peer.sent] == [True, False]
 
 
-@pytest.mark.covers("S-PROD-11", breaks="SendHandler.send: false max_body_bytes")
+@pytest.mark.covers("S-PROD-11")
 async def test_a_message_of_4_mib_is_taken_and_a_larger_one_refused_by_producer_and_broker(
     cluster: Cluster, mq: Client
 ) -> None:
@@ -112,7 +111,7 @@ async def test_a_message_of_4_mib_is_taken_and_a_larger_one_refused_by_producer_
     assert isinstance(failed.value.cause, RemoteError)
 
 
-@pytest.mark.covers("S-PROD-12", breaks="ProducerSettings: retry_not_stored = True")
+@pytest.mark.covers("S-PROD-12")
 @pytest.mark.parametrize("is_wanted", [False, True])
 async def test_a_send_stored_less_safely_goes_to_another_broker_only_if_wanted(
     peer: Scripted, is_wanted: bool

@@ -21,9 +21,7 @@ from tests.broker.test_safety import Held
 
 
 @pytest.mark.covers("S-HA-01")
-@pytest.mark.covers(
-    "S-PROD-13", breaks="Primary.lacks: ResponseCode.SLAVE_NOT_AVAILABLE -> ResponseCode.SUCCESS"
-)
+@pytest.mark.covers("S-PROD-13")
 async def test_a_result_says_how_safely_its_message_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +64,7 @@ async def consumed(namesrv: str, group: str, count: int) -> list[bytes]:
     return sorted(bodies)
 
 
-@pytest.mark.covers("S-HA-01", breaks="cluster.route.address_of: return addresses.get(broker_id)")
+@pytest.mark.covers("S-HA-01")
 @pytest.mark.parametrize("role", [BrokerRole.SYNC_MASTER, BrokerRole.ASYNC_MASTER])
 async def test_a_slave_serves_reads_without_its_master_and_takes_no_messages(
     tmp_path: Path, role: BrokerRole
@@ -110,7 +108,6 @@ async def test_a_consumer_goes_on_from_the_slave_when_its_master_goes(tmp_path: 
         assert sorted(set(got)) == [b"%d" % number for number in range(8)]
 
 
-@pytest.mark.guards("Route.waits_for_master: false self.lacks_master and (not self.writable)")
 @pytest.mark.parametrize("key", [None, "key"])
 async def test_sends_wait_for_a_master_that_is_away_and_keep_their_order(
     tmp_path: Path, key: str | None

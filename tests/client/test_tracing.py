@@ -60,11 +60,6 @@ async def test_what_is_sent_and_consumed_is_reported(cluster, mq):
     assert len(await mq.admin.find(TOPIC, "o-2")) > 0, "and by its keys"
 
 
-@pytest.mark.guards(
-    "Ends.tell: drop self._told is not None",
-    "Checks.answered: drop self.told(end)",
-    "SendHookCalls._before: false is_half",
-)
 async def test_how_a_transaction_ended_is_reported(tmp_path):
     """By its producer, and by whoever was asked."""
     clock, asked = ManualClock(), []
@@ -125,7 +120,6 @@ async def test_a_failed_delivery_is_reported_as_such_and_so_is_the_next(cluster,
     assert (after.is_success, after.reaction) == (False, Reaction.EXCEPTION)
 
 
-@pytest.mark.guards("Client.__aexit__: drop drain")
 async def test_what_waits_is_sent_when_the_client_is_left(cluster, mq):
     async with connect(cluster.namesrv, trace=True) as traced:
         sent = await traced.send("orders", b"hello")
@@ -224,7 +218,6 @@ async def test_a_message_of_traces_is_never_too_large(peer, clock, traced):
     assert not [each for each in keys if "vv" in each], "what is so long is found by the id alone"
 
 
-@pytest.mark.guards("Tracing.add: false MOST_WAITING")
 async def test_a_send_neither_waits_nor_fails_for_its_trace(peer, clock, traced, caplog, monkeypatch):
     monkeypatch.setattr(tracing, "MOST_WAITING", 2)
     for _ in range(5):

@@ -11,7 +11,6 @@ from sparrowmq.errors import NameServerUnreachable, SendFailed, WrongServer
 from sparrowmq.testing.cluster import Cluster
 
 
-@pytest.mark.guards("if_broker: request.code in _OF_ALL -> False")
 async def test_a_broker_given_as_name_server_is_named_as_one(cluster: Cluster):
     broker = cluster.brokers[0].address
     words = (
@@ -29,7 +28,6 @@ async def test_a_broker_given_as_name_server_is_named_as_one(cluster: Cluster):
         await asyncio.to_thread(network.topics)
 
 
-@pytest.mark.guards("NameServers.call: not isinstance(refused, WrongServer) -> True")
 async def test_a_name_server_beside_it_answers(cluster: Cluster):
     broker = cluster.brokers[0].address
     for _ in range(4):  # Which one is asked first is random.
@@ -39,14 +37,12 @@ async def test_a_name_server_beside_it_answers(cluster: Cluster):
         assert await asyncio.to_thread(network.has_brokers)
 
 
-@pytest.mark.guards("NameServers.call: failure is None -> True")
 async def test_beside_a_name_server_that_is_away_it_is_that_which_is_missed(cluster: Cluster):
     async with sparrowmq.connect([cluster.brokers[0].address, "127.0.0.1:1"]) as mq:
         with pytest.raises(NameServerUnreachable):
             await mq.queues("t")
 
 
-@pytest.mark.guards("Servers._if_name_server: error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED -> True")
 async def test_a_name_server_given_as_broker_is_named_as_one(cluster: Cluster, mq: Client):
     words = f"{cluster.namesrv} is a name server, not a broker; give the broker's name, or its address"
     for call in (mq.admin.broker_figures, mq.admin.broker_settings, mq.admin.behind):

@@ -13,13 +13,7 @@ from tests.console.test_walk import paths
 from tests.console.visiting import WIDE, Visit
 from tests.interop.servers import running
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.nightly,
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("name", ["apache-4.9.7", "apache-5.4.0"])

@@ -62,11 +62,6 @@ async def test_what_came_and_what_was_asked_is_counted(two, look):
         assert await visit(address, "/healthz") == await visit(address, "/readyz") == (200, "ok\n")
 
 
-@pytest.mark.guards(
-    "Look.watch: drop self.conditions.watch",
-    "Look.__init__: context or False -> tls",
-    "Troubles.update: own = []",
-)
 async def test_its_certificate_for_brokers_that_ends_is_a_condition_until_it_is_renewed(two, tmp_path):
     vouching = authority(tmp_path)
     pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
@@ -91,7 +86,6 @@ async def test_its_certificate_for_brokers_that_ends_is_a_condition_until_it_is_
         assert troubles.now() == ()
 
 
-@pytest.mark.guards("console_metrics.metrics_port: drop await cluster_table")
 async def test_without_a_cluster_it_is_healthy_and_not_ready():
     async with Look("127.0.0.1:1") as look, served(look, CountedRequests(application)) as address:
         assert (await visit(address, "/healthz"))[0] == 200

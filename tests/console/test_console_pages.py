@@ -53,7 +53,6 @@ def test_the_frame_is_sent_while_the_cluster_does_not_answer(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.guards("Console.__aenter__: _KEPT_S -> 3.0")
 async def test_what_was_typed_remains_when_a_browser_was_frozen_for_ten_seconds(visit):
     boss = await visit("boss")
     await boss.go("")

@@ -30,7 +30,6 @@ def test_a_port_that_is_taken_is_told():
     )
 
 
-@pytest.mark.guards("Console.__aenter__: drop stack.enter_context(_few_lines(self._clock))")
 @pytest.mark.slow
 def test_it_serves_without_a_cluster_limits_lines_of_strangers_and_stops_in_order(tmp_path):
     words = ["console", "-n", "127.0.0.1:1", "--port", "0", "--prefix", "/mq"]
@@ -60,10 +59,6 @@ def test_it_serves_without_a_cluster_limits_lines_of_strangers_and_stops_in_orde
     assert list(tmp_path.iterdir()) == [], "it keeps nothing where it was started"
 
 
-@pytest.mark.guards(
-    "Console.__aenter__: drop self._look.watch((CERTIFICATE, lambda: tls.problem))",
-    "Console.__aenter__: drop tls.watch()",
-)
 @pytest.mark.slow
 def test_its_certificate_that_ends_is_a_condition_until_it_is_renewed(tmp_path):
     vouching = authority(tmp_path)

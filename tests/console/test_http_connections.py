@@ -80,7 +80,6 @@ async def has_ended(connection):
     return True
 
 
-@pytest.mark.guards("HttpConnection._look: HEAD_S -> 1000 * HEAD_S")
 async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch):
     monkeypatch.setattr(http_connections, "HEAD_S", 0.2)
     async with served() as connect:
@@ -89,7 +88,6 @@ async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch
         assert await has_ended(slow)
 
 
-@pytest.mark.guards("Handshake.connection_made: self._limit_s -> 1000 * self._limit_s")
 async def test_a_tls_handshake_that_does_not_come_in_time_ends_its_connection(monkeypatch, tmp_path):
     monkeypatch.setattr(console_server, "HANDSHAKE_S", 0.2)
     made = certificates.authority(tmp_path)
@@ -99,7 +97,6 @@ async def test_a_tls_handshake_that_does_not_come_in_time_ends_its_connection(mo
         assert await has_ended(slow)
 
 
-@pytest.mark.guards("HttpConnection.data_received: drop self._look")
 async def test_a_connection_that_asks_again_and_again_stays(monkeypatch):
     monkeypatch.setattr(http_connections, "HEAD_S", 0.3)
     async with served() as connect:
@@ -143,11 +140,6 @@ HEADS = {
 }
 
 
-@pytest.mark.guards(
-    "http_connections._check_head: drop _REFUSED.search(head)",
-    "http_connections._check_head: head.count(b'\\n') > _MOST_LINES -> False",
-    "http_connections._check_head: end.start() + 1 -> 0",
-)
 @pytest.mark.parametrize("lines", HEADS.values(), ids=HEADS)
 async def test_no_head_keeps_the_event_loop_from_others(lines):
     async with served() as connect:
@@ -160,7 +152,6 @@ async def test_no_head_keeps_the_event_loop_from_others(lines):
         assert thread_time() - before_s < 0.05
 
 
-@pytest.mark.guards("Requests.next_event: name == b'transfer-encoding' -> False")
 async def test_a_body_in_chunks_is_refused():
     async with served() as connect:
         reader, writer = await connect()
@@ -179,10 +170,6 @@ async def test_requests_sent_together_are_read_one_by_one():
         writer.transport.abort()
 
 
-@pytest.mark.guards(
-    "http_connections._count: drop above.transport.abort",
-    "HttpConnection._look: self.has_asked or is_asked -> False",
-)
 async def test_above_the_limit_the_oldest_goes_that_has_asked_for_nothing():
     async with served(most=2) as connect:
         known = await connect()
@@ -195,7 +182,6 @@ async def test_above_the_limit_the_oldest_goes_that_has_asked_for_nothing():
         assert await is_answered(known)
 
 
-@pytest.mark.guards("HttpConnection.handle_websocket_upgrade: drop self._leave")
 async def test_web_sockets_count_until_they_end():
     async with served(most=2) as connect:
         sockets = [await connect() for _ in range(2)]
@@ -219,7 +205,6 @@ def encrypted(tmp_path):
     return own, ssl.create_default_context(cafile=authority.certificate)
 
 
-@pytest.mark.guards("Handshake.connection_made: _Begun(work) -> work")
 def test_the_first_bytes_of_a_handshake_are_not_lost_on_uvloop(encrypted):
     pair, trust = encrypted
 
@@ -240,8 +225,6 @@ def test_the_first_bytes_of_a_handshake_are_not_lost_on_uvloop(encrypted):
     uvloop.run(serve())
 
 
-@pytest.mark.guards("Handshake.connection_made: drop _count")
-@pytest.mark.guards("Handshake._shake_hands: drop self._connection.all.discard")
 async def test_connections_in_the_tls_handshake_count(encrypted):
     pair, trust = encrypted
     async with served(most=3, pair=pair) as connect:
@@ -256,7 +239,6 @@ async def test_connections_in_the_tls_handshake_count(encrypted):
         assert await is_answered(known)
 
 
-@pytest.mark.guards("Handshake._shake_hands: drop self._connection.data_received")
 async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(encrypted):
     pair, trust = encrypted
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -281,7 +263,6 @@ async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(en
         assert answer.startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.guards("HttpConnection._leave: drop self.all.discard")
 async def test_a_connection_that_ended_leaves_its_place():
     async with served(most=1) as connect:
         for _ in range(3):

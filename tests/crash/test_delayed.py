@@ -56,7 +56,6 @@ async def _all_once(address: str, acked: set[bytes]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("delay._back: drop entry.prepared_offset")
 @pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.nightly)])
 async def test_a_killed_broker_delivers_each_delayed_message_once(tmp_path: Path, kills: int) -> None:
     chance = random.Random(seed := random.randrange(1 << 32))

@@ -109,7 +109,6 @@ def _readiness(port: int) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("store_opening._open: true isinstance")
 @pytest.mark.parametrize("is_killed", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_takes_messages_once_there_is_room(
     tmp_path: Path, small: SmallDisk, is_killed: bool

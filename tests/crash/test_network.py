@@ -38,17 +38,10 @@ def halt_the_master(rig: NetworkRig) -> Begun:
     return rig.halt(rig.master)
 
 
-@pytest.mark.guards("Primary.__init__: rules.is_sync -> rules.is_sync and in_sync is not None")
 async def test_what_is_acknowledged_while_the_slave_is_cut_off_is_at_the_slave(tmp_path: Path) -> None:
     await played(tmp_path, False, cut_off_the_slave)
 
 
-@pytest.mark.guards(
-    "Member._step: false not self._lease.is_valid or self._is_deposed",
-    "Primary.__init__: in_sync.shown_end -> lambda: 1 << 62",
-    "Member._follow: state.shared_end(own.epoch, own.line) -> None",
-    "Member._campaign: elected(found.state, settings.broker_id, own, end) -> elected(found.state, 1, own, 0)",
-)
 @needs_etcd
 async def test_a_master_that_is_cut_off_from_all_but_its_clients_acknowledges_nothing_any_more(
     tmp_path: Path,

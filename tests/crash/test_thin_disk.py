@@ -18,9 +18,6 @@ from tests.store.stores import HOST, bodies, let_go, put
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.guards(
-    "LogFile.write_anew: drop self._vfs.forget", "LogFile.write_anew: position // PAGE * PAGE -> position"
-)
 def test_records_that_a_start_has_written_again_stay_when_the_cache_has_lost_them(tmp_path: Path) -> None:
     with skipped_without("a loop device"):
         below = LoopDisk(tmp_path / "below", "ext4")

@@ -131,7 +131,7 @@ def run(
     return process
 
 
-@pytest.mark.covers("S-K8S-01", breaks="settings_sources.sources: from_file = []")
+@pytest.mark.covers("S-K8S-01")
 async def test_a_program_in_the_cluster_sends_and_consumes(pod):
     async with sparrowmq.connect(pod.namesrv) as mq:
         sent = await mq.send("orders", b"one")
@@ -165,7 +165,7 @@ def test_the_image_is_made_of_files_that_are_here():
     assert f"USER {uid}" in recipe
 
 
-@pytest.mark.covers("S-K8S-01", breaks="Conditions.ready: drop raise NotReady")
+@pytest.mark.covers("S-K8S-01")
 def test_a_broker_that_cannot_work_is_not_ready_and_is_not_restarted_for_that(pod):
     for name in pod.containers:
         assert pod.until(name, "readinessProbe", 200).startswith("ok")

@@ -35,7 +35,7 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.covers("S-HA-02", breaks="BrokerSettings.is_slave: return False")
+@pytest.mark.covers("S-HA-02")
 @pytest.mark.parametrize(
     ("configuration", "ids"),
     [

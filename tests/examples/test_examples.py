@@ -70,7 +70,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.covers("S-DOC-01", breaks="Producer.send: return None")
+@pytest.mark.covers("S-DOC-01")
 @pytest.mark.parametrize("name", PRINTED)
 def test_it_prints_what_it_did(cluster, name):
     assert re.fullmatch(PRINTED[name] + r"\n", run(cluster, name))

@@ -76,7 +76,6 @@ def test_apostrophes_in_text_are_doubled():
     assert parse("a IN ('''')").matches(Texts(["'"]))
 
 
-@pytest.mark.guards("builder._bounded: made.depth > MAX_DEPTH -> made.depth > 100 * MAX_DEPTH")
 @pytest.mark.parametrize("repeated", ["NOT ", "- ", "a = ", "(NOT a) = "])
 def test_operands_in_each_other_have_a_limit(repeated):
     end = "a IS NULL" if repeated == "- " else "a"

@@ -115,9 +115,6 @@ def test_length_and_words_have_a_limit():
     assert f"more than {MAX_TOKENS} words" in str(more)
 
 
-@pytest.mark.guards("_Costs.add: false self._reads > MAX_READS")
-@pytest.mark.guards("_Costs.add: false len(self._names) > MAX_NAMES")
-@pytest.mark.guards("_Costs.add: self.searches > MAX_SEARCHES -> False")
 def test_the_work_for_a_message_has_a_limit():
     parse(" OR ".join(["a > 5"] * 256))
     assert "more than 256 places that read a property" in str(refusal(" OR ".join(["a > 5"] * 257)))
@@ -127,7 +124,6 @@ def test_the_work_for_a_message_has_a_limit():
     assert "more than 64 searches in text" in str(refusal(" OR ".join(["a CONTAINS 'x'"] * 65)))
 
 
-@pytest.mark.guards("grammar._tree: count > MAX_TOKENS -> count > 100 * MAX_TOKENS")
 def test_parentheses_are_no_depth_but_count():
     assert matches("(" * 2000 + "a = 1" + ")" * 2000, a="1")
     assert f"more than {MAX_TOKENS} words" in str(refusal("(" * 10_000 + "a" + ")" * 10_000))

@@ -8,7 +8,6 @@ import pytest
 from sparrowmq.filter.numbers import double, double_order, integer, whole_order
 
 
-@pytest.mark.guards("numbers.integer: number if -limit <= number < limit else None -> number")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -34,7 +34,6 @@ def outcomes(make: type[Every] | type[Some], *parts: Condition) -> int:
     return make(list(parts)).truth(NONE)
 
 
-@pytest.mark.guards("Every.truth: result = UNKNOWN -> result = FALSE")
 @pytest.mark.parametrize(
     ("left", "right", "both", "either"),
     [

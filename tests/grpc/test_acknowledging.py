@@ -107,7 +107,6 @@ async def test_change_answers_the_new_handle():
     assert (await acks.change(acks.handle(), 20)).receipt_handle == whole
 
 
-@pytest.mark.guards("Acknowledging.change_invisible: least_ms = LEAST_INVISIBLE_MS")
 @pytest.mark.parametrize("seconds", [0, 1])
 async def test_change_may_be_shorter_than_a_receive(seconds):
     """A push consumer of 5.x lets a message come again after a second at first."""
@@ -182,7 +181,6 @@ def asked(acks):
     return [type(ask) for _, ask, _ in acks.brokers.asked]
 
 
-@pytest.mark.guards("Acknowledging.give_up: drop dead.task = task")
 async def test_requests_that_overlap_make_one_dead_letter():
     acks = Acks()
     acks.brokers.lets_go = asyncio.Event()
@@ -193,7 +191,6 @@ async def test_requests_that_overlap_make_one_dead_letter():
     assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
 
 
-@pytest.mark.guards("Acknowledging._dead_letter: account, group, topic, *place -> group, topic, *place")
 async def test_accounts_share_no_result():
     acks, stranger = Acks(), ScriptedBrokers()
     stranger.account, stranger.lets_go = "stranger", asyncio.Event()
@@ -209,7 +206,6 @@ async def test_accounts_share_no_result():
     assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
 
 
-@pytest.mark.guards("Acknowledging.give_up: drop task.add_done_callback(_seen)")
 async def test_refused_request_whose_client_does_not_wait_logs_no_traceback():
     acks, told = Acks(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))

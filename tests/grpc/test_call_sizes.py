@@ -66,7 +66,6 @@ def test_other_calls_have_a_limit(name, most):
     assert refusal(name, bytes(most + 1)) == 41300
 
 
-@pytest.mark.guards('call_sizes: _LARGE = {"SendMessage": (1, 4), "Telemetry": (3, 1)}')
 def test_stacks_of_threads_may_be_large_and_settings_not():
     command, stacks = message("TelemetryCommand"), message("ThreadStackTrace")
     text = "main RUNNABLE\n" * (STREAM_BYTES // 14 - 100)

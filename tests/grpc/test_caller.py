@@ -13,7 +13,6 @@ def test_caller_is_what_the_metadata_say():
     assert (found.client_id, found.language, found.address) == ("me", "PYTHON", "127.0.0.1:5000")
 
 
-@pytest.mark.guards("caller_of: drop if not call.peer.is_known()")
 def test_a_connection_is_known_once_one_of_its_clients_is():
     first, second = ScriptedBrokers(), ScriptedBrokers()
     asked = call("one")

@@ -63,14 +63,12 @@ class Held:
         return [(ask.offset, ask.invisible_time) for ask in asked]
 
 
-@pytest.mark.guards("GivenUp._give_back: drop await back(each.handle, BACK_MS)")
 async def test_each_message_of_a_pop_that_was_given_up_is_given_back():
     held = Held()
     await held.given_up()
     assert held.given_back() == [(5, BACK_MS), (6, BACK_MS)]
 
 
-@pytest.mark.guards("GivenUp._give_back: answer.code -> False")
 async def test_a_pop_that_was_given_up_and_found_nothing_gives_nothing_back(caplog):
     held = Held()
     held.brokers.answers[PopMessage] = failing(210)
@@ -96,7 +94,6 @@ async def test_the_waiter_of_a_pop_gets_its_answer_or_its_error():
     assert held.given_back() == []
 
 
-@pytest.mark.guards("GivenUp.pop: len(self._tasks) < MOST -> True")
 async def test_clients_cannot_leave_pops_behind_without_a_limit(monkeypatch):
     monkeypatch.setattr(given_up, "MOST", 0)
     held = Held()
@@ -114,7 +111,6 @@ async def is_held(cluster):
         pool.close()
 
 
-@pytest.mark.guards("GivenUp.pop: brokers.near is not None -> True")
 async def test_messages_that_come_after_a_consumer_of_mqproxy_stopped_are_not_delayed(tmp_path):
     async with (
         Cluster(tmp_path) as cluster,

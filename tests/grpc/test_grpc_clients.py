@@ -158,7 +158,6 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     assert len(clients) == 4
 
 
-@pytest.mark.guards("grpc_clients.Clients.expire: drop yield")
 async def test_thousands_of_silent_clients_are_forgotten_step_by_step():
     clock = ManualClock()
     left: list[str] = []

@@ -69,7 +69,6 @@ def test_own_fields_of_types_come_back():
     assert (system.message_group, system.priority, ms_of(system.delivery_timestamp)) == ("g", 2, 1000)
 
 
-@pytest.mark.guards("message_out._put_priority: priority <= MOST_INT32 -> True")
 @pytest.mark.parametrize("number", ["²", "9" * 18, "9" * 19, "9" * 5000, "-5", "x", "2147483648"])
 def test_numbers_that_no_client_can_read_are_left_out(number):
     system = message_of(stored(_SYS_MSG_PRIORITY_=number, TIMER_OUT_MS=number), "t").system_properties
@@ -77,8 +76,6 @@ def test_numbers_that_no_client_can_read_are_left_out(number):
     assert ms_of(system.delivery_timestamp) <= 253_402_300_799_999
 
 
-@pytest.mark.guards("message_out._time: min(max(ms, 0), _YEAR_10000_MS - 1) -> ms")
-@pytest.mark.guards("message_out.message_of: min(stored.reconsume_times + 1, MOST_INT32) -> 1")
 def test_numbers_of_a_record_become_those_that_a_client_can_read():
     found = [
         message_of(stored(born_ms=born_ms, tries=tries), "t").system_properties

@@ -103,11 +103,6 @@ async def test_refused_settings_end_the_stream_with_a_status_of_grpc():
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-@pytest.mark.guards(
-    'Methods._receive: drop check_call("ReceiveMessage", raw)',
-    'Methods._stream.command: drop check_call("Telemetry", raw)',
-    "Methods._answering.run: drop check_call(name, raw)",
-)
 async def test_calls_that_are_too_large_are_refused():
     async with calling() as client:
         raw = b"\x0a\x00" * 600_000

@@ -129,7 +129,6 @@ def test_a_message_that_no_slave_has_is_answered_so():
     assert (port.sent().status.code, port.sent().entries[0].offset) == (50002, 41)
 
 
-@pytest.mark.guards("near_calls._is_plain: not ask.sys_flag & _PREPARED -> True")
 def test_a_half_message_gets_a_transaction_id():
     port = Port()
     port.send(outgoing(message_type=MessageType.TRANSACTION))
@@ -194,7 +193,6 @@ def test_an_acknowledgement_that_the_broker_refuses_has_its_status():
     assert (got.status.code, got.entries[0].status.message) == (40013, "unknown handle")
 
 
-@pytest.mark.guards("NearCalls.ack: is_late or handle.broker_name != near.name or is_renewed -> False")
 def test_other_acknowledgements_are_left_to_the_coroutine():
     port = Port()
     assert port.ack() is port.ack(port.handle(), port.handle()) is port.ack("no handle") is None

@@ -137,7 +137,6 @@ async def test_ordered_group_gets_no_message_behind_one_that_cannot_be_buried(is
     assert [each.message.system_properties.message_id for each in messages] == got
 
 
-@pytest.mark.guards("Receiving._deliver: SparrowError -> ConfigError")
 @pytest.mark.parametrize(("is_fifo", "got"), [(False, ["B", "C", "D"]), (True, ["B", "D"])])
 async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
     consumers = Consumers(is_fifo)
@@ -152,9 +151,6 @@ async def test_message_that_cannot_be_unpacked_delays_no_other(is_fifo, got):
     assert {type(ask) for _, ask, _ in consumers.brokers.asked} == {PopMessage}
 
 
-@pytest.mark.guards(
-    "Receiving._deliver: asyncio.to_thread(message_of, *shown) -> asyncio.sleep(0, message_of(*shown))"
-)
 async def test_bodies_are_unpacked_while_the_loop_goes_on(monkeypatch):
     threads = []
 
@@ -184,11 +180,6 @@ async def test_receive_of_nothing_but_a_damaged_message_says_that_there_is_none(
     assert await consumers.code() == 40401
 
 
-@pytest.mark.guards(
-    "Receiving._configure: drop self._clients.configure",
-    "Receiving._configure: drop settings.subscription.group",
-    "Receiving._configure: drop check_size",
-)
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
     """Python's client sends them only every five minutes, also if the port has begun again."""

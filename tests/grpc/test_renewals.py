@@ -166,7 +166,6 @@ async def test_message_of_a_client_that_is_gone_is_not_renewed():
     assert (renewed.asked, len(renewed.renewals)) == ([], 0)
 
 
-@pytest.mark.guards("Client.is_gone: self.send is None and now_s - self.seen > BEATS_S -> self.send is None")
 async def test_message_is_renewed_while_its_client_has_no_stream_but_sends_heartbeats():
     """Python's client, after an election: it opens its stream again only after five minutes."""
     renewed = Renewed()
@@ -207,8 +206,6 @@ async def test_another_account_that_knows_the_handle_cannot_end_the_renewals():
     assert len(renewed.asked) == 1
 
 
-@pytest.mark.guards("Renewals.demand_room: own >= MOST_HELD -> False")
-@pytest.mark.guards("Renewals.demand_room: len(self._held) >= MOST_OF_ALL -> False")
 async def test_an_owner_has_room_for_a_number_of_messages(monkeypatch):
     monkeypatch.setattr(renewals, "MOST_HELD", 4)
     monkeypatch.setattr(renewals, "MOST_OF_ALL", 6)

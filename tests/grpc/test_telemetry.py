@@ -93,7 +93,6 @@ async def test_wrong_settings_end_the_stream(command, code):
     assert caught.value.code == code
 
 
-@pytest.mark.guards("_checked_topics: drop yield")
 async def test_settings_of_many_topics_are_taken(monkeypatch):
     """They are checked in slices, as a thousand clients may send theirs at once."""
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)

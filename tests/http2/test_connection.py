@@ -255,9 +255,6 @@ def test_calls_above_the_limit_are_refused_and_the_others_go_on():
     assert ("request", 7, "/test.Test/Echo", False) in served.receive(headers(7)).events
 
 
-@pytest.mark.guards(
-    "Connection._set: value < TABLE_BYTES -> False", "Connection._set: value < TABLE_BYTES -> True"
-)
 @pytest.mark.parametrize(("table_bytes", "size"), [(4095, 68), (4096, 3), (65_536, 3)])
 def test_only_a_peer_with_a_smaller_table_gets_whole_headers(table_bytes, size):
     served = Served().receive(frames.settings_frame({frames.HEADER_TABLE_SIZE: table_bytes}))
@@ -422,7 +419,6 @@ def test_empty_continuations_end_the_connection():
     assert served.code == frames.ENHANCE_YOUR_CALM
 
 
-@pytest.mark.guards("Connection._take_frames: until = self._until(now) -> until = now + BURST_S")
 def test_a_connection_without_time_in_this_turn_handles_one_call():
     served = Served()
     served.connection._until = lambda now: now - 1
@@ -430,7 +426,6 @@ def test_a_connection_without_time_in_this_turn_handles_one_call():
     assert len([event for event in served.events if event[0] == "request"]) == 1
 
 
-@pytest.mark.guards("Connection._take_frames: drop size > SMALL_FRAME")
 def test_a_connection_without_time_in_this_turn_handles_one_large_frame():
     served = Served()
     served.connection._until = lambda now: now - 1

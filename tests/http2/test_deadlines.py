@@ -1,7 +1,5 @@
 """Time limits of calls."""
 
-import pytest
-
 from sparrowmq.http2.deadlines import STEP_S, Deadlines
 from sparrowmq.testing import ManualClock
 from tests.turns import Turns
@@ -28,7 +26,6 @@ async def test_a_call_ends_at_its_limit_or_one_step_later():
     assert all(call.is_over for call in calls) and len(deadlines) == 0
 
 
-@pytest.mark.guards("Deadlines.drop: drop step.calls.pop(call, None)")
 async def test_a_call_that_has_ended_is_forgotten():
     clock = ManualClock()
     deadlines, call = Deadlines(clock), Call()
@@ -38,7 +35,6 @@ async def test_a_call_that_has_ended_is_forgotten():
     deadlines.drop(call, 20)  # a step that is over
 
 
-@pytest.mark.guards("Deadlines.drop: drop if not step.calls")
 async def test_long_limits_of_ended_calls_leave_nothing():
     """A client may give each call another limit of years."""
     clock = ManualClock()
@@ -52,7 +48,6 @@ async def test_long_limits_of_ended_calls_leave_nothing():
     assert len(deadlines) == 2
 
 
-@pytest.mark.guards("Deadlines._is_over: islice(step.calls, _TOGETHER) -> step.calls")
 async def test_thousands_of_calls_with_one_limit_end_in_several_turns_of_the_loop():
     clock = ManualClock()
     deadlines, turns = Deadlines(clock), Turns()

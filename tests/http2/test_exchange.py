@@ -68,10 +68,6 @@ async def test_an_exception_of_a_method_becomes_internal_and_other_calls_go_on(c
     assert await channel.unary_unary("/test.Test/Echo")(b"x") == b"x"
 
 
-@pytest.mark.guards(
-    "GrpcServer._spawn: drop return self._background.spawn(work)",
-    "UnaryExchange._wait_for: drop self.broke(error)",
-)
 async def test_a_call_that_must_wait_is_refused_when_the_server_takes_no_more_tasks(
     channel, server, monkeypatch
 ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import grpc
-import pytest
 
 from tests.http2.peer_frames import GZIP, compressed, connected, data, headers, path
 
@@ -22,10 +21,6 @@ async def test_a_compressed_request_is_understood(server):
             assert await talk.read() == b"%d" % size
 
 
-@pytest.mark.guards(
-    "exchange_tasks.decompressed: await asyncio.to_thread(exchange.reader.decompressed, message)"
-    " -> exchange.reader.decompressed(message)"
-)
 async def test_the_loop_goes_on_while_a_message_is_decompressed(server, methods):
     async with connected(server.port) as peer:
         peer.send(headers(1, path("/test.Test/Echo", GZIP)), compressed(1, 15_000_000))
@@ -36,7 +31,6 @@ async def test_the_loop_goes_on_while_a_message_is_decompressed(server, methods)
         assert turns > 50
 
 
-@pytest.mark.guards("Exchange.grew: drop keep")
 async def test_a_decompressed_message_counts_while_its_call_is_open(server, methods):
     async with connected(server.port) as peer:
         peer.send(headers(1, path("/test.Test/Hang", GZIP)), compressed(1, 100_000))

@@ -210,7 +210,6 @@ def test_a_smaller_table_is_acknowledged_in_the_next_block_only():
     assert [payload for *_, payload in sender.sent()] == [b"\x20head", b"head"]
 
 
-@pytest.mark.guards("Output._advance: del stream.pending[:size] -> stream.pending = stream.pending[size:]")
 def test_a_window_of_one_byte_moves_one_byte():
     """A peer may give a byte at a time of each of a thousand large answers."""
     sender = Sender(window=10)

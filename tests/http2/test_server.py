@@ -33,7 +33,6 @@ async def test_a_port_in_use_is_refused_with_the_setting_to_change(server, metho
             await other.start("127.0.0.1", server.port)
 
 
-@pytest.mark.guards("GrpcServer.__init__: session.caller.is_known() -> True")
 async def test_above_the_limit_connections_without_an_allowed_call_end_and_the_oldest_goes_first(methods):
     def allowed(call, request):
         call.peer.is_known = lambda: True
@@ -56,10 +55,6 @@ async def test_above_the_limit_connections_without_an_allowed_call_end_and_the_o
                 assert await first.is_served() and await third.is_served()
 
 
-@pytest.mark.guards(
-    "GrpcServer._admit: self._quotas.connect(session) -> True",
-    "GrpcSession.connection_lost: drop for",
-)
 async def test_connections_of_an_address_above_its_quota_end(methods):
     quotas = Quotas(SystemClock(), parse("address:127.0.0.0/8 connections=1"))
     async with GrpcServer(methods.all(), quotas=quotas) as server:
@@ -156,11 +151,6 @@ async def test_the_connection_that_holds_most_ends_when_all_hold_too_much(method
 NO_WINDOW = frames.PREFACE + frames.settings_frame({4: 0})
 
 
-@pytest.mark.guards(
-    "GrpcSession.occupied_bytes: self.connection.held_bytes + output.pending_bytes -> self.connection.held_bytes",
-    "Connection._begin: drop self.keep",
-    "GrpcServer._end_largest: drop connection_lost",
-)
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -185,7 +175,6 @@ async def test_unread_answers_and_open_calls_occupy_memory_that_all_connections_
             assert await small.is_served()
 
 
-@pytest.mark.guards("GrpcSession.occupied_bytes: drop if")
 async def test_what_waits_in_front_of_a_socket_that_is_not_read_occupies_memory(methods):
     async with GrpcServer(methods.all(), Limits(unread_s=3600)) as server:
         port = await server.start("127.0.0.1", 0)
@@ -254,12 +243,6 @@ async def test_tls_and_a_proxy_go_together(methods, authority, tmp_path):
         writer.close()
 
 
-@pytest.mark.guards(
-    "GrpcServer._named: drop self._admit(session)",
-    "GrpcServer._named: drop session.comes_from",
-    "GrpcServer._begun: not self._is_behind_proxy and not self._admit(session) -> not self._admit(session)",
-    "GrpcServer._named: hosts.pack(session.address) -> session.host",
-)
 async def test_quotas_count_the_addresses_behind_a_proxy(methods):
     quotas = Quotas(
         SystemClock(), parse("address:192.0.2.0/24 connections=1; address:127.0.0.0/8 connections=1")
@@ -289,7 +272,6 @@ async def test_a_handshake_that_stops_ends_with_the_server(methods, authority, t
             assert await peer.next() is None
 
 
-@pytest.mark.guards("GrpcSession._end_slow_calls: drop yield", "GrpcServer._checks: drop yield #2")
 async def test_a_look_at_many_calls_may_pause_after_each_call_and_each_connection(methods, monkeypatch):
     steps: list[int] = []
 

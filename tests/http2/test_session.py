@@ -84,7 +84,6 @@ async def test_a_request_that_never_becomes_whole_ends(quick, method):
         assert await peer.is_served()
 
 
-@pytest.mark.guards("Exchange.is_unfinished: has_begun = self.reader.held_bytes > 0")
 async def test_a_stream_that_gets_no_first_message_ends(quick):
     async with connected(quick) as peer:
         peer.send(headers(1, path("/test.Test/Talk")))
@@ -92,7 +91,6 @@ async def test_a_stream_that_gets_no_first_message_ends(quick):
         assert await peer.is_served()
 
 
-@pytest.mark.guards("StreamExchange.__init__: self._has_message = False")
 async def test_a_stream_that_may_be_silent_gets_its_first_message_at_any_time(quick):
     async with connected(quick) as peer:
         peer.send(headers(1, path("/test.Test/TalkLater")))
@@ -103,7 +101,6 @@ async def test_a_stream_that_may_be_silent_gets_its_first_message_at_any_time(qu
         assert await peer.answer(1) == (b"\0\0\0\0\x013", {"grpc-status": "0"})
 
 
-@pytest.mark.guards("StreamExchange._requests: drop self._has_message")
 async def test_a_stream_that_waits_between_messages_goes_on(quick):
     async with connected(quick) as peer:
         peer.send(headers(1, path("/test.Test/Talk")), message(1, b"abc", 0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import grpc
-import pytest
 
 from sparrowmq.http2.calls import Streaming
 from sparrowmq.http2.server import GrpcServer
@@ -55,7 +54,6 @@ async def test_a_refused_stream_has_its_status(channel):
     assert await call.details() == "not you"
 
 
-@pytest.mark.guards("StreamExchange._requests: drop keep")
 async def test_a_decompressed_message_of_a_stream_counts_until_the_method_wants_the_next(server):
     async with connected(server.port) as peer:
         peer.send(headers(1, path("/test.Test/Talk", GZIP)), compressed(1, 100_000, 0))
@@ -64,7 +62,6 @@ async def test_a_decompressed_message_of_a_stream_counts_until_the_method_wants_
         assert session.connection.held_bytes < 10_000
 
 
-@pytest.mark.guards("StreamExchange._requests: drop await pause()")
 async def test_a_window_full_of_tiny_requests_leaves_other_clients_their_turns():
     turns, seen, all_seen = Turns(), [], asyncio.Event()
 

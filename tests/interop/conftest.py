@@ -37,11 +37,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """
     params = getattr(item, "callspec", None)
     values = set(map(str, params.params.values())) if params else set()
-    for mark in item.iter_markers("nightly_with"):
-        if set(mark.args) & values:
+    for mark in item.iter_markers("cell"):
+        if set(mark.kwargs.get("nightly_with", ())) & values:
             item.add_marker(pytest.mark.nightly)
-    is_java = item.get_closest_marker("java") or any(value.startswith("java-") for value in values)
-    if values & {"go", "node"} or (is_java and "cpp" not in values and item.path.name not in IN_SHORT):
+    is_java = any(value.startswith("java-") for value in values)
+    if values & {"go", "node"} or (is_java and item.path.name not in IN_SHORT):
         item.add_marker(pytest.mark.slow)
 
 

@@ -17,8 +17,8 @@ from tests.interop.servers import APACHE, OURS, Target
 QUEUES: Final = 2  # as conftest.py's `topic` has them
 LIMIT_S: Final = 30.0
 JAVA_SERVERS: Final = (
-    pytest.param(APACHE, marks=pytest.mark.java),
-    pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly]),
+    pytest.param(APACHE, marks=pytest.mark.slow),
+    pytest.param("apache-5.4.0", marks=[pytest.mark.slow, pytest.mark.nightly]),
 )
 # For `pytestmark`: with these `target` is our own broker, and those of Apache that our client is to work with.
 EVERY_BROKER: Final = pytest.mark.parametrize("target", [OURS, *JAVA_SERVERS], indirect=True, scope="package")

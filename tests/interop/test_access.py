@@ -19,8 +19,6 @@ from tests.interop.conftest import GO, NODE, start_client
 from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv, Target
 from tests.interop.test_mqadmin import Admin
 
-pytestmark = [pytest.mark.interop]
-
 LIMIT_S = 30.0
 USER, ADMIN = ("shopWebsite", "secretOfShop"), ("administrator", "secretOfAdmin")
 OURS_OF_5 = "ours-5"  # with users that it made of the same accounts
@@ -76,8 +74,8 @@ def cluster(name: str, folder: Path) -> Iterator[Target]:
     params=[
         OURS,
         OURS_OF_5,
-        pytest.param(APACHE, marks=pytest.mark.java),
-        pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly]),
+        pytest.param(APACHE, marks=pytest.mark.slow),
+        pytest.param("apache-5.4.0", marks=[pytest.mark.slow, pytest.mark.nightly]),
     ],
 )
 def namesrv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -145,7 +143,7 @@ async def test_whoever_is_not_known_is_denied_at_once(
 
 
 @pytest.mark.slow
-@pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["cpp", GO, NODE, "java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.nightly)]
 )
@@ -192,7 +190,7 @@ async def _create(namesrv: str, *topics: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.java
+@pytest.mark.slow
 def test_mqadmin_signs_and_changes_accounts(ours: Target) -> None:
     with Admin() as admin:
         check_accounts_by(admin, ours.namesrv)

@@ -13,10 +13,9 @@ from tests.interop import access_matrix as matrix
 from tests.interop.access_matrix import CODES, GROUP, PEOPLE, TOPIC
 from tests.interop.apache import free_ports
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are all of 127.0.0.0/8 this machine"),
-]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only on Linux are all of 127.0.0.0/8 this machine"
+)
 
 SERVED = [int(row.code) for row in ROWS if row.served_by & Role.BROKER]
 ACCOUNTS = ("DENY", "PUB", "SUB", "PUB|SUB")
@@ -154,6 +153,6 @@ def test_all_codes_were_recorded():
 
 
 @pytest.mark.nightly
-@pytest.mark.java
+@pytest.mark.slow
 def test_apaches_answers_what_was_recorded():
     assert matrix.record() == matrix.recorded()

@@ -51,8 +51,7 @@ def a_case(rng: random.Random) -> tuple[str, str, list[MessageQueue], list[str]]
     return rng.choice([*STRATEGIES, "by_config"]), me, sorted(queues), sorted(members)
 
 
-@pytest.mark.interop
-@pytest.mark.java
+@pytest.mark.slow
 def test_java_shares_out_queues_as_we_do(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     cases = [a_case(rng) for _ in range(CASES)]

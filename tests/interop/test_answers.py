@@ -13,8 +13,6 @@ from tests.interop.apache import ApacheBroker
 from tests.interop.servers import OURS, SETTINGS, OurBroker, start_namesrv, topic_fields
 from tests.interop.wire import Wire
 
-pytestmark = pytest.mark.interop
-
 PAGE = Path(__file__).parents[2] / "docs" / "understand" / "differences.md"
 ROWS = re.findall(r"(?m)^\| ([^|]+) \| (\d+) \| (\d+) \|", PAGE.read_text())
 READ_ONLY = "send to a broker with brokerPermission=4"
@@ -206,7 +204,7 @@ def test_a_message_sent_back_with_no_tries_at_all_is_a_dead_letter(answering):
 
 
 @pytest.mark.parametrize(
-    "name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.nightly, pytest.mark.java])]
+    "name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.nightly, pytest.mark.slow])]
 )
 @pytest.mark.parametrize("permission", [2, 4])
 def test_a_broker_keeps_its_own_permission(tmp_path, name, permission):

@@ -12,8 +12,7 @@ from tests.interop.wire import Wire
 CONVERSATION = Path(__file__).parent / "java" / "Conversation.java"
 
 
-@pytest.mark.interop
-@pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.nightly  # All parts of it are used by others, too.
 @pytest.mark.parametrize(("server", "client"), [("4.9.7", "4.9.8"), ("5.4.0", "5.4.0")])
 def test_a_java_client_sends_through_apache_and_mqadmin_sees_it(server, client, tmp_path):

@@ -23,7 +23,7 @@ from tests.interop.our_client import JAVA_SERVERS, until
 from tests.interop.servers import OURS, Target
 from tests.interop.test_mqadmin import Admin
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 LIMIT_S = 60.0  # Java's consumers stop a moved queue for ten seconds
 

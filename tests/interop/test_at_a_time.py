@@ -11,7 +11,7 @@ from sparrowmq import ReceivedMessage
 from sparrowmq.errors import InvalidMessage
 from tests.interop.our_client import EVERY_BROKER, read, until
 
-pytestmark = [pytest.mark.interop, EVERY_BROKER]
+pytestmark = EVERY_BROKER
 
 
 @pytest.mark.slow

@@ -9,8 +9,6 @@ import pytest
 
 from tests.interop.servers import Target
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
-
 DELAY_MS = 2000  # of level 2; see servers.DELAY_LEVELS
 
 
@@ -118,8 +116,7 @@ def test_an_orderly_consumer_repeats_what_failed_before_it_goes_on(client, topic
 
 
 @pytest.mark.covers("S-CONS-03")
-@pytest.mark.nightly_with("go")  # It looks for routes every 20 s only.
-@pytest.mark.cell("broadcast")
+@pytest.mark.cell("broadcast", nightly_with=("go",))  # It looks for routes every 20 s only.
 def test_broadcasting_gives_every_consumer_everything(client, topic, group):
     with (
         client.consume(group, topic, mode="broadcasting") as first,
@@ -143,9 +140,8 @@ def wait_until_pulling(client, topic, *consumers):
         consumers[0].wait_until(lambda queue=queue: all_have(queue), "not all consumers pull")
 
 
-@pytest.mark.nightly_with("cpp")  # It looks for the retry topic every 10 s only.
 @pytest.mark.covers("S-CONS-04", "S-CONS-19", "S-RETRY-04", "S-RETRY-05")
-@pytest.mark.cell("retry")
+@pytest.mark.cell("retry", nightly_with=("cpp",))  # It looks for the retry topic every 10 s only.
 def test_a_message_that_failed_comes_again(target, client, topic, group):
     if client.name.startswith("go"):  # it looks for the retry topic again after 20 s only
         target.create_group(group, retries=16)

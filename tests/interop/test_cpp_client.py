@@ -6,8 +6,6 @@ import pytest
 
 from tests.interop.clients import CppClient
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
-
 
 @pytest.fixture
 def cpp(target):
@@ -15,6 +13,7 @@ def cpp(target):
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.covers("S-CONS-01", "S-CONS-15")
 @pytest.mark.cell("pull")
 def test_a_pull_consumer_reads_every_queue_to_its_end(cpp, topic, group):

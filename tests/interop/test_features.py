@@ -11,8 +11,6 @@ import pytest
 
 from tests.interop.clients import GoClient
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
-
 RESET_OFFSET = 222  # INVOKE_BROKER_TO_RESET_OFFSET
 DELAY_MS = 1500
 
@@ -74,8 +72,7 @@ def test_a_request_is_answered_by_another_client(client, topic, group):
         assert client.call("request", topic=topic, body="EURUSD")["body"] == "re: EURUSD"
 
 
-@pytest.mark.nightly_with("java-5.4.0")  # It takes 5 to 10 s, as 4.9.8 does not.
-@pytest.mark.cell("trace")
+@pytest.mark.cell("trace", nightly_with=("java-5.4.0",))  # It takes 5 to 10 s, as 4.9.8 does not.
 def test_a_producer_that_traces_writes_where_its_message_went(client, topic, group):
     with client.producing(trace="yes"):
         sent = client.send(topic, "traced", keys="key-1")
@@ -85,8 +82,7 @@ def test_a_producer_that_traces_writes_where_its_message_went(client, topic, gro
     assert trace.startswith("Pub\x01") and topic in trace.split("\x01")
 
 
-@pytest.mark.nightly_with("java-5.4.0")  # It takes 5 to 10 s, as 4.9.8 does not.
-@pytest.mark.cell("namespace")
+@pytest.mark.cell("namespace", nightly_with=("java-5.4.0",))  # It takes 5 to 10 s, as 4.9.8 does not.
 def test_a_namespace_keeps_topics_and_groups_apart(target, client, topic, group):
     target.create_topic(f"room%{topic}")
     with client.producing(namespace="room"):
@@ -102,8 +98,7 @@ def test_a_namespace_keeps_topics_and_groups_apart(target, client, topic, group)
 
 
 # Each stops for 15 or 20 s. The short forms are our own client's, and the order's bytes in test_answers.py.
-@pytest.mark.nightly_with("java-4.9.8", "java-5.4.0", "java-4.9.8-binary", "cpp", "go")
-@pytest.mark.cell("reset")
+@pytest.mark.cell("reset", nightly_with=("java-4.9.8", "java-5.4.0", "java-4.9.8-binary", "cpp", "go"))
 def test_a_running_group_goes_back_when_the_operator_says_so(target, client, topic, group):
     client.send(topic, "0", how="ordered", shard=0)
     client.send(topic, "1", how="ordered", shard=1)

@@ -13,7 +13,7 @@ import pytest
 import sparrowmq
 from tests.interop.servers import APACHE, OURS, Target, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SENT, DELAYED, FAILED = 100, 20, 5
 EXACT = ("msgPutTotalTodayNow", "putMessageTimesTotal", "msgGetTotalTodayNow", "putMessageFailedTimes")

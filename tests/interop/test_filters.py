@@ -15,7 +15,7 @@ from tests.interop.apache import java_program
 from tests.interop.kits import server_jars
 from tests.interop.servers import REPOSITORY
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 PROGRAM = REPOSITORY / "tests" / "interop" / "java" / "Filters.java"
 REFUSED = "refused"

@@ -60,7 +60,7 @@ SOON: dict[str, Any] = {
     "property_filter": True,
 }
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the clients
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the clients
 
 
 async def check(client: str, task: str, address: str, home: Path, **account: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.interop.kits import five_examples, five_python
 from tests.interop.test_rocketmq5_page import running
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first fetches the client
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first fetches the client
 
 TOPICS: Final = ("topic", "delay-topic", "fifo-test-topic", "priority-topic")
 ENDPOINT: Final = "foobar.com:8080"

@@ -15,8 +15,6 @@ from tests.interop.clients import JavaClient
 from tests.interop.conftest import BINARY_HEADERS
 from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
-
 
 @pytest.mark.slow
 @pytest.mark.covers("S-CONS-01", "S-CONS-05", "S-CONS-15")

@@ -23,13 +23,7 @@ from tests.interop.test_spark_source import ids_and_bodies
 from tests.spark.pipelines.killing import forget_last_commit
 from tests.spark.pipelines.lake import tables
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.spark,
-    pytest.mark.nightly,
-    pytest.mark.timeout(900),  # the first time a Spark is fetched
-]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 LOT = 100  # messages of one batch, and so of one queue
 Row = list[object]

@@ -12,7 +12,7 @@ from tests.interop.clients import NodeClient, require_cpp
 from tests.interop.kits import go_sources, node_puppet
 from tools.matrix import read_matrix
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 LACKING = [
     (client, row, reason["lacks"])

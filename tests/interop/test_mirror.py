@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spark"]
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.spark,
-    pytest.mark.nightly,
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 COUNT = 500
 SHOWN_LIMIT_S = 30

@@ -19,7 +19,7 @@ from tests.interop.clients import HERE, Puppet
 from tests.interop.kits import server_jars
 from tests.interop.servers import APACHE, OURS, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 VERSION: Final = "4.9.7"
 BOOT_LIMIT_S: Final = 30

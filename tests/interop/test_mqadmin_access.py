@@ -19,7 +19,7 @@ from tests.interop.test_access import ADMIN, USER, cluster
 from tests.interop.test_mqadmin import Admin, masked
 from tests.interop.test_mqadmin_steps import javas_tool_survives
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 PEOPLE: Final = {
     "admin": ADMIN,

@@ -28,7 +28,7 @@ BETTER: Final = {"exportMetrics -c DefaultCluster -f {folder}", "clusterList"}
 # They have options of 5.x, too, so their usage is longer.
 WIDER: Final = {"updateSubGroup", "updateTopic"}
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 def our_tool(*words):

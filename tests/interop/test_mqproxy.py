@@ -21,11 +21,11 @@ from tests.interop.our_client import until
 from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target, running
 from tests.interop.test_access import ADMIN, OURS_OF_5, USER, cluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 APACHES = [
-    pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.slow]),
-    pytest.param("apache-4.9.7", marks=[pytest.mark.java, pytest.mark.nightly]),
+    pytest.param("apache-5.4.0", marks=[pytest.mark.slow]),
+    pytest.param("apache-4.9.7", marks=[pytest.mark.slow, pytest.mark.nightly]),
 ]
 
 
@@ -72,7 +72,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield target
 
 
-@pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.cell("mqproxy", columns=["cpp", "go", "node", "java-4.9.8", "java-5.4.0"])
 @pytest.mark.parametrize("name", ["cpp", "java-4.9.8", JAVA_5, GO, NODE])
 def test_foreign_client_sends_and_consumes(one: Target, name: str) -> None:
@@ -90,7 +90,7 @@ def test_foreign_client_sends_and_consumes(one: Target, name: str) -> None:
             assert [event["body"] for event in consumer.wait_for(2)] == ["again", "again"]
 
 
-@pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
 def test_java_reaches_the_queues_of_two_brokers(version: str, tmp_path: Path) -> None:
     with before_two(tmp_path) as places:
@@ -166,7 +166,7 @@ async def consumed(mq: sparrowmq.Client, topic: str, count: int, **how: Any) -> 
     return sorted(found)
 
 
-@pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [OURS_OF_5, pytest.param(APACHES[0], marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", ["cpp", "java-4.9.8"])
 def test_accounts_of_foreign_clients_are_checked(side: str, name: str, tmp_path: Path) -> None:

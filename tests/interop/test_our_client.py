@@ -16,7 +16,7 @@ from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.names import dlq_topic
 from tests.interop.our_client import EVERY_BROKER, LIMIT_S, QUEUES, numbers, read, shown, until
 
-pytestmark = [pytest.mark.interop, EVERY_BROKER]
+pytestmark = EVERY_BROKER
 
 
 # Sending ------------------------------------------------------------------------------------------------------------

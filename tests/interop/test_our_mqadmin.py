@@ -15,7 +15,7 @@ from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS_OF_4
 from tests.interop.servers import APACHE, OURS
 from tests.interop.test_mqadmin import SCRIPT, Admin, play
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 WITH_OPTIONS_OF_5 = ("updateTopic", "updateSubGroup")
 SIDES = [OURS, pytest.param(APACHE, marks=pytest.mark.nightly)]

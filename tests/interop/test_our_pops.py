@@ -14,12 +14,12 @@ from tests.interop.servers import APACHE, OURS
 
 POPPING = pytest.mark.parametrize(
     "target",
-    [OURS, pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly])],
+    [OURS, pytest.param("apache-5.4.0", marks=[pytest.mark.slow, pytest.mark.nightly])],
     indirect=True,
     scope="package",
 )
 AT_4 = pytest.mark.parametrize(
-    "target", [pytest.param(APACHE, marks=pytest.mark.java)], indirect=True, scope="package"
+    "target", [pytest.param(APACHE, marks=pytest.mark.slow)], indirect=True, scope="package"
 )
 
 

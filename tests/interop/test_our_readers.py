@@ -12,7 +12,7 @@ import sparrowmq
 from sparrowmq import MessageQueue
 from tests.interop.our_client import EVERY_BROKER, QUEUES, shown, until
 
-pytestmark = [pytest.mark.interop, EVERY_BROKER]
+pytestmark = EVERY_BROKER
 
 
 @pytest.mark.covers("S-CONS-01")

@@ -12,7 +12,7 @@ from sparrowmq import ReceivedMessage
 from tests.interop.apache import mqadmin
 from tests.interop.our_client import EVERY_BROKER, LIMIT_S, read
 
-pytestmark = [pytest.mark.interop, EVERY_BROKER]
+pytestmark = EVERY_BROKER
 
 
 @pytest.mark.cell("request")
@@ -38,7 +38,7 @@ async def test_an_asker_that_is_gone_has_no_answer(target, mq, topic):
     assert not await request.reply(b"too late")
 
 
-@pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.cell("trace")
 @pytest.mark.slow
 async def test_apaches_admin_tool_shows_what_our_client_traced(target, topic):

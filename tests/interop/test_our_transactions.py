@@ -9,7 +9,7 @@ import pytest
 from sparrowmq import ReceivedMessage
 from tests.interop.our_client import EVERY_BROKER, LIMIT_S, QUEUES, until
 
-pytestmark = [pytest.mark.interop, EVERY_BROKER]
+pytestmark = EVERY_BROKER
 
 
 @pytest.mark.cell("transaction")

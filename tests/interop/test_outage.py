@@ -7,7 +7,7 @@ import pytest
 from tests.interop.conftest import start_client
 from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 from tests.broker.live import live_broker
 from tests.interop.apache import java_program
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "java" / "Pops.java"
 

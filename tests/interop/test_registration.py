@@ -10,7 +10,7 @@ from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.servers import SETTINGS, OurBroker, OurNamesrv, topic_fields
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 CLUSTER, ROUTE, TOPICS, CREATE, DELETE = 106, 105, 206, 17, 215
 VERSIONS = ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.nightly)]

@@ -18,7 +18,7 @@ from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv
 from tests.interop.wire import PULL, Reply, Wire, pull_fields
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SEND, COMMIT, GROUP = 10, 15, "readers"
 ALL_OFFSETS, ALL_GROUPS = 43, 201

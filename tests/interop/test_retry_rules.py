@@ -16,7 +16,6 @@ from sparrowmq.protocol.names import dlq_topic
 from tests.interop.our_client import EVERY_BROKER, JAVA_SERVERS, read, until
 from tests.interop.servers import OURS, Target, running
 
-pytestmark = pytest.mark.interop
 LATE_S = 15.0  # a busy machine, and Apache's looks for due messages once in a while
 
 

@@ -16,7 +16,7 @@ from tests.interop.kits import five_python
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "rocketmq5.md").read_text()
 [PROGRAM] = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE)
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the client
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the client
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tests.interop.apache import SMALL_HEAP, JavaProcess, is_free
 from tests.interop.kits import sample_jars
 from tests.interop.servers import APACHE, OURS, OurBroker, OurNamesrv, Target, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 LIMIT_S: Final = 45.0
 RECEIVED: Final = re.compile(r"MessageExt \[brokerName=broker-a, queueId=(\d+), .*? queueOffset=(\d+), ")

@@ -18,7 +18,7 @@ from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Reference, Schema
 from tests.interop.registry import LiveRegistry
 from tests.schemas.samples import MONEY, ORDER, ORDER_VALUE, SHOP
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import sparrowmq.sync
 from sparrowmq import ReceivedMessage
 from sparrowmq.client.blocking_client import SyncClient
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.cell("namespace")]
+pytestmark = [pytest.mark.slow, pytest.mark.cell("namespace")]
 
 NAMESPACE = "room"
 

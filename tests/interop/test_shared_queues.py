@@ -10,7 +10,7 @@ import pytest
 from tests.interop.apache import java_program
 from tests.interop.servers import OURS, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 MEMBERS = Path(__file__).parent / "java" / "SharedQueues.java"
 COUNT = 100

@@ -25,7 +25,7 @@ from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.worker_network import connect
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 SCHEMA = pa.schema(
     [("queueId", pa.int32()), ("queueOffset", pa.int64()), ("body", pa.string()), ("tags", pa.string())]

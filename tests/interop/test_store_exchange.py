@@ -24,7 +24,7 @@ from sparrowmq.store.vfs import Disk
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # Small files, so that a few hundred messages fill several of each kind.
 CONF: Mapping[str, object] = {

@@ -15,7 +15,7 @@ from tests.interop.apache import PLAIN, SMALL_HEAP, ApacheBroker, ApacheNamesrv,
 from tests.interop.clients import JavaClient
 from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = pytest.mark.slow
 
 ENCRYPTED = ("-Dtls.enable=true",)  # and by Apache's test mode, which is on, anybody is trusted
 LIMIT_S = 30.0

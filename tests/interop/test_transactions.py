@@ -17,8 +17,6 @@ from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.servers import topic_fields
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
-
 SEND, PULL, MAX_OFFSET, CREATE_TOPIC, END_TRANSACTION = 10, 11, 30, 17, 37
 COMMIT, ROLLBACK = 8, 12
 CONF = {

@@ -26,7 +26,7 @@ from tests.interop.test_asked_consumers import wait_until
 from tests.interop.test_mqadmin import Admin
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 VERSION: Final = "5.4.0"
 KEYS: Final = "accessKey: admin\nsecretKey: secretOfAdmin\n"

@@ -39,7 +39,6 @@ async def test_a_failed_task_stops_its_owner_and_tells_why() -> None:
             await forever()
 
 
-@pytest.mark.guards("Background.spawn: drop each.close()")
 async def test_nothing_starts_while_a_failed_task_ends_the_others() -> None:
     async def fail() -> None:
         raise StoreFailed("EIO")
@@ -121,7 +120,6 @@ class Waits:
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.guards("Background.__aexit__: raised is not error -> True")
 async def test_a_second_cancellation_of_an_end_ends_it() -> None:
     """As a member with its broker does that is stopped again while it stops: one stack of contexts in another."""
 

@@ -31,7 +31,6 @@ OF_PROCESS.begin()
 """
 
 
-@pytest.mark.guards("Restart.begin: sys.orig_argv[1:] -> []")
 def test_the_same_process_begins_again_with_the_same_arguments(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "begun"), "one", "two words"],
@@ -51,7 +50,6 @@ async def test_a_server_inside_another_program_is_not_restarted():
         Restart().ask()
 
 
-@pytest.mark.guards("Restart.ask: drop self.check()")
 async def test_nothing_stops_if_the_next_start_would_fail():
     restart, stops = Restart(), list[int]()
     restart.stop = lambda: stops.append(1)

@@ -16,7 +16,6 @@ class Hand:
         return self.now_s
 
 
-@pytest.mark.guards("RunningTime._look: drop add")
 def test_a_pause_counts_as_one_tick():
     hand = Hand()
     running = RunningTime(hand)
@@ -32,7 +31,6 @@ def test_time_without_a_pause_counts_whole():
     assert running.age(100.0) == pytest.approx(0.9)
 
 
-@pytest.mark.guards("Pauses.since: moment -> 0.0")
 def test_a_pause_before_the_moment_does_not_count():
     pauses = Pauses()
     pauses.add(10.0, 5.0)

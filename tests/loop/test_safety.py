@@ -36,7 +36,6 @@ def both(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Safet
     return Safety((Demand(flushed, 10, "on disk"), Demand(replicated, 12, "replicated")), clock, 5)
 
 
-@pytest.mark.guards("_Wait.go_on: false mark", "_Wait.go_on: len(demands) -> 1", "Safety.holds: min -> max")
 async def test_who_waits_is_told_when_every_demand_is_fulfilled(
     both: Safety, flushed: Watermark, replicated: Watermark
 ) -> None:
@@ -66,7 +65,6 @@ async def test_what_is_safe_is_told_at_once(both: Safety, flushed: Watermark, re
     assert both.waiting == 0
 
 
-@pytest.mark.guards("Safety._tick: true _ticks")
 @pytest.mark.parametrize(("reached", "code", "words"), [(False, 10, "on disk"), (True, 12, "replicated")])
 async def test_who_waits_too_long_is_told_which_demand_did_not_come(
     both: Safety, flushed: Watermark, clock: ManualClock, reached: bool, code: int, words: str
@@ -83,7 +81,6 @@ async def test_who_waits_too_long_is_told_which_demand_did_not_come(
     assert f"was not {words} within 5 s" in str(late)
 
 
-@pytest.mark.guards("Safety._tick: false _ticks")
 async def test_each_has_the_whole_time(both: Safety, flushed: Watermark, clock: ManualClock) -> None:
     first = Told(both, 1)
     await clock.advance(3)
@@ -94,7 +91,6 @@ async def test_each_has_the_whole_time(both: Safety, flushed: Watermark, clock: 
     assert len(second.said) == 1
 
 
-@pytest.mark.guards("_Wait.give_up: drop cancel")
 async def test_who_was_told_that_it_took_too_long_hears_nothing_more(
     both: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
 ) -> None:
@@ -106,7 +102,6 @@ async def test_who_was_told_that_it_took_too_long_hears_nothing_more(
     assert len(told.said) == 1
 
 
-@pytest.mark.guards("Demand.problem: return self.mark.error -> return None")
 async def test_a_failure_of_any_mark_is_told_to_those_who_wait_and_to_those_who_come(
     both: Safety, flushed: Watermark, replicated: Watermark
 ) -> None:
@@ -119,7 +114,6 @@ async def test_a_failure_of_any_mark_is_told_to_those_who_wait_and_to_those_who_
     assert both.waiting == 0
 
 
-@pytest.mark.guards("Safety._tick_later: self._waits and (not self._is_ticking) -> not self._is_ticking")
 async def test_nothing_ticks_while_nobody_waits(
     both: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
 ) -> None:
@@ -145,7 +139,6 @@ def chain(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Safe
     return Safety((Demand(flushed, 10, "on disk"),), clock, 5, then)
 
 
-@pytest.mark.guards("Safety.when: callback = partial(_go_on, self._then, 0, callback)")
 async def test_the_next_promise_has_a_time_limit_of_its_own(
     chain: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
 ) -> None:

@@ -20,7 +20,6 @@ async def test_several_run_side_by_side_and_their_results_have_their_order():
     assert await results_of([]) == []
 
 
-@pytest.mark.guards("side_by_side.results_of: len(work) == 1 -> False")
 async def test_one_alone_runs_in_the_task_of_its_caller():
     async def work() -> asyncio.Task[None] | None:
         return asyncio.current_task()

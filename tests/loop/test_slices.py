@@ -34,7 +34,6 @@ def test_short_work_is_done_at_once() -> None:
     assert seen == [0, 1, 2]
 
 
-@pytest.mark.guards("in_slices: true now_s() < end_s")
 async def test_long_work_pauses_and_others_run_meanwhile() -> None:
     seen: list[int] = []
     rest = in_slices(counted(seen, 5), Ticks())
@@ -102,7 +101,6 @@ async def test_each_item_is_a_step() -> None:
     assert seen == [0, 1, 2, 3]
 
 
-@pytest.mark.guards("slices._began_in_turn: began_s = _began[loop] = now_s() -> began_s = now_s()")
 async def test_works_that_begin_in_one_turn_of_the_loop_share_a_slice() -> None:
     seen: list[int] = []
     clock = Ticks()
@@ -150,11 +148,6 @@ async def to_end_of(rest: Awaitable[str]) -> str:
     return await rest
 
 
-@pytest.mark.guards("Line.work: false self.is_busy", "Line._ended: drop self._next()")
-@pytest.mark.guards(
-    "Line._in_turn: true not turn.cancelled()", "Line._in_turn: drop self.marks.discard(mark)"
-)
-@pytest.mark.guards("Line._next: true not turn.done()", "Line._next: drop return")
 async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
     line, seen = Line(), list[str]()
@@ -173,7 +166,6 @@ async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.Mo
     assert line.work(slow(seen, "alone")) == "alone"
 
 
-@pytest.mark.guards("Line._in_turn: drop self._next()")
 async def test_a_work_that_is_cancelled_before_it_begins_its_turn_gives_the_turn_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -230,7 +222,6 @@ async def test_a_work_that_is_cancelled_before_it_first_runs_gives_the_turn_to_t
     assert not line.marks
 
 
-@pytest.mark.guards("Line._begun: drop self.is_busy = True")
 async def test_a_work_that_is_awaited_after_those_before_it_are_done_has_its_turn_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from sparrowmq.loop.turn import Turn
 
 
-@pytest.mark.guards("Turn._end: swap if self._writes: with _take(self._answers)")
 async def test_a_turn_writes_answers_and_shows_in_this_order_whatever_was_asked_for_first() -> None:
     turn, done = Turn(), []
     turn.show(lambda: done.append("show"))
@@ -21,7 +20,6 @@ async def test_a_turn_writes_answers_and_shows_in_this_order_whatever_was_asked_
     assert done == ["write", "answer", "another answer", "show"]
 
 
-@pytest.mark.guards("Turn._end: self._puts_off = len(self._shows) > 0")
 async def test_what_is_shown_waits_for_one_more_turn_and_no_longer() -> None:
     turn, done = Turn(), []
 
@@ -35,7 +33,6 @@ async def test_what_is_shown_waits_for_one_more_turn_and_no_longer() -> None:
     assert done == ["write 0", "write 1", "show 0", "show 1", "write 2", "write 3", "show 2", "show 3"]
 
 
-@pytest.mark.guards("Turn._end: is_one = True")
 async def test_what_is_shown_waits_for_nothing_where_several_are_answered() -> None:
     turn = Turn()
     done: list[str] = []
@@ -60,7 +57,6 @@ async def test_what_a_step_asks_for_is_taken_in_the_same_turn_if_its_time_has_no
     assert done == ["a second write", "answer", "a later answer"]
 
 
-@pytest.mark.guards("Turn._end: false self._writes or self._answers or self._shows")
 async def test_what_was_shown_may_cause_a_turn_of_its_own() -> None:
     turn, done = Turn(), []
 
@@ -130,7 +126,6 @@ class Looking:
         return count
 
 
-@pytest.mark.guards("Turn._look: self._break = 0")
 async def test_before_the_loop_sleeps_it_looks_around_and_more_seldom_where_nothing_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -158,7 +153,6 @@ async def test_what_is_found_by_looking_makes_the_loop_look_again(monkeypatch: p
         assert loop.run() > 4
 
 
-@pytest.mark.guards("Turn.rest: drop _rests")
 async def test_the_loop_may_sleep_while_a_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
     turn = Turn(looks=5)
     with monkeypatch.context() as patch:

@@ -54,7 +54,6 @@ async def test_who_is_cancelled_tells_nobody() -> None:
     assert told == []
 
 
-@pytest.mark.guards("close_after: drop task.add_done_callback")
 async def test_coroutine_of_a_task_that_is_cancelled_before_its_first_step_is_closed() -> None:
     async def work() -> None: ...
 

@@ -9,7 +9,6 @@ from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.watermark import Waiter, Watermark
 
 
-@pytest.mark.guards("Watermark.advance: border self._heap[0]")
 def test_waiters_are_called_lowest_target_first() -> None:
     mark, order = Watermark(), list[int]()
     for target in (5, 1, 3):
@@ -20,24 +19,18 @@ def test_waiters_are_called_lowest_target_first() -> None:
     assert order == [1, 3, 5]
 
 
-@pytest.mark.guards("Watermark.when: border target")
 def test_a_target_already_reached_is_called_at_once() -> None:
     called = list[object]()
     assert Watermark(7).when(7, called.append) is None
     assert called == [None]
 
 
-@pytest.mark.guards("Watermark.advance: drop self.error")
 def test_the_value_never_goes_back() -> None:
     mark = Watermark(10)
     mark.advance(3)
     assert mark.value == 10
 
 
-@pytest.mark.guards(
-    "Watermark.advance: to <= self.value or self.error is not None -> to <= self.value",
-    "Watermark.when: drop self.error is not None",
-)
 def test_failing_reaches_present_and_future_waiters() -> None:
     mark, seen = Watermark(), list[object]()
     mark.when(1, seen.append)
@@ -49,7 +42,6 @@ def test_failing_reaches_present_and_future_waiters() -> None:
     assert mark.value == 0
 
 
-@pytest.mark.guards("Watermark.fail: self.error = error")
 def test_the_first_failure_is_the_one_that_is_told() -> None:
     mark, seen = Watermark(), list[object]()
     first = StoreFailed("the disk said no")
@@ -77,7 +69,6 @@ def test_abandoned_waiters_do_not_pile_up() -> None:
     assert len(mark._heap) < 10
 
 
-@pytest.mark.guards("Watermark._abandoned: len(heap) // 2 -> len(heap)")
 def test_abandoned_waiters_behind_a_living_one_do_not_pile_up() -> None:
     mark, seen = Watermark(), list[object]()
     mark.when(1, seen.append)
@@ -91,7 +82,6 @@ def test_abandoned_waiters_behind_a_living_one_do_not_pile_up() -> None:
     assert seen == [None]
 
 
-@pytest.mark.guards("Waiter.cancel: drop self.callback = None")
 def test_a_cancelled_waiter_between_living_ones_is_not_called() -> None:
     mark, seen = Watermark(), list[object]()
     mark.when(1, lambda error: seen.append(1))

@@ -36,7 +36,6 @@ def watched() -> tuple[Conditions, dict[str, str], ManualClock, Figures]:
     return conditions, said, clock, figures
 
 
-@pytest.mark.guards("Conditions.look: drop del self._now")
 async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -78,7 +77,6 @@ def test_open_transactions_follow_from_a_disk_that_takes_no_questions_about_them
     assert told_conditions(conditions.told())["transactions_open"].cause == "disk_full"
 
 
-@pytest.mark.guards("Conditions.told: self._remedy(each.kind) -> each.kind.remedy")
 def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
     names = {"NAME": "broker-b", "ADDRESS": "10.0.0.1:10911", "CONF": ""}
     conditions = Conditions(ManualClock(), Figures(), lambda: names)
@@ -92,7 +90,6 @@ def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCap
     assert "broker undrain broker-b" in caplog.text
 
 
-@pytest.mark.guards("Conditions.told: since_ms = now_ms")
 async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,7 +103,6 @@ async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
     assert told_conditions(conditions.told())["drained"].since_ms == right_ms
 
 
-@pytest.mark.guards("Conditions.look: drop self._unseen.discard", "Conditions.look: drop self._note_unseen")
 def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     conditions, said, _, _ = watched()
     failing = True
@@ -135,9 +131,6 @@ def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     assert (after.what, after.since_s) == ("91 %", before.since_s)
 
 
-@pytest.mark.guards(
-    "Conditions.watch: together.setdefault(kind, []).append(probe) -> together.update({kind: [probe]})"
-)
 def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "sparrowmq")
     said = {"topics": "topics.json", "groups": "", "offsets": ""}
@@ -171,9 +164,6 @@ def test_a_broker_that_is_set_to_do_less_says_so(changes: dict[str, Any], words:
     assert words in said and bool(words) == bool(said)
 
 
-@pytest.mark.guards(
-    "Primary._slave_gone: count == self._most -> True", "Primary._no_slave: 'no slave follows' -> ''"
-)
 async def test_a_slave_that_is_missing_shows_at_its_master_and_a_missing_master_at_its_slave(
     tmp_path: Path,
 ) -> None:
@@ -191,7 +181,6 @@ async def test_a_slave_that_is_missing_shows_at_its_master_and_a_missing_master_
         await shows(slave, "master_not_followed")
 
 
-@pytest.mark.guards("Registration._unregistered: self.is_known -> True")
 async def test_a_broker_that_no_name_server_knows_is_not_ready(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         broker = cluster.brokers[0]
@@ -206,7 +195,6 @@ def refused(*_: object, **__: object) -> None:
     raise OSError(errno.EACCES, "Permission denied")
 
 
-@pytest.mark.guards("SavedFile.save: drop cannot be written")
 async def test_state_that_cannot_be_saved_shows_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,6 @@ def test_a_full_disk_is_full(tmp_path: Path) -> None:
         assert disk_use(disk.folder) == (1.0, 0, 1 << 20)
 
 
-@pytest.mark.guards("disks.declare_disks.by_folder.rows: drop suppress(OSError)")
 def test_a_folder_that_does_not_exist_has_no_series(tmp_path: Path) -> None:
     figures = Figures()
     declare_disks(figures, {"commitlog": tmp_path, "index": tmp_path / "none"})

@@ -103,7 +103,6 @@ HEADS = {
 }
 
 
-@pytest.mark.guards("Visit.data_received: _LONGEST_HEAD -> 1 << 30")
 @pytest.mark.parametrize(("lines", "status"), HEADS.values(), ids=HEADS)
 async def test_no_head_keeps_the_event_loop_from_others(lines, status):
     async with answering(metrics=ok) as port:
@@ -178,7 +177,6 @@ async def test_leaving_ends_a_page_that_is_being_made():
     assert await asking == b""
 
 
-@pytest.mark.guards("Visit._begin: drop self._transport.pause_reading")
 async def test_bytes_behind_a_request_are_not_read():
     begun, go_on = asyncio.Event(), asyncio.Event()
 

@@ -30,7 +30,6 @@ def test_a_gauge_keeps_the_ending_of_a_counter():
     assert b"# TYPE put_total gauge\nput_total 7.0\n" in at_once(page(series_of(figures, {}, 1))).body
 
 
-@pytest.mark.guards("prometheus_text._pieces: _ROWS_AT_ONCE -> 1 << 20")
 def test_no_step_of_a_long_page_keeps_the_event_loop_from_others():
     figures, labels, seen = Figures(), [(f"topic-{number:04}",) for number in range(2000)], Histogram()
     seen.record(5)
@@ -60,7 +59,6 @@ def test_the_process_has_its_memory_and_descriptors():
     assert found["process_cpu_seconds_total"][()] > 0
 
 
-@pytest.mark.guards("prometheus_text.process_series: _PROCESS -> ProcessCollector(registry=None)")
 def test_a_clock_that_was_set_is_no_restart_of_the_process(monkeypatch):
     before = parsed(at_once(page(process_series())).body.decode())["process_start_time_seconds"]
     monkeypatch.setattr(ProcessCollector, "_boot_time", lambda self: 0)

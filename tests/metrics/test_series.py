@@ -126,7 +126,6 @@ def test_new_figures_may_come_between_two_steps():
     assert sum(1 for _ in steps) >= 5
 
 
-@pytest.mark.guards("series._rows: drop if len(rows) % _ROWS_AT_ONCE == 0")
 def test_a_step_reads_some_rows_of_a_figure():
     read = iter(range(1000))
     figures = Figures()

@@ -26,7 +26,6 @@ async def figures(broker: Any, *labels: str) -> Samples:
     return await samples(broker.metrics_address, *labels)
 
 
-@pytest.mark.guards("Server.received_bytes: self._bytes_ended[0] -> 0", "Session._send: drop self.sent_bytes")
 async def test_bytes_count_also_those_of_connections_that_have_ended(tmp_path: Path) -> None:
     async with live_broker(tmp_path, **ON) as live:
         body = b"x" * 100_000
@@ -45,9 +44,6 @@ async def test_bytes_count_also_those_of_connections_that_have_ended(tmp_path: P
         assert after["sparrowmq_connections_limit"][()] > 100
 
 
-@pytest.mark.guards(
-    "Dispatcher.__call__: denied or code -> code", "Dispatcher._failed: drop self.refused[reason_of(error)]"
-)
 async def test_denials_count_as_denials_and_not_as_system_errors(tmp_path: Path) -> None:
     (tmp_path / "acl.yml").write_text(SAMPLE)
     settings: dict[str, Any] = {"acl": True, "acl_file": tmp_path / "acl.yml"}
@@ -73,7 +69,6 @@ async def test_errors_count_by_their_reason_and_reasons_that_did_not_occur_are_0
         assert sum(refused.values()) == 1
 
 
-@pytest.mark.guards("Server._admit: drop self.refused['limit']")
 async def test_connections_above_the_limit_and_without_the_demanded_tls_count(tmp_path: Path) -> None:
     async with Cluster(tmp_path, tls_mode=TlsMode.DISABLED, **ON) as cluster:
         broker = cluster.brokers[0]
@@ -92,9 +87,6 @@ async def test_connections_above_the_limit_and_without_the_demanded_tls_count(tm
         assert refused == {("limit",): 1, ("quota",): 0, ("tls",): 1}
 
 
-@pytest.mark.guards(
-    "Broker._start_parts: Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)) -> Part()"
-)
 async def test_the_end_of_certificates_is_shown_by_brokers_and_name_servers(tmp_path: Path) -> None:
     authority, pair, own = (
         Files(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "server", "client")

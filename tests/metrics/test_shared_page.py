@@ -25,7 +25,6 @@ class Pages:
         return Answer(200, b"%d" % number)
 
 
-@pytest.mark.guards("SharedPage.get: self._began_s >= asked_s -> True")
 async def test_who_asks_while_a_page_is_made_shares_the_next_one():
     pages = Pages(0.01)
     pages.count = 2
@@ -37,7 +36,6 @@ async def test_who_asks_while_a_page_is_made_shares_the_next_one():
     assert (await first).body == b"3" and {each.body for each in others} == {b"4"}
 
 
-@pytest.mark.guards("SharedPage.get: drop asyncio.sleep")
 async def test_one_who_asks_again_and_again_gets_a_fifth_of_the_time():
     pages = Pages(0.02)
     pages.count = 2

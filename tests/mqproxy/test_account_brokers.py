@@ -146,10 +146,6 @@ async def test_address_of_the_client_counts_although_the_broker_sees_another(tmp
                 assert (await brokers.ask("broker-0", ask)).header.offset == 0
 
 
-@pytest.mark.guards(
-    "Connections._session: drop room.demand_link()",
-    "Connections._ended: drop self._room.links -= 1",
-)
 async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path):
     ask = GetMaxOffset(topic="orders", queue_id=0)
     async with (

@@ -69,7 +69,6 @@ async def test_addresses_stay_in_use_while_no_name_server_answers():
     assert await addresses.of("b") == "four:1"
 
 
-@pytest.mark.guards("Addresses.learn: drop _learn_names", "Addresses.masters: drop _learn_names")
 async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so():
     """It asks about transactions as soon as it leads."""
     servers: Any = ScriptedNameServers()
@@ -82,7 +81,6 @@ async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so(
     assert [addresses.name_at(at) for at in asks] == ["a", "a", "b", "b", None]
 
 
-@pytest.mark.guards("Connections._ask_once: false is_slaves")
 @pytest.mark.parametrize(("code", "remark", "calls"), [(14, OF_A_SLAVE, 2), (14, "busy", 1)])
 async def test_refusal_of_a_slave_makes_the_next_request_look_for_the_master(code, remark, calls):
     servers: Any = ScriptedNameServers()
@@ -141,7 +139,6 @@ class RestartedNameServers(ScriptedNameServers):
         )
 
 
-@pytest.mark.guards("ClusterBrokers._ask_route: drop self.addresses.demand_brokers()")
 async def test_topics_stay_known_while_a_name_server_that_restarted_knows_no_brokers():
     servers: Any = RestartedNameServers()
     clock = ManualClock()
@@ -187,11 +184,6 @@ class RefusingNetwork:
         raise self._error
 
 
-@pytest.mark.guards(
-    "Connections._may_lead_soon: now - since < ELECTION_S -> True",
-    "Connections._may_lead_soon: self._addresses.is_replicated(broker_name) and now - since < ELECTION_S -> False",
-    "Addresses.of: SOON_S if broker_name in self._doubted else TABLE_S -> TABLE_S",
-)
 @pytest.mark.parametrize(("elected_s", "is_replicated"), [(0.6, True), (9.0, True), (0.6, False)])
 async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replicated):
     servers: Any = ScriptedNameServers()
@@ -218,8 +210,6 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
     assert servers.calls <= 2 + (elected_s + 0.3) / SOON_S
 
 
-@pytest.mark.guards("Connections._holding: drop self._held.demand_bytes")
-@pytest.mark.guards("Connections._ask_once: body and session.unread_bytes > MOST_UNREAD -> False")
 async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypatch):
     monkeypatch.setattr(room, "MOST_BYTES", 100_000)
     servers: Any = ScriptedNameServers()
@@ -366,9 +356,6 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         assert (stored.topic, stored.body, question.transaction_id) == ("orders", b"hello", "02")
 
 
-@pytest.mark.guards(
-    "ClusterBrokers.__init__: Kept(clock, self._ask_route, _lacks_a_master) -> Kept(clock, self._ask_route)"
-)
 async def test_topic_whose_broker_has_no_master_is_not_unknown_and_comes_back_within_a_second():
     """During an election a client must not read that it has to create the topic."""
     clock, network = ManualClock(), RefusingNetwork(RemoteError(14, "not asked"))
@@ -381,7 +368,6 @@ async def test_topic_whose_broker_has_no_master_is_not_unknown_and_comes_back_wi
     assert (await brokers.route("orders")).broker_datas[0].broker_addrs == {0: "slave:1"}
 
 
-@pytest.mark.guards("Connections._leave_former: drop session.abort()")
 async def test_long_polls_leave_a_master_that_hangs_once_another_one_leads(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_brokers, "MUTE_S", 0.0)
 
@@ -419,7 +405,6 @@ async def test_unknown_topics_groups_and_brokers(tmp_path):
         await until(lambda: set(network.membership.producers) == {"orders"})
 
 
-@pytest.mark.guards("Connections.announce: not self._is_beating -> True")
 async def test_clients_that_come_at_once_cause_few_heartbeats():
     """Each names up to 500 groups. One for each client took mqproxy steps of 160 ms."""
     async with Scripted() as peer, Network(peer.address) as network:
@@ -455,7 +440,6 @@ class Counted(list):
         return super().__iter__()
 
 
-@pytest.mark.guards("Connections._announced: drop yield")
 async def test_topics_of_clients_that_come_at_once_are_joined_once_and_in_slices(tmp_path, monkeypatch):
     """Joined for each of 1,000 clients with 400 topics, they took mqproxy 20 s. A send beside them waited for 13 s."""
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)  # a row of topics in each turn
@@ -472,7 +456,6 @@ async def test_topics_of_clients_that_come_at_once_are_joined_once_and_in_slices
         assert turns >= MOST_TOPICS
 
 
-@pytest.mark.guards("Connections._announce: drop membership.producers = {")
 async def test_no_heartbeat_names_groups_before_the_former_ones_are_left(tmp_path, caplog):
     """Those of every 30 s may be sent at any time, and the broker would refuse one that makes too many groups."""
     async with Cluster(tmp_path) as cluster, Network(cluster.namesrv) as network:

@@ -35,7 +35,6 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
         await kept.of("a", nullcontext)
 
 
-@pytest.mark.guards("kept_answers.Kept.of: REFRESH_S if self._is_brief(known.answer) else FRESH_S -> FRESH_S")
 async def test_brief_answer_is_asked_for_again_after_a_second():
     clock, answers = ManualClock(), ["no master", "master", "master again"]
 
@@ -106,10 +105,6 @@ async def test_a_question_that_waits_for_its_turn_holds_up_no_other_client():
     await asyncio.gather(*flood, return_exceptions=True)
 
 
-@pytest.mark.guards(
-    "kept_answers.Kept.of: drop self._kept[name] = _Known(now, known.answer)",
-    "kept_answers.Kept.of: (NetworkError, TimeoutError) -> NetworkError",
-)
 async def test_a_server_that_hangs_delays_one_question_in_some_seconds():
     server, clock = Hanging(), ManualClock()
     kept = Kept(clock, server.ask)

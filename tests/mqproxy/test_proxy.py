@@ -55,7 +55,6 @@ async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):
                 assert (await mq.admin.lag("g")).lag == 0
 
 
-@pytest.mark.guards("Proxy.__aenter__: settings.is_behind_proxy -> False")
 async def test_behind_a_proxy_connections_begin_with_its_header(tmp_path):
     settings = ProxySettings(port=0, is_behind_proxy=True)
     async with Cluster(tmp_path) as cluster, Proxy(settings, cluster.namesrv) as proxy:
@@ -103,7 +102,6 @@ async def test_conditions_are_shown_at_its_metrics_port(tmp_path):
             assert 'sparrowmq_condition{condition="users_not_read"' in shown
 
 
-@pytest.mark.guards("Proxy.__aenter__: drop server_tls.problem", "Proxy.__aenter__: drop server_tls.watch")
 async def test_a_certificate_that_ends_is_a_condition_until_it_is_renewed(tmp_path):
     vouching = authority(tmp_path)
     pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
@@ -116,11 +114,6 @@ async def test_a_certificate_that_ends_is_a_condition_until_it_is_renewed(tmp_pa
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.guards(
-    "Proxy.__aenter__: probes += [(CERTIFICATE, lambda: server_tls.problem), ending(clock, self._tls)] -> "
-    "probes += [(CERTIFICATE, lambda: server_tls.problem)]",
-    "Proxy.__init__: self._tls or False -> tls",
-)
 async def test_a_certificate_for_brokers_that_ends_is_a_condition_until_it_is_renewed(tmp_path):
     vouching = authority(tmp_path)
     pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))

@@ -239,7 +239,6 @@ async def test_another_password_counts_while_a_broker_with_the_former_one_is_awa
         users.authenticate(HERE, command_of(ACK, "op", "wrong"))
 
 
-@pytest.mark.guards("BrokerUsers.hash_body: drop await pause()")
 async def test_a_large_body_is_hashed_in_several_turns():
     users = users_by(Answering(a={}))
     await users.start()
@@ -296,7 +295,6 @@ async def test_an_odd_answer_of_a_broker_leaves_the_others_alone(odd):
         users.authorise("a", "op", HERE, ACK, b"")
 
 
-@pytest.mark.guards("BrokerUsers._read: drop self._join()")
 async def test_a_broker_that_hangs_delays_no_users_of_others():
     users = users_by(Answering(a=dict.fromkeys(GOOD, HANGS), b={}))
     with pytest.raises(TimeoutError):

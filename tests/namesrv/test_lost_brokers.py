@@ -40,9 +40,6 @@ async def test_a_broker_whose_connection_ended_is_lost_with_its_topics(routes, v
     assert lost.since_ms == ManualClock().now_ms()
 
 
-@pytest.mark.guards("Routes._removing: len(self.vanished) < MOST_LOST -> True")
-@pytest.mark.guards("Routes._removing: tuple(topics[:room]) -> tuple(topics)")
-@pytest.mark.guards("LostBrokers.look: room > 0 -> True")
 async def test_only_so_many_lost_brokers_and_topics_are_remembered(routes, values, monkeypatch):
     monkeypatch.setattr(route_table, "MOST_LOST", 3)
     monkeypatch.setattr(lost_brokers, "MOST_LOST", 2)

@@ -125,7 +125,6 @@ async def route(session: Session) -> dict[int, str]:
     return dict(broker.broker_addrs)
 
 
-@pytest.mark.guards("namesrv.Namesrv.__aenter__: guard = None", "permissions.demand_trust: is_theirs = True")
 @BOTH
 async def test_strangers_take_over_no_route(tmp_path: Path, made: Any) -> None:
     async with guarded(tmp_path, made) as at:
@@ -139,8 +138,6 @@ async def test_strangers_take_over_no_route(tmp_path: Path, made: Any) -> None:
         assert await route(await at.session(SHOP)) == {0: "10.0.0.1:10911"}
 
 
-@pytest.mark.guards("AccountCheck.authorise: drop if account.broker_names")
-@pytest.mark.guards("permissions.demand_own_broker: name not in account.broker_names -> False")
 async def test_an_account_with_broker_names_registers_and_unregisters_only_these(tmp_path: Path) -> None:
     async with guarded(tmp_path) as at:
         await register(await at.session(BROKER))
@@ -158,7 +155,6 @@ async def test_an_account_with_broker_names_registers_and_unregisters_only_these
         assert await route(await at.session(SHOP)) == {0: "10.0.0.1:10911"}
 
 
-@pytest.mark.guards("NamesrvAccess._unlimited_brokers: each.is_admin -> False")
 def test_accounts_that_may_register_every_broker_are_a_condition(tmp_path: Path) -> None:
     def told(made: Any, more: str = "") -> str:
         settings = made(tmp_path)
@@ -190,7 +186,6 @@ async def test_each_request_needs_an_account(tmp_path: Path, row: Any) -> None:
         await check_rights(at, row, may)
 
 
-@pytest.mark.guards("NamesrvAccess.check: drop permissions.demand_trust")
 @pytest.mark.parametrize("has_policies", [True, False])
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name
@@ -304,7 +299,6 @@ async def test_changed_accounts_take_effect(
                 denied += 1
 
 
-@pytest.mark.guards("AccountCheck.authenticate: drop peer.principal = account = self._by_certificate")
 async def test_a_verified_certificate_stands_for_a_signature(tmp_path: Path) -> None:
     ours, theirs = authority(tmp_path), authority(tmp_path, "another authority")
     server = signed(tmp_path, "server", ours)
@@ -357,9 +351,6 @@ def _accounts(folder: Path) -> Path:
     return folder / "accounts.yml"
 
 
-@pytest.mark.guards(
-    "namesrv.Namesrv.__aenter__: drop dispatch.hash_some", "UserCheck.authenticate: true has_signed_request"
-)
 @BOTH
 async def test_a_large_signed_body_is_hashed_in_pieces(
     tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
@@ -385,7 +376,6 @@ async def test_a_large_signed_body_is_hashed_in_pieces(
         assert ended == [False, True] * 2
 
 
-@pytest.mark.guards("namesrv.Namesrv.__aenter__: drop dispatch.audit = access.audit")
 async def test_the_audit_log_has_administrators_and_denials_but_no_registrations(tmp_path: Path) -> None:
     async with guarded(tmp_path) as at:
         with pytest.raises(AccessDenied):

@@ -28,7 +28,6 @@ async def test_there_is_no_such_port_unless_asked_for(tmp_path):
         assert cluster._namesrv.metrics_address == ""
 
 
-@pytest.mark.guards("Namesrv._look: drop try_again", "Namesrv.__aenter__: drop self._conditions.watch")
 async def test_what_is_wrong_with_a_name_server_shows_in_every_place(tmp_path, eventually, caplog):
     caplog.set_level("INFO", "sparrowmq")
     folder = tmp_path / "values"

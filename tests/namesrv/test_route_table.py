@@ -89,7 +89,6 @@ def test_a_slave_learns_its_master_and_adds_no_topics(routes):
     assert addresses(routes, "Orders") == {"broker-a": {0: A.address, 1: A_SLAVE.address}}
 
 
-@pytest.mark.guards("Routes._forget: true not group.addresses")
 def test_consumers_still_find_the_slave_when_the_master_is_gone(routes):
     announce(routes, A, "Orders")
     announce(routes, A_SLAVE)
@@ -97,7 +96,6 @@ def test_consumers_still_find_the_slave_when_the_master_is_gone(routes):
     assert addresses(routes, "Orders") == {"broker-a": {1: A_SLAVE.address}}
 
 
-@pytest.mark.guards("Routes._join_group: drop group.addresses[stale]")
 def test_a_slave_that_became_master_leaves_its_old_id(routes):
     announce(routes, A_SLAVE)
     announce(routes, A_SLAVE._replace(id=0), "Orders")
@@ -111,7 +109,6 @@ def test_a_broker_that_moved_is_found_at_its_new_address(routes):
     assert addresses(routes, "Orders") == {"broker-a": {0: "10.9.9.9:10911"}}
 
 
-@pytest.mark.guards("Routes.is_current: self._shown_at -> self._living.get")
 def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes):
     announce(routes, A, "Orders")
     announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", via="twin")
@@ -138,7 +135,6 @@ def test_a_broker_that_took_another_name_leaves_the_old_one(routes):
     assert queues(routes, "Orders") == {"renamed": 4}
 
 
-@pytest.mark.guards("Routes.announcing: drop if before.via is not via")
 def test_the_address_of_a_living_broker_is_not_for_a_broker_of_another_name(routes):
     announce(routes, A, "Orders", via="one")
     with pytest.raises(RemoteError, match=r"broker-a is registered at 10\.0\.0\.1:10911 over another"):
@@ -149,7 +145,6 @@ def test_the_address_of_a_living_broker_is_not_for_a_broker_of_another_name(rout
     assert queues(routes, "Orders") == {"heir": 4}
 
 
-@pytest.mark.guards("Routes.leave: living.who.name == who.name -> True")
 def test_a_broker_says_goodbye_in_its_own_name_only(routes):
     announce(routes, A, "Orders")
     routes.leave(A._replace(name="thief"))
@@ -171,7 +166,6 @@ def test_a_broker_is_gone_with_its_connection(routes):
     assert queues(routes, "Orders") == {"broker-b": 4}
 
 
-@pytest.mark.guards("Routes.lost: true each")
 def test_the_end_of_an_older_connection_changes_nothing(routes):
     announce(routes, A, "Orders", via="old")
     announce(routes, A, "Orders", via="new")
@@ -191,14 +185,12 @@ def test_a_broker_that_was_silent_for_two_minutes_is_gone(routes):
     assert queues(routes, "Orders") == {"broker-b": 4}
 
 
-@pytest.mark.guards("Routes.is_current: drop now_s")
 def test_asking_for_the_version_keeps_a_broker_alive(routes):
     announce(routes, A, "Orders", version=7)
     assert routes.is_current(A, DataVersion(7), via=A, now_s=EXPIRY_S)
     assert routes.expire(lambda heard_s: EXPIRY_S + 1 - heard_s) == []
 
 
-@pytest.mark.guards("Routes.is_current: false not living.version.is_same(version)")
 def test_another_version_or_an_unknown_broker_must_register(routes):
     announce(routes, A, "Orders", version=7)
     assert not routes.is_current(A, DataVersion(8), via=A, now_s=0)
@@ -206,7 +198,6 @@ def test_another_version_or_an_unknown_broker_must_register(routes):
     assert routes.version_of(A.address) == DataVersion(7) and routes.version_of(B.address) is None
 
 
-@pytest.mark.guards("Routes._shown: perm = queues.perm")
 def test_a_drained_broker_takes_no_messages_until_it_is_undrained(routes):
     announce(routes, A, "Orders", "Bills")
     announce(routes, B, "Orders")
@@ -225,7 +216,6 @@ def test_undraining_gives_no_permission_that_the_topic_never_had(routes):
     assert routes.route("T").queue_datas[0].perm == 4
 
 
-@pytest.mark.guards("Routes._forget: drop discard")
 def test_a_drained_broker_that_restarts_takes_messages_again(routes):
     announce(routes, A, "Orders")
     routes.drain("broker-a")
@@ -241,7 +231,6 @@ def test_draining_an_unknown_broker_is_no_error_and_changes_nothing(routes):
     assert routes.route("Orders").queue_datas[0].perm == 6
 
 
-@pytest.mark.guards("Routes.delete_topic: true group")
 def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
     for broker in (A, B, C):
         announce(routes, broker, "Orders", "Bills")
@@ -251,7 +240,6 @@ def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
     assert queues(routes, "Orders") == {"broker-c": 4} and routes.route("Bills") is None
 
 
-@pytest.mark.guards("Routes.route: by_group or self._of_cluster(topic) -> by_group")
 def test_a_topic_named_like_the_cluster_is_on_all_its_brokers(routes):
     announce(routes, A)
     announce(routes, B)
@@ -306,7 +294,6 @@ def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
     assert len(lines) >= 4 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]
 
 
-@pytest.mark.guards("route_table.Routes.__init__: _LINES -> 10_000_000")
 def test_a_broker_that_is_renamed_without_end_fills_no_log(routes, caplog):
     caplog.set_level("INFO")
     for number in range(1000):
@@ -338,9 +325,6 @@ def begun(routes, who, count, *topics, version=1):
     return steps
 
 
-@pytest.mark.guards(
-    "Routes.announcing: _Living(who, now_s, None, ha_address, via) -> _Living(who, now_s, version, ha_address, via)"
-)
 def test_a_registration_counts_once_all_topics_are_added(routes):
     announce(routes, A, "Old")
     steps = begun(routes, A, 1, "Orders", "Bills", version=2)
@@ -353,7 +337,6 @@ def test_a_registration_counts_once_all_topics_are_added(routes):
     assert routes.is_current(A, DataVersion(2), via=A, now_s=0)
 
 
-@pytest.mark.guards("Routes._adding: self._living.get(living.who.address) is not living -> False")
 @pytest.mark.parametrize("back", [False, True])
 def test_a_broker_that_goes_while_it_registers_gets_no_more_topics(routes, back):
     steps = begun(routes, A, 2, "One", "Two", "Three", "Four")
@@ -365,7 +348,6 @@ def test_a_broker_that_goes_while_it_registers_gets_no_more_topics(routes, back)
     assert routes.version_of(A.address) == (DataVersion(2) if back else None)
 
 
-@pytest.mark.guards("Routes._forget: drop is_gone")
 def test_the_topics_of_a_broker_that_is_gone_are_gone_at_once_and_removed_later(routes):
     later = Later(routes)
     announce(routes, A, "Orders", "Bills")
@@ -379,7 +361,6 @@ def test_the_topics_of_a_broker_that_is_gone_are_gone_at_once_and_removed_later(
     assert set(routes.vanished["broker-a"].topics) == {"Orders", "Bills"}
 
 
-@pytest.mark.guards("Routes._removing: self.has_master(group.name) -> False")
 def test_a_broker_that_comes_back_before_its_topics_are_removed_keeps_the_new_ones(routes):
     later = Later(routes)
     announce(routes, A, "Orders", "Bills")

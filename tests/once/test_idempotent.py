@@ -32,7 +32,6 @@ def store_in(folder) -> SqlStore:
     return SqlStore(engine)
 
 
-@pytest.mark.guards("once.idempotent.idempotent: true any(attempt.is_new) #2")
 def test_a_message_is_handled_once(tmp_path):
     calls = []
 
@@ -61,7 +60,6 @@ def test_a_failed_message_is_handled_again(tmp_path):
     assert calls == ["U-1", "U-1"]
 
 
-@pytest.mark.guards("idempotent._call: drop both = [list")
 def test_a_batch_is_handled_without_its_duplicates(tmp_path):
     calls = []
 
@@ -172,7 +170,6 @@ def test_handlers_that_it_cannot_call_are_refused(tmp_path, handler, says):
         idempotent(store_in(tmp_path))(handler)
 
 
-@pytest.mark.guards("idempotent._checked: drop if hasattr(handler, DECLARED)")
 def test_above_a_declared_handler_it_is_refused(tmp_path):
     mq = sync.connect("127.0.0.1:9876")
 

@@ -20,9 +20,6 @@ def test_a_copy_in_the_retry_topic_has_the_mark_of_its_message():
     assert mark_of(copy, "billing") == mark_of(received("U-1"), "billing")
 
 
-@pytest.mark.guards(
-    "mark_of: (name, message.topic, found) -> ('', message.topic, found)", "mark_of: message.topic -> ''"
-)
 def test_marks_differ_by_handler_topic_and_message():
     marks = {
         mark_of(received("U-1"), "billing"),
@@ -70,7 +67,6 @@ def test_something_that_is_no_message_is_refused(message):
         identity(message)
 
 
-@pytest.mark.guards("once.identity.identity: message.stored.unique_key -> None")
 async def test_the_identity_stays_through_the_retries_of_a_real_broker(mq):
     seen = []
 

@@ -57,11 +57,6 @@ def order(engine: sa.Engine, numbers: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.guards(
-    "sql._mark: return True",
-    "once.identity.identity: message.properties.get(ONCE_ID) -> None",
-    "SqlStore._blocking: _mark_all(connection, marks) -> [True for _ in marks]",
-)
 def test_killed_relays_and_consumers_lose_no_effect_and_double_none(engine, background):
     """Each program is killed at its worst moment first, and then anywhere."""
     namesrv = background.namesrv

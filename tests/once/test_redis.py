@@ -55,7 +55,6 @@ def store_of(client, **options) -> RedisStore:
     return RedisStore(client, **{"lease_s": 0.3, **options})
 
 
-@pytest.mark.guards("RedisStore._take: drop break")
 def test_a_message_is_handled_once_and_its_mark_expires(client):
     calls = []
     bill = idempotent(store_of(client, keep_s=100), name="billing")(
@@ -93,7 +92,6 @@ def test_a_batch_is_handled_without_its_duplicates(client):
     assert calls == [["U-1", "U-2"], ["U-3"]]
 
 
-@pytest.mark.guards("RedisStore._renew_until: drop _now")
 def test_a_duplicate_waits_for_a_handler_that_takes_longer_than_its_lease(client):
     """The lease is renewed: without that the duplicate would be handled as well."""
     calls, started = [], threading.Event()
@@ -134,7 +132,6 @@ async def test_the_same_with_asyncio(port, client):
     assert calls == ["U-1", "U-2", "U-2"]
 
 
-@pytest.mark.guards("RedisStore._take: 'PX' -> 'EX'")
 async def test_a_cancelled_handler_leaves_no_mark(port, client):
     started = asyncio.Event()
     async with AsyncRedis(port=port) as asynchronous:
@@ -166,7 +163,6 @@ def test_after_a_crash_the_lease_ends_and_the_message_is_handled(client):
     assert calls == ["U-1"]
 
 
-@pytest.mark.guards("RedisStore._take: drop raise")
 def test_waiting_for_a_handler_that_does_not_end_is_an_error(client):
     bill = idempotent(store_of(client, lease_s=0.05))(lambda message: None)
     bill(received())

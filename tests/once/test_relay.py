@@ -70,7 +70,6 @@ def due_now(engine) -> None:
         connection.execute(sa.update(ROWS).values(due=0.0))
 
 
-@pytest.mark.guards("Turn.settle: drop delete")
 def test_rows_are_sent_once_and_deleted(engine):
     fill(engine, ("", b"1"), ("k", b"2"), ("k", b"3"))
     sent = taking()
@@ -79,7 +78,6 @@ def test_rows_are_sent_once_and_deleted(engine):
     assert SqlOutbox(engine).relay_batch(sent) == 0 and len(sent.bodies) == 3
 
 
-@pytest.mark.guards("Turn.note: drop self._failed +=", "Turn.note: drop _chains")
 def test_the_key_of_a_failed_row_waits_and_other_keys_go_on(engine):
     fill(engine, ("k", b"1"), ("k", b"2"), ("other", b"3"), ("", b"4"))
     sent = taking(b"1")
@@ -93,7 +91,6 @@ def test_the_key_of_a_failed_row_waits_and_other_keys_go_on(engine):
     assert sent.bodies[2:] == [b"1", b"2"] and left(engine) == []
 
 
-@pytest.mark.guards("Turn._first: drop others.add")
 def test_a_row_does_not_overtake_a_row_of_its_key_that_is_put_off(engine):
     fill(engine, ("k", b"1"))
     sent = taking(b"1")
@@ -106,7 +103,6 @@ def test_a_row_does_not_overtake_a_row_of_its_key_that_is_put_off(engine):
     assert outbox.relay_batch(sent) == 2 and sent.bodies == [b"1", b"2"]
 
 
-@pytest.mark.guards("sql._Rows.take: oldest = [ROWS.c.id]")
 def test_rows_that_cannot_be_sent_do_not_keep_later_ones_waiting(engine, monkeypatch):
     """The rows of a topic that does not exist would fill each batch, as they are due again at once."""
     monkeypatch.setattr("sparrowmq.once.relay.FAILED_S", 0.0)
@@ -121,7 +117,6 @@ def test_rows_that_cannot_be_sent_do_not_keep_later_ones_waiting(engine, monkeyp
 
 
 @needs_postgres
-@pytest.mark.guards("sql._Rows.take: due.with_for_update(skip_locked=True) -> due")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_two_relays_send_different_rows_and_keep_the_order_of_a_key(engine):
     """The second relay takes its rows while the first one is sending its own."""
@@ -164,7 +159,6 @@ def test_a_crash_in_the_middle_of_a_turn_loses_nothing(engine):
     assert outbox.relay_batch(sent) == 2
 
 
-@pytest.mark.guards("Turn.note: drop raise")
 def test_a_closed_client_ends_the_relay(engine):
     fill(engine, ("", b"1"))
     sent = taking(b"1")
@@ -180,9 +174,6 @@ def test_a_relay_needs_an_event_of_threads(engine, stop):
         SqlOutbox(engine).relay(taking(), stop)
 
 
-@pytest.mark.guards(
-    "BlockingOutbox.relay_batch: drop check_sender", "AsyncSqlOutbox.relay_batch: drop check_sender"
-)
 async def test_a_relay_refuses_a_client_of_the_other_kind_and_sends_nothing(engine):
     fill(engine, ("", b"1"))
     for mq in (None, connect("127.0.0.1:1"), Producer):
@@ -195,7 +186,6 @@ async def test_a_relay_refuses_a_client_of_the_other_kind_and_sends_nothing(engi
     assert left(engine) == [b"1"]
 
 
-@pytest.mark.guards("BlockingOutbox.relay: drop trouble.report", "BlockingOutbox.relay: drop trouble.over")
 def test_a_relay_outlives_a_failure_of_its_database(engine, caplog):
     metadata_is_missing = sa.text("ALTER TABLE once_outbox RENAME TO gone")
     with engine.begin() as connection:
@@ -216,7 +206,6 @@ def test_a_relay_outlives_a_failure_of_its_database(engine, caplog):
     assert "can be read again" in caplog.text
 
 
-@pytest.mark.guards("Trouble.report: self._is_reported = False", "Trouble.over: self._is_reported = True")
 def test_a_long_failure_of_a_database_is_logged_once(caplog):
     caplog.set_level(logging.WARNING)
     trouble = Trouble()
@@ -227,7 +216,6 @@ def test_a_long_failure_of_a_database_is_logged_once(caplog):
     assert caplog.text.count("cannot be read or settled") == 2 and caplog.text.count("can be read again") == 1
 
 
-@pytest.mark.guards("Turn.note: drop setdefault")
 def test_rows_that_wait_are_one_line_of_the_log_for_each_topic(engine, caplog):
     with engine.begin() as connection:
         for topic in ("orders", "bills", "orders"):

@@ -63,11 +63,6 @@ def test_a_session_of_flask_is_a_transaction(engine):
     assert rows_of(engine, MARKS) == rows_of(engine, ROWS) == 1
 
 
-@pytest.mark.guards(
-    "once.sql.add: drop _check_blocking",
-    "once.sql.is_new: drop _check_blocking",
-    "once.sql.forget: drop _check_blocking",
-)
 async def test_a_call_that_would_write_nothing_is_refused(tmp_path):
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
     for connection in (engine.connect(), AsyncSession(engine), engine, None):
@@ -80,7 +75,6 @@ async def test_a_call_that_would_write_nothing_is_refused(tmp_path):
                 call(connection)
 
 
-@pytest.mark.guards("SqlOutbox.__init__: drop check_kind", "AsyncSqlOutbox.__init__: drop check_kind")
 def test_a_relay_refuses_an_engine_of_the_other_kind():
     with pytest.raises(ConfigError, match="AsyncSqlOutbox takes an asynchronous one"):
         SqlOutbox(create_async_engine("sqlite+aiosqlite://"))  # type: ignore[arg-type]
@@ -88,7 +82,6 @@ def test_a_relay_refuses_an_engine_of_the_other_kind():
         AsyncSqlOutbox(sa.create_engine("sqlite://"))  # type: ignore[arg-type]
 
 
-@pytest.mark.guards("once.sql.forget: time.time() - older_than_s -> time.time()")
 def test_old_marks_are_forgotten(engine):
     with engine.begin() as connection:
         is_new(connection, received("U-1"), name="billing")
@@ -141,7 +134,6 @@ def test_a_concurrent_duplicate_waits_for_the_outcome(engine, fails):
     assert calls == (["first", "second"] if fails else ["first"])
 
 
-@pytest.mark.guards("sql._mark: drop begin_nested")
 def test_other_databases_have_savepoints(engine, monkeypatch):
     """As MySQL has it: an INSERT that fails, and a transaction that goes on."""
     monkeypatch.setattr("sparrowmq.once.sql._INSERTS", {})

@@ -16,7 +16,7 @@ from sparrowmq.protocol.delay_levels import (
 
 
 @pytest.mark.covers("S-RETRY-01")
-@pytest.mark.covers("S-DELAY-01", breaks="protocol.delay_levels: JAVA_LEVELS = '1s 5s'")
+@pytest.mark.covers("S-DELAY-01")
 def test_the_levels_of_java() -> None:
     levels = DelayLevels.parse()
     assert levels.max == 18
@@ -29,7 +29,7 @@ def test_days_may_be_added() -> None:
     assert DelayLevels.parse(JAVA_LEVELS + " 1d").delay_ms(19) == 86_400_000
 
 
-@pytest.mark.covers("S-DELAY-02", breaks="DelayLevels.clamp: return level")
+@pytest.mark.covers("S-DELAY-02")
 def test_a_level_beyond_the_last_is_the_last() -> None:
     levels = DelayLevels.parse("1s  5s")
     assert (levels.clamp(2), levels.clamp(3), levels.clamp(100)) == (2, 2, 2)

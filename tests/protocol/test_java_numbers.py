@@ -29,7 +29,6 @@ class Route(Body):
     route: BrokerRoute
 
 
-@pytest.mark.guards("java_numbers: msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1) -> 0")
 @pytest.mark.parametrize(
     ("kind", "body"),
     [

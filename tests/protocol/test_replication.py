@@ -139,7 +139,6 @@ DAMAGE: list[tuple[Callable[[bytes], bytes], str]] = [
 ]
 
 
-@pytest.mark.guards("WholeRecords._fault: fault = None")
 @pytest.mark.parametrize(("damage", "words"), DAMAGE)
 def test_nothing_is_given_back_from_damage_on(damage: Callable[[bytes], bytes], words: str) -> None:
     good = log_of(2)
@@ -150,7 +149,6 @@ def test_nothing_is_given_back_from_damage_on(damage: Callable[[bytes], bytes], 
     assert bytes(whole.take(log_of(1, len(good)))) == b""
 
 
-@pytest.mark.guards("WholeRecords._pass: min(len(content), at + left) -> len(content)")
 def test_a_sound_record_over_the_end_of_a_file_is_none_of_such_a_log() -> None:
     content = log_of(FILE_SIZE // len(record(0)) + 3)
     fitting = (FILE_SIZE - PREFIX.size) // len(record(0)) * len(record(0))

@@ -66,7 +66,6 @@ def test_the_query_flag_may_be_added_after_signing() -> None:
     assert SigningKey("sk").has_signed({**REAL[0], "_UNIQUE_KEY_QUERY": "true"}, b"")
 
 
-@pytest.mark.guards("SigningKey.has_signed: UNIQUE_KEY_QUERY in fields -> False")
 def test_the_query_flag_may_be_signed_as_javas_clients_do_from_4_9_4_on() -> None:
     fields = {"topic": "orders", "key": "k1", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "ak"}
     made = hmac.digest(b"sk", b"aktruek1orders" + b"body", "sha1")
@@ -120,9 +119,6 @@ def signed_request(body: bytes, secret: str = "secret12") -> Command:
     return request
 
 
-@pytest.mark.guards(
-    "LargeBodies.hash_some: drop request.digest = digest", "SigningKey.has_signed_request: true _is_same"
-)
 def test_a_large_body_is_hashed_in_pieces_and_not_again_for_the_check() -> None:
     key, other = SigningKey("secret12"), SigningKey("secret12")
     bodies = LargeBodies(lambda: {"ak": SimpleNamespace(key=key)})
@@ -136,7 +132,6 @@ def test_a_large_body_is_hashed_in_pieces_and_not_again_for_the_check() -> None:
         assert other.has_signed_request(request, request.ext_fields()) is is_right
 
 
-@pytest.mark.guards("SigningKey.has_signed_send: drop if len(body) > LARGE_BODY_BYTES")
 def test_a_large_send_is_checked_by_its_digest_alone() -> None:
     key, send = SigningKey("secret12"), SendMessageV2("group", "topic", "TBW102", 4, 0, 0, 1, 0)
     for size, is_small in ((LARGE_BODY_BYTES, True), (LARGE_BODY_BYTES + 1, False)):
@@ -149,7 +144,6 @@ def test_a_body_for_an_unknown_account_is_not_hashed() -> None:
     assert LargeBodies(dict).hash_some(signed_request(bytes(2 * LARGE_BODY_BYTES)))
 
 
-@pytest.mark.guards("SigningKey.has_signed_request: true isinstance(digest, BodyDigest)")
 def test_a_peer_cannot_send_a_digest() -> None:
     sent = msgspec.json.decode(b'{"code":310,"<digest>":{"key":1,"value":2}}', type=Command, strict=False)
     request = signed_request(b"body")
@@ -202,7 +196,6 @@ def test_any_set_of_names_is_signed_in_order_however_many_sets_there_were() -> N
     assert content({"only": "one"}, b"") == b"one"
 
 
-@pytest.mark.guards("signature._order: true sum(map(len, names))")
 def test_names_that_a_peer_made_long_are_not_kept() -> None:
     long = {"n" * 2000 + str(number): str(number) for number in range(128)}
     before = 0

@@ -134,11 +134,6 @@ def test_when_too_many_do_not_read_the_one_ends_that_has_not_for_longest(budget:
     assert [number for number, peer in enumerate(peers) if peer.ended] == [1]
 
 
-@pytest.mark.guards(
-    "Budget._look_at: true holder.sent_bytes",
-    "Budget._look_at: false holder.sent_bytes",
-    "Budget._note: drop if",
-)
 def test_a_peer_that_reads_as_more_answers_come_is_not_ended(budget: Budget) -> None:
     peers = [answered(Peer(), MB) for _ in range(12)]
     reader = peers[0]

@@ -8,7 +8,6 @@ from sparrowmq.remoting.connect_errors import why_unconnected
 REFUSED = f"[Errno {ECONNREFUSED}] Connect call failed"
 
 
-@pytest.mark.guards("connect_errors._said: number == errno.EMFILE -> False")
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -21,7 +21,6 @@ async def test_a_taken_port_is_told_with_the_setting_to_change() -> None:
     await first.closed()
 
 
-@pytest.mark.guards("Door.bind: false error.errno in _NO_DESCRIPTOR")
 async def test_a_process_without_a_descriptor_is_told_to_raise_its_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # which refuses root too

@@ -5,18 +5,12 @@ import time
 from collections.abc import Awaitable
 from functools import partial
 
-import pytest
-
 from sparrowmq.loop.slices import SLICE_S
 from sparrowmq.remoting.handler import Answer
 from sparrowmq.remoting.large_answers import LargeAnswers
 from tests.peers import Asker
 
 
-@pytest.mark.guards(
-    "LargeAnswers.make: self._line.work -> type(self._line)().work",
-    "_unless_gone: false peer.closed",
-)
 async def test_each_is_begun_when_the_one_before_it_is_complete_and_none_for_a_peer_that_has_gone():
     large = LargeAnswers()
     made: list[str] = []
@@ -35,11 +29,6 @@ async def test_each_is_begun_when_the_one_before_it_is_complete_and_none_for_a_p
     assert made == ["a"] * 3 + ["c"] * 3
 
 
-@pytest.mark.guards(
-    "LargeAnswers.make: asker = None",
-    "Line._next: drop if turns",
-    "Line._next: drop del self._waiting",
-)
 async def test_a_peer_that_asks_for_many_delays_another_one_by_one():
     large = LargeAnswers()
     made: list[str] = []
@@ -68,7 +57,6 @@ async def test_a_peer_that_asks_for_many_delays_another_one_by_one():
     assert made == ["many", "one", "many", "one", "many", "many"]
 
 
-@pytest.mark.guards("LargeAnswers.make: self._line.is_busy -> False")
 async def test_a_short_one_is_made_while_a_large_one_is_being_made():
     large = LargeAnswers()
 

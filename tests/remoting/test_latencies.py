@@ -56,7 +56,6 @@ def test_a_slow_request_is_told_with_what_it_took_in_each_room_where_it_was(
     ]
 
 
-@pytest.mark.guards("Latencies.tell: false until")
 def test_of_one_code_one_line_is_told_in_a_second_and_how_many_there_were(
     latencies: Latencies, caplog: pytest.LogCaptureFixture
 ) -> None:

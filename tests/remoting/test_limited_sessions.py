@@ -43,7 +43,6 @@ def test_one_that_is_to_end_is_not_chosen_again(limited: LimitedSessions[str]):
     assert [limited.add("third"), limited.add("fourth")] == ["first", "second"]
 
 
-@pytest.mark.guards("LimitedSessions.discard: drop self.sessions.pop(session, None)")
 def test_one_that_has_ended_leaves_its_place(limited: LimitedSessions[str]):
     for name in ("first", "second"):
         limited.add(name)
@@ -51,10 +50,6 @@ def test_one_that_has_ended_leaves_its_place(limited: LimitedSessions[str]):
     assert limited.add("third") is None
 
 
-@pytest.mark.guards(
-    "LimitedSessions.add: drop self._full.note",
-    "LimitedSessions.problem: true len(self.sessions) < self._most",
-)
 async def test_a_full_port_says_so_until_there_is_room_again(known: set[str]):
     clock = ManualClock()
     limited = LimitedSessions[str](1, clock, known.__contains__, "doors")
@@ -68,7 +63,6 @@ async def test_a_full_port_says_so_until_there_is_room_again(known: set[str]):
     assert limited.problem == ""
 
 
-@pytest.mark.guards("LimitedSessions.problem: true self._host_of is None")
 def test_a_full_port_says_from_where_most_come(known: set[str]):
     hosts = {"first": "10.0.0.7", "second": "10.0.0.8", "third": "10.0.0.7"}
     limited = LimitedSessions[str](3, ManualClock(), known.__contains__, "doors", host_of=hosts.__getitem__)

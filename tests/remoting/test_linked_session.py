@@ -64,7 +64,6 @@ async def test_a_request_has_the_fields_that_its_bytes_would_have():
     assert broker.asked[0].ext_fields() == ASKED.ext_fields()
 
 
-@pytest.mark.guards("Connection.command: request.ext_fields() | extra -> request.ext_fields()")
 async def test_a_request_is_signed():
     broker = Broker()
     await client_of(broker, sign=signer("alice", "secret-1")).call(ASKED, b"body")
@@ -74,7 +73,6 @@ async def test_a_request_is_signed():
     assert asked.header(GetMaxOffset) == ASKED
 
 
-@pytest.mark.guards("Connection.command: _has_javas_numbers(request) -> True")
 async def test_a_number_that_java_does_not_have_is_refused_as_from_the_network():
     broker = Broker()
     await client_of(broker).call(GetMaxOffset("orders", 1 << 63))
@@ -82,7 +80,6 @@ async def test_a_number_that_java_does_not_have_is_refused_as_from_the_network()
         broker.asked[0].header(GetMaxOffset)
 
 
-@pytest.mark.guards("fields.header_of: isinstance(ext, kind) -> True")
 @pytest.mark.parametrize("header", [None, UnregisterClient("x")])
 async def test_an_answer_without_the_fields_of_its_request_is_an_error(header: ReplyHeader):
     with pytest.raises(RemoteProtocolError, match="offset"):
@@ -98,7 +95,6 @@ async def test_an_answer_has_its_code_its_remark_and_its_body_in_one_piece():
     assert answer.body == b"onetwo"
 
 
-@pytest.mark.guards("LinkedSession.reply: not request.flag & ONEWAY_FLAG -> True")
 async def test_a_request_that_wants_no_answer_gets_none():
     broker = Broker()
     client = client_of(broker)
@@ -113,7 +109,6 @@ async def test_a_request_without_an_answer_ends_with_its_time():
         await client_of(Broker(None)).call(ASKED, timeout_s=0.1)
 
 
-@pytest.mark.guards("LinkedSession._regulate: drop self._deliver_soon()")
 async def test_requests_wait_while_too_many_of_them_are_held():
     broker = Broker(None)
     client = client_of(broker, SessionLimits(waiting_requests=1))
@@ -128,11 +123,6 @@ async def test_requests_wait_while_too_many_of_them_are_held():
     assert len(broker.asked) == 1
 
 
-@pytest.mark.guards(
-    "LinkedSession.deliver: drop self._count",
-    "LinkedSession.connection_lost: drop self._count",
-    "LinkedSession._pass: drop other._count",
-)
 async def test_requests_for_a_session_that_does_not_read_have_limited_memory():
     broker, body = Broker(None), bytes(100_000)
     budget = Budget(SystemClock(), BudgetLimits(waiting_bytes=len(body)))

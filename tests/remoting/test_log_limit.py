@@ -8,7 +8,6 @@ from sparrowmq.testing.clock import ManualClock
 log = logging.getLogger(__name__)
 
 
-@pytest.mark.guards("LogLimit._left_out: lines >= self._lines -> False")
 async def test_a_peer_causes_some_lines_a_minute_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture):
     clock = ManualClock()
     limit = LogLimit(clock)

@@ -35,7 +35,6 @@ async def test_however_many_ask_one_connection_is_made(serve: Serve) -> None:
         pool.close()
 
 
-@pytest.mark.guards("Pool.live: session if session is not None and (not session.closed) else None -> session")
 async def test_a_lost_connection_is_made_again(serve: Serve) -> None:
     async with serve(answer) as (server, _):
         pool = Pool(SystemClock())
@@ -50,7 +49,6 @@ async def test_a_lost_connection_is_made_again(serve: Serve) -> None:
         pool.close()
 
 
-@pytest.mark.guards("Pool._back_off: last.pause_s * 2 -> last.pause_s")
 async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
     clock = ManualClock()
     pool = Pool(clock, jitter=lambda: 1.0)
@@ -67,10 +65,6 @@ async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
         await pool.session(address)
 
 
-@pytest.mark.guards(
-    "Pool._back_off: pause_s = last.pause_s * 2 if last else FIRST_PAUSE_S",
-    "Pool._connect: drop self._backoffs.pop",
-)
 async def test_the_pause_grows_to_a_second_and_ends_with_an_answer() -> None:
     clock = ManualClock()
     pool = Pool(clock, jitter=lambda: 1.0)
@@ -105,7 +99,6 @@ async def test_what_is_no_address_is_unreachable(address) -> None:
         await pool.session(address)
 
 
-@pytest.mark.guards("Pool._connect: drop _closed")
 async def test_a_closed_pool_says_so(serve: Serve) -> None:
     pool = Pool(SystemClock())
     pool.close()
@@ -137,7 +130,6 @@ async def _end_to(server: Server, clock: ManualClock, says_nothing: bool = False
     await until(lambda: not server.sessions)
 
 
-@pytest.mark.guards("Pool._open: drop if transport.is_closing")
 async def test_a_connection_that_ends_as_soon_as_it_is_made_is_unreachable(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +151,6 @@ async def test_a_connection_that_ends_as_soon_as_it_is_made_is_unreachable(
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")
-@pytest.mark.guards("Pool._open: drop _limit_silence")
 async def test_system_ends_a_connection_of_which_the_network_has_lost_track(serve: Serve) -> None:
     async with serve(answer) as (server, _):
         pool = Pool(SystemClock())

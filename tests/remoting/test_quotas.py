@@ -44,7 +44,6 @@ def refusal(limits, session, **options):
     return refused.value
 
 
-@pytest.mark.guards("Bucket.take: self.left > self._most -> False")
 async def test_a_bucket_fills_evenly_and_not_above_its_amount():
     bucket = Bucket(10, 5, 0.0)
     assert [bucket.take(4, 0.0) for _ in range(4)] == [True, True, True, False]
@@ -57,7 +56,6 @@ async def test_a_bucket_fills_evenly_and_not_above_its_amount():
     assert not bucket.take(1, 99.0), "a request that was read before the last one"
 
 
-@pytest.mark.guards("Usage.take: self.requests is not None and (not self.requests.take(1.0, now)) -> False")
 async def test_an_account_makes_so_many_requests_a_second(caplog):
     limits, session = quotas("account:billing requests=3/s"), connection(Account("billing"))
     for _ in range(3):
@@ -104,17 +102,12 @@ async def test_the_bytes_of_answers_count_too():
     limits.check(session, Command(RequestCode.PULL_MESSAGE), pull_request())
 
 
-@pytest.mark.guards("quotas._size: len(properties or '') -> 0")
 async def test_properties_count_like_the_body():
     limits, session = quotas("topic:orders bytes=100/s"), connection()
     limits.check(session, Command(310), send_request("orders", properties={"a": "x" * 250}))
     assert "bytes=100/s" in refusal(limits, session).remark
 
 
-@pytest.mark.guards(
-    "Quotas.pulled: held if held is not None else self._usages(peer.host, peer.principal, topic, now) -> "
-    "self._usages(peer.host, peer.principal, topic, now)"
-)
 async def test_a_request_that_has_waited_counts_for_the_account_that_sent_it():
     limits, reader = quotas("account:reader bytes=100/s"), Account("reader")
     session = connection(reader)
@@ -173,7 +166,6 @@ async def test_connections_of_an_account_and_of_an_address():
     assert +Counter(limits.refused) == {("address", "connections"): 1, ("account", "connections"): 1}
 
 
-@pytest.mark.guards("_Rules.counted: address if is_own else key -> address")
 async def test_addresses_of_one_ipv6_network_have_one_quota():
     limits = quotas("address:* connections=2 requests=2/h")
     hosts_of = [f"[2001:db8:0:1::{number:x}]:5" for number in range(3)]
@@ -185,7 +177,6 @@ async def test_addresses_of_one_ipv6_network_have_one_quota():
     send(limits, connection(host="[2001:db8:0:2::1]:5"))
 
 
-@pytest.mark.guards("_Rules.counted: address if is_own else key -> key")
 async def test_a_rule_for_a_part_of_an_ipv6_network_counts_each_address_of_the_part():
     limits = quotas("address:* connections=1; address:2001:db8::/120 connections=1")
     inside, outside = ["[2001:db8::1]:5", "[2001:db8::2]:5"], ["[2001:db8::1:1]:5", "[2001:db8::1:2]:5"]
@@ -195,14 +186,12 @@ async def test_a_rule_for_a_part_of_an_ipv6_network_counts_each_address_of_the_p
     )
 
 
-@pytest.mark.guards("hosts.counted: address.startswith(_MAPPED) -> False")
 async def test_an_ipv4_address_inside_ipv6_is_no_network():
     limits = quotas("address:* connections=1")
     hosts_of = ["[::ffff:10.0.0.1]:5", "[::ffff:10.0.0.2]:5", "10.0.0.1:6"]
     assert [limits.connect(connection(host=host)) for host in hosts_of] == [True, True, False]
 
 
-@pytest.mark.guards("Quotas._left: drop self._open[key] -= 1")
 async def test_open_connections_count_for_rules_that_come_later():
     limits = quotas("")
     first, second = connection(), connection()
@@ -223,18 +212,12 @@ def deny(limits, session):
     return answer.value.code
 
 
-@pytest.mark.guards("Quotas.denied: drop self._refuse", "Quotas.turned_away: drop self.denied")
 async def test_denied_requests_count_for_the_address_and_for_no_topic():
     limits, stranger = quotas("address:* requests=2/s; topic:orders requests=1/h"), connection()
     assert [deny(limits, stranger) for _ in range(3)] == [1, 1, ResponseCode.SYSTEM_BUSY]
     send(limits, connection(host="10.0.0.2:5"))
 
 
-@pytest.mark.guards(
-    "Quotas.admit: usage is not None and limit -> False",
-    "Quotas.turned_away: drop session.applied_quotas = None",
-    "Usage.still_denied: drop self.denied = ''",
-)
 async def test_clients_without_an_account_wait_while_denials_have_used_up_their_address():
     limits, stranger = quotas("address:* bytes=20/s"), connection()
     limits.admit(stranger.host, 0.0)
@@ -249,7 +232,6 @@ async def test_clients_without_an_account_wait_while_denials_have_used_up_their_
     assert stranger.applied_quotas is None
 
 
-@pytest.mark.guards("Quotas.turned_away: drop self._use")
 async def test_requests_with_other_errors_count_but_lock_nobody_out():
     limits, session = quotas("address:* requests=1/s"), connection()
     limits.turned_away(session, Command(9999), None, RemoteError(3, "unknown code"))
@@ -277,8 +259,6 @@ async def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
     assert len(limits._addresses.known) <= 101
 
 
-@pytest.mark.guards("_Rules.find: len(self.known) >= MOST_KNOWN -> False")
-@pytest.mark.guards("_Rules.make_room: min(_LOOKS, len(self.known)) -> len(self.known)")
 async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatch):
     monkeypatch.setattr(quotas_module, "MOST_KNOWN", 50)
     limits, session = quotas("topic:* requests=2/h"), connection()
@@ -298,7 +278,6 @@ async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatc
     assert "orders" in limits._topics.known
 
 
-@pytest.mark.guards("Quotas._usages: true len(topic)")
 async def test_names_that_no_topic_can_have_are_not_kept():
     limits, session = quotas("topic:* requests=1/s"), connection()
     with kept_bytes() as kept:
@@ -308,7 +287,6 @@ async def test_names_that_no_topic_can_have_are_not_kept():
     assert kept() < 1_000_000
 
 
-@pytest.mark.guards("Quotas._count: drop self.recent.note", "Quotas.use: drop self.recent.forget")
 async def test_the_latest_refusal_shows_until_there_are_other_rules():
     limits, session = quotas("account:reader requests=1/h"), connection(Account("reader"))
     send(limits, session)

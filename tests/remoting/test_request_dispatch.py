@@ -110,10 +110,6 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
         assert (await held).header == HEADER
 
 
-@pytest.mark.guards(
-    "Dispatcher.__call__: drop session.postpone(command)",
-    "Session._handle: is_late or is_spent or self._undone -> is_late or is_spent",
-)
 async def test_a_large_body_is_hashed_in_several_turns_and_later_requests_wait_for_it(serve: Serve) -> None:
     handled: list[int] = []
     pieces: list[int] = []
@@ -161,7 +157,6 @@ class Gate:
         return HEADER
 
 
-@pytest.mark.guards("Dispatcher._wait_for: drop session.hold(1, len(command.body))")
 async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_have(serve: Serve) -> None:
     gate = Gate()
     dispatch = Dispatcher(Role.NOBODY, [gate], asyncio.ensure_future)
@@ -178,10 +173,6 @@ async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_ha
         assert [(await future).code for future in held] == [0] * 4
 
 
-@pytest.mark.guards("Session.hold: drop self._held_bytes += body_bytes", "Session.hold: has_room = True")
-@pytest.mark.guards(
-    "Budget.hold: drop self._body_bytes += body_bytes", "Dispatcher._finish_later: -len(command.body) -> 0"
-)
 @pytest.mark.parametrize(
     "limits",
     [
@@ -208,7 +199,6 @@ async def test_the_bodies_of_requests_whose_handlers_wait_count_among_what_a_pee
         assert [(await future).code for future in held] == [0] * 2
 
 
-@pytest.mark.guards("Later.attempt: drop self.answer(None, error)")
 async def test_a_later_reply_costs_no_task_and_may_be_an_error(serve: Serve) -> None:
     laters = [Later(), Later(), Later()]
     given = iter(laters)
@@ -258,7 +248,6 @@ def promise(*marks: Watermark, clock: Clock | None = None) -> Safety:
     return Safety([Demand(mark, 10, "on disk") for mark in marks], clock or SystemClock(), 5)
 
 
-@pytest.mark.guards("Dispatcher._answer_parked: true safety.holds(end)")
 async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:
     mark = Watermark()
     safety = promise(mark)
@@ -275,7 +264,6 @@ async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> N
         assert [(await future).header for future in waiting] == [HEADER] * 5
 
 
-@pytest.mark.guards("Dispatcher._answer_parked: after.end > end -> after is parked[0]")
 async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Serve) -> None:
     mark, targets = Watermark(), iter([3, 1, 2])
     safety = promise(mark)
@@ -291,7 +279,6 @@ async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Se
         assert [(await future).header for future in waiting] == [HEADER] * 3
 
 
-@pytest.mark.guards("Dispatcher._answer_parked: false others")
 async def test_replies_of_one_turn_may_wait_for_different_things(serve: Serve) -> None:
     first, second = Watermark(), Watermark()
     answers = iter([After(promise(first), 1, HEADER), After(promise(second), 1, HEADER)])
@@ -326,11 +313,6 @@ async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: 
     assert mark.waiting == 0
 
 
-@pytest.mark.guards(
-    "Dispatcher._wait_for: drop reply",
-    "Dispatcher._wait_for: (RuntimeError, ClientClosed) -> RuntimeError",
-    "Dispatcher._wait_for: (RuntimeError, ClientClosed) -> ClientClosed",
-)
 @pytest.mark.parametrize(
     "error", [RuntimeError("the TaskGroup is shutting down"), ClientClosed("a task has failed")]
 )
@@ -381,7 +363,6 @@ async def test_an_error_becomes_a_reply(
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.guards("safe_text.without_folders: return text")
 @pytest.mark.parametrize("kind", [DiskFull, ConfigError, partial(RemoteError, 209)])
 async def test_an_error_names_a_file_without_its_folders(
     serve: Serve, kind: Callable[[str], Exception]
@@ -401,7 +382,6 @@ async def test_a_failing_coroutine_becomes_a_reply_too(serve: Serve) -> None:
             await session.call(pull())
 
 
-@pytest.mark.guards("Dispatcher.__call__: drop BY_CODE[command.code]")
 async def test_the_guard_decides_before_the_handler(serve: Serve) -> None:
     seen: list[tuple[str, str, str]] = []
 
@@ -447,13 +427,11 @@ async def test_a_missing_header_field_is_named(serve: Serve) -> None:
             await session.call(Bare("t"))
 
 
-@pytest.mark.guards("request_dispatch._collect: false kind")
 def test_a_code_with_two_handlers_is_refused() -> None:
     with pytest.raises(ValueError, match="two handlers for PULL_MESSAGE"):
         Dispatcher(Role.NOBODY, [Pulls(HEADER), Pulls(HEADER)], asyncio.ensure_future)
 
 
-@pytest.mark.guards("Dispatcher.__init__: false missing")
 def test_a_role_must_serve_all_of_its_rows() -> None:
     with pytest.raises(ValueError, match="no handler for SEND_MESSAGE"):
         Dispatcher(Role.BROKER, [Pulls(HEADER)], asyncio.ensure_future)
@@ -496,7 +474,6 @@ async def test_a_request_takes_from_when_it_was_read_until_it_is_answered(
     assert "1,500.0 ms (750.0 ms behind others of its connection, 750.0 ms handled)" in line
 
 
-@pytest.mark.guards("Dispatcher.__call__: latencies.now() - began > LONG_STEP_S -> True")
 @pytest.mark.parametrize(("seconds", "steps"), [(0.004, {}), (0.006, {11: 1})])
 async def test_a_handler_that_keeps_the_loop_for_long_is_counted(
     serve: Serve, seconds: float, steps: dict[int, int]
@@ -517,7 +494,6 @@ async def test_an_error_is_counted_under_its_own_code(serve: Serve) -> None:
     assert [(code, count) for code, _, count, _ in counted(latencies)] == [(24, 1)]
 
 
-@pytest.mark.guards("Latencies.add: took_s >= self._slow_s and (not held) -> took_s >= self._slow_s")
 async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -533,9 +509,6 @@ async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
     assert (counted(latencies), caplog.messages) == ([(0, True, 1, 15.0)], [])
 
 
-@pytest.mark.guards(
-    "_Burst.count: times += 1 -> times = 1", "_Burst.count: end - self.began -> end - self.written"
-)
 async def test_a_burst_takes_until_the_last_of_it_is_safe(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

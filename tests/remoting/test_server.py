@@ -46,7 +46,6 @@ async def test_stopping_sends_what_was_answered_and_ends_every_session(serve: Se
         await session.call(PULL)
 
 
-@pytest.mark.guards("Server.stop: drop await door.all_begun()")
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_connection_that_is_accepted_just_before_the_stop_ends_too(serve: Serve, turns: int) -> None:
     loop = asyncio.get_running_loop()
@@ -61,7 +60,6 @@ async def test_a_connection_that_is_accepted_just_before_the_stop_ends_too(serve
                 assert await asyncio.wait_for(loop.sock_recv(peer, 1), 10) == b""
 
 
-@pytest.mark.guards("Server._part: drop discard")
 async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
     async with serve(answer) as (server, session):
         await session.call(PULL)
@@ -71,7 +69,6 @@ async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.guards("LimitedSessions.add: true len(self.sessions) <= self._most")
 async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=1)) as (server, session):
         await session.call(PULL)
@@ -81,7 +78,6 @@ async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
         second.close()
 
 
-@pytest.mark.guards("LimitedSessions._oldest_stranger: drop not self._is_known(session)")
 async def test_connections_without_a_request_give_their_places_at_once(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=20)) as (server, session):
         await session.call(PULL)
@@ -130,7 +126,6 @@ async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogC
     assert "ulimit -n" in told[0]
 
 
-@pytest.mark.guards("Server._end_if_gone: false idle_s")
 async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -146,9 +141,6 @@ async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> Non
         watching.cancel()
 
 
-@pytest.mark.guards(
-    "Server._end_if_gone: clock.age(session.last_read) -> clock.monotonic() - session.last_read"
-)
 async def test_a_pause_of_the_process_is_no_silence_of_its_peers(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -223,7 +215,6 @@ async def test_a_stopped_server_reads_its_peers_before_it_judges_them() -> None:
         await server.wait()
 
 
-@pytest.mark.guards("Server._end_if_gone: false partial_s")
 async def test_a_frame_that_comes_byte_by_byte_must_be_whole_in_its_time(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -317,7 +308,6 @@ async def test_who_stalls_in_a_large_request_does_not_keep_others_from_theirs(se
         writer.close()
 
 
-@pytest.mark.guards("Session._send: drop if self._budget")
 async def test_answers_that_are_too_few_to_stop_the_reading_count_for_what_all_may_hold(serve: Serve) -> None:
     def big(session: Session, command: Command) -> None:
         session.reply(command, 0, None, None, bytes(200_000))

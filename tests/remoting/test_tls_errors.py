@@ -37,7 +37,6 @@ def test_an_alert_is_explained(alert: str, what: str) -> None:
     assert str(why_closed(error)).startswith(what)
 
 
-@pytest.mark.guards("tls_errors.why_not: error.verify_code in _STRICT -> False")
 def test_a_certificate_that_an_older_python_takes_is_explained() -> None:
     error = ssl.SSLCertVerificationError(1, "all of it")
     error.verify_code, error.verify_message = 92, "CA cert does not include key usage extension"

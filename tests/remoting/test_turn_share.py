@@ -52,7 +52,6 @@ def sessions_of(count: int, handled: list[Command], clock: ManualClock, took_s: 
     return made
 
 
-@pytest.mark.guards("Session._handle: turn.is_spent -> False")
 async def test_pulls_of_many_connections_in_one_turn_are_answered_in_several() -> None:
     handled: list[Command] = []
     *readers, sender = sessions_of(101, handled, ManualClock())
@@ -70,7 +69,6 @@ async def test_pulls_of_many_connections_in_one_turn_are_answered_in_several() -
     assert [each.opaque for each in handled if each.code == PULL] == list(range(100))
 
 
-@pytest.mark.guards("Session._handle: is_late or is_spent or self._undone -> is_late or is_spent")
 async def test_a_short_request_does_not_pass_a_pull_of_its_connection() -> None:
     handled: list[Command] = []
     *readers, both = sessions_of(31, handled, ManualClock())
@@ -82,7 +80,6 @@ async def test_a_short_request_does_not_pass_a_pull_of_its_connection() -> None:
     assert [each.opaque for each in handled if each.opaque >= 100] == [100, 101, 102]
 
 
-@pytest.mark.guards("Session.connection_lost: drop forget")
 async def test_a_connection_that_ends_while_it_waits_is_forgotten() -> None:
     handled: list[Command] = []
     readers = sessions_of(30, handled, ManualClock())
@@ -94,7 +91,6 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten() -> None:
     await until(lambda: len(handled) == 29)
 
 
-@pytest.mark.guards("TurnShare.until: return min(began + share, self._until) -> began + share")
 async def test_bursts_of_many_connections_share_a_turn() -> None:
     handled: list[Command] = []
     clock = ManualClock()
@@ -126,7 +122,6 @@ def test_a_turn_is_shared_by_those_who_have_more_to_be_answered() -> None:
     assert shares == [4 * MB, 4 * MB, MB // 2, LEAST_TURN_BYTES]
 
 
-@pytest.mark.guards("TurnShare._begin_next: false self.is_spent")
 async def test_connections_have_their_turns_in_the_order_in_which_they_began_to_wait() -> None:
     share = TurnShare(MB)
     turns: list[object] = []

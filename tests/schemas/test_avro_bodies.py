@@ -74,7 +74,6 @@ def test_blocks_with_a_size_are_read():
     assert reader({"type": "array", "items": "int"}).read(b"\x03\x04\x02\x04\x02\x06\x00") == [1, 2, 3]
 
 
-@pytest.mark.guards("AvroReader.read_counted: drop if body.at", "_enumeration.read: drop if")
 @pytest.mark.parametrize(
     ("schema", "body", "why"),
     [
@@ -120,7 +119,6 @@ def test_nesting_without_end_is_refused():
         reader(schema).read(b"\2" * 100_000)
 
 
-@pytest.mark.guards("_Readers._record: drop body.count")
 @pytest.mark.slow
 def test_values_without_bytes_are_counted():
     """Records of nulls take no bytes, and each of these contains two others."""
@@ -150,7 +148,6 @@ def test_a_hostile_body_takes_bounded_memory_and_time():
     tracemalloc.stop()
 
 
-@pytest.mark.guards("_Readers._union: false branch")
 def test_changed_and_invented_bodies_are_values_or_have_a_reason():
     """SPARROWMQ_BODIES says how many, for longer runs."""
     chance = random.Random(11)

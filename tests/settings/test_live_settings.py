@@ -93,7 +93,6 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert changing.now.limit == 11
 
 
-@pytest.mark.guards("Changing._keep: drop self.problem = ''")
 async def test_a_change_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
     file = tmp_path / "conf" / "some.conf"
     changing = Changing(Some(), file)

@@ -18,7 +18,6 @@ def commands(command: click.Command) -> Iterator[click.Command]:
             yield from commands(found)
 
 
-@pytest.mark.guards("Number.convert: not isfinite(number) -> False")
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 def test_what_is_no_number_is_refused_with_its_option(text: str) -> None:
     done = CliRunner().invoke(main, ["topic", "list", "-n", "127.0.0.1:1", "--timeout", text])
@@ -26,10 +25,6 @@ def test_what_is_no_number_is_refused_with_its_option(text: str) -> None:
     assert "Invalid value for '--timeout'" in done.stderr
 
 
-@pytest.mark.guards(
-    "Whole.convert: not _has_plain_digits(value) -> False",
-    "Number.convert: not _has_plain_digits(value) -> False",
-)
 @pytest.mark.parametrize("option", ["--timeout", "--limit"])
 @pytest.mark.parametrize("text", ["\u0663", "1_0"])
 def test_digits_are_0_to_9(option: str, text: str) -> None:

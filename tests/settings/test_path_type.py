@@ -11,7 +11,6 @@ from sparrowmq.settings.path_type import WrittenPath
 from tests.settings.test_number_type import commands
 
 
-@pytest.mark.guards("WrittenPath.convert: not str(value).strip() -> False")
 @pytest.mark.parametrize(
     "words", [["store", "check", ""], ["pipeline", "redrive", " "], ["lake", "check", ""]]
 )
@@ -21,7 +20,6 @@ def test_a_blank_path_is_not_the_current_folder(words: list[str]) -> None:
     assert "the path is blank; write it" in done.stderr
 
 
-@pytest.mark.guards("WrittenPath.convert: _ADDRESS.match(str(value)) -> None")
 @pytest.mark.parametrize(
     "words",
     [

@@ -39,9 +39,6 @@ def test_run_without_faults_keeps_every_promise():
 
 
 @pytest.mark.slow
-@pytest.mark.guards(
-    "Consumer._topics: dict.fromkeys([*self._subscriptions, *owned]) -> {*self._subscriptions, *owned}"
-)
 def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
     program = (
         "from tests.simulation.simulate import Run; print(Run(3, 0.3, fault_s=4.0).outcome().trace_hash)"
@@ -73,7 +70,6 @@ def test_runs_side_by_side_print_what_runs_in_turn_print():
 
 
 @pytest.mark.slow
-@pytest.mark.guards("care.backup.backup: drop copy.row(*of_log")
 def test_backup_beside_a_busy_broker_has_all_that_was_acknowledged_before():
     found = Run(7, 1.0, fault_s=3.0, kinds=("backup",)).outcome()
     assert found.violations == []
@@ -82,7 +78,6 @@ def test_backup_beside_a_busy_broker_has_all_that_was_acknowledged_before():
 
 
 @pytest.mark.slow
-@pytest.mark.guards("PeerLog.ask: return None")
 def test_flipped_bits_are_repaired_from_another_member():
     found = Run(5, 1.0, fault_s=5.0, kinds=("rot",)).outcome()
     assert found.violations == []
@@ -90,7 +85,6 @@ def test_flipped_bits_are_repaired_from_another_member():
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Pool._open: drop _limit_silence")
 def test_clients_and_brokers_replace_connections_that_have_vanished():
     found = Run(2002, 1.5, fault_s=2.0, kinds=("vanish",)).outcome()
     assert found.violations == []
@@ -98,7 +92,6 @@ def test_clients_and_brokers_replace_connections_that_have_vanished():
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Upstream._compare: ours != content[: len(ours)] -> False")
 def test_an_operator_brings_a_group_back_after_etcd_has_lost_its_data():
     run = Run(16, 2.0, fault_s=8.0, kinds=("crisis", "lost etcd"))
     assert run.outcome().violations == []
@@ -125,7 +118,6 @@ def test_a_double_kill_ends_the_master_and_then_the_one_that_is_elected():
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Staging.stage: true source.batch", "Staging.commit: false source.batch")
 def test_staged_batches_are_published_once_whatever_happens():
     found = Run(5, 1.0, fault_s=4.0, kinds=("kill", "reset", "die in a call")).outcome()
     assert found.violations == []

@@ -24,7 +24,7 @@ from tests.interop.apache import free_ports
 from tests.interop.child import listens
 from tests.spark.conftest import SETTINGS
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 START_LIMIT_S = 120

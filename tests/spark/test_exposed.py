@@ -82,7 +82,6 @@ def test_what_is_no_address_is_told(address):
         pass
 
 
-@pytest.mark.guards("exposed.demand_address: not is_loopback(host) and not insecure -> False")
 def test_an_address_that_other_machines_reach_has_to_be_meant():
     with (
         pytest.raises(ConfigError, match=r"set insecure .* if the network is trusted"),

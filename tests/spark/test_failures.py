@@ -104,7 +104,6 @@ def test_a_full_disk_is_a_sentence_and_may_have_room_at_the_next_start(text, wha
     assert not found.is_permanent
 
 
-@pytest.mark.guards("Failure.is_permanent: PERMANENT | _OF_THE_PROGRAM | _WAITS_FOR_A_PERSON -> PERMANENT")
 @pytest.mark.parametrize(
     ("text", "kind", "is_permanent"),
     [

@@ -6,14 +6,10 @@ from tests.spark.java_side import said_by_idle_worker
 
 pytest.importorskip("pyspark")
 
-pytestmark = pytest.mark.spark
 
 SPARKS_OWN = "pyspark.daemon"
 
 
-@pytest.mark.guards(
-    "until_closed: BrokenPipeError -> TimeoutError", "idle_workers.silence_worker: drop if getattr"
-)
 def test_an_idle_worker_that_java_closes_prints_nothing():
     assert "BrokenPipeError" in said_by_idle_worker(SPARKS_OWN, "")
     assert said_by_idle_worker(SPARKS_OWN, "import sparrowmq.spark") == ""

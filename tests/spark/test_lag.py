@@ -69,7 +69,6 @@ def test_offsets_of_a_batch_without_a_row_are_missing(started, ended, rows, lost
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 does not say how far a source could go")
 def test_a_listener_knows_how_far_a_query_is_behind_and_what_it_lost(spark, peer, tmp_path):

@@ -108,7 +108,6 @@ def test_a_wrong_file_ends_a_run_before_spark_starts(write):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_lake_that_is_killed_in_the_middle_gives_each_message_one_row(tmp_path):
     fire = LakeFire(tmp_path, topics=6, rate=150, seed=7)

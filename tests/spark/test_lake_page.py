@@ -83,7 +83,6 @@ def rows(table: list[dict[str, Any]]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_every_block_of_the_page_runs_in_its_order(reader, s3, tmp_path):
     """The catalog is REST, which needs no further package."""

@@ -39,7 +39,6 @@ def test_whoever_opens_it_sees_its_plots():
     assert NOTEBOOK.stat().st_size < 100_000
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not HAS_LIMITS, reason="the pipeline `table` needs Spark 4.2")
 @pytest.mark.slow

@@ -42,10 +42,6 @@ def test_what_is_accepted(parse, written, expected):
     assert parse(written) == expected
 
 
-@pytest.mark.guards(
-    "option_values.instant: whole(0, _LATEST_MS) -> int",
-    "option_values.queue_numbers: minimum <= number <= _MOST -> minimum <= number",
-)
 @pytest.mark.parametrize(
     ("parse", "written", "advice"),
     [

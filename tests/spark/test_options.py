@@ -132,7 +132,6 @@ def test_what_is_wrong_is_said_with_what_to_write(given, complaint):
         parse(SourceOptions, BASE | given)
 
 
-@pytest.mark.guards("options.parse: spellings.get(given_name.lower(), given_name) -> given_name")
 def test_an_error_names_an_option_as_the_documentation_does_although_spark_gives_it_in_lower_case():
     for wrong in ({"pullbatchsize": "x"}, {"kafka.group.id": "G", "consumergroup": "G"}):
         with pytest.raises(

@@ -8,8 +8,6 @@ from pyspark.sql import functions as f
 
 from sparrowmq.spark.ordering import in_order
 
-pytestmark = pytest.mark.spark
-
 
 def test_rows_of_a_key_are_in_one_task_and_in_order(spark):
     table = spark.range(0, 200, numPartitions=5).select(

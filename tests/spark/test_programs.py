@@ -41,7 +41,7 @@ PRINTED = {
     "spark_windows": [MINUTE % of for of in ((0, "home", 3), (0, "shop", 1), (1, "home", 1), (1, "shop", 1))],
 }
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ import sparrowmq.spark.worker_daemon
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.register import cores_of, found_by_workers, register, session, unix_sockets
 
-pytestmark = pytest.mark.spark
-
 
 def test_a_session_has_the_settings_it_was_given(spark):
     assert (
@@ -26,10 +24,6 @@ def test_a_session_has_the_settings_it_was_given(spark):
     assert spark.range(3).count() == 3
 
 
-@pytest.mark.guards(
-    "register.session: unix_sockets(tempfile.gettempdir()) -> {}",
-    'register.unix_sockets: {"spark.python.daemon.module": _DAEMON} -> {}',
-)
 def test_java_and_the_workers_talk_by_unix_sockets(spark):
     assert session().sparkContext is spark.sparkContext
     found = spark.sparkContext.parallelize([0], 1).map(
@@ -38,7 +32,6 @@ def test_java_and_the_workers_talk_by_unix_sockets(spark):
     assert found.collect() == [("True", sparrowmq.spark.worker_daemon.__file__)]
 
 
-@pytest.mark.guards("register.unix_sockets: len(os.fsencode(each)) <= _LONGEST_SOCKET_FOLDER -> True")
 def test_a_folder_whose_path_is_too_long_for_sockets_is_not_taken(tmp_path):
     far = tmp_path / ("x" * 60)
     far.mkdir()
@@ -47,7 +40,6 @@ def test_a_folder_whose_path_is_too_long_for_sockets_is_not_taken(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("register.remove_at_exit: drop atexit.register")
 def test_a_program_that_does_not_stop_its_session_leaves_no_socket():
     context = "sparrowmq.spark.session('local[1]').sparkContext"
     program = f"import sparrowmq.spark; print({context}._accumulatorServer.server_address)"
@@ -61,7 +53,6 @@ def test_the_package_has_the_session_and_nothing_else():
         sparrowmq.spark.sessions  # noqa: B018
 
 
-@pytest.mark.guards("register.session: true not is_submitted()")
 def test_a_program_that_spark_submit_started_gets_the_session_that_was_asked_for(spark, monkeypatch):
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
@@ -124,7 +115,6 @@ def test_the_cores_of_a_session_on_this_machine_are_known(master, cores):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("register.session: error.getCondition() != 'JAVA_GATEWAY_EXITED' -> True")
 def test_a_java_that_ends_at_its_start_for_want_of_descriptors_is_a_sentence():
     command = 'ulimit -n 256; exec "$0" -m sparrowmq pipeline sql "select 1" -n 127.0.0.1:1'
     done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=200)

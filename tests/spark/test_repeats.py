@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.repeats import without_repeats
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_of_a_table_each_id_is_left_once(spark):

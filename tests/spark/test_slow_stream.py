@@ -46,9 +46,7 @@ spark.stop()
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.guards("StreamReader._limited: drop past_gaps")
 def test_removed_rows_end_a_strict_stream_and_are_told_once_by_another(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=280

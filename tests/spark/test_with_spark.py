@@ -34,7 +34,7 @@ from sparrowmq.testing.background import BackgroundCluster
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 DEADLINE_S = 30
 LIMIT = {"maxOffsetsPerTrigger": "40"} if HAS_LIMITS else {}
@@ -463,7 +463,6 @@ def test_a_topic_can_look_like_kafkas(topic):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.guards("Plan.numbered: drop return Offsets(offsets, offsets.incarnations, numbered")
 def test_partitions_are_unique_over_brokers_and_a_copy_has_the_same(spark, tmp_path):
     partitions: dict[int, int] = {}
     with BackgroundCluster(tmp_path / "brokers", brokers=2) as cluster, sync.connect(cluster.namesrv) as mq:

@@ -6,9 +6,6 @@ from tests.spark.java_side import said_by_idle_worker
 
 pytest.importorskip("pyspark")
 
-pytestmark = pytest.mark.spark
 
-
-@pytest.mark.guards("worker_daemon: drop silence(daemon)")
 def test_an_idle_worker_that_java_closes_prints_nothing():
     assert said_by_idle_worker("sparrowmq.spark.worker_daemon", "") == ""

@@ -41,7 +41,6 @@ def test_the_bytes_are_where_they_are_drawn():
     assert not any(sector[124:])
 
 
-@pytest.mark.guards("checkpoint.unpack: is_ours = magic == _MAGIC")
 @pytest.mark.parametrize("position", [0, 39, 60, 64, 79, 90, 119, 120, 123])
 def test_one_wrong_byte_voids_our_part_and_leaves_javas(position):
     sector = bytearray(pack(OURS))
@@ -74,7 +73,6 @@ def test_a_store_without_a_checkpoint_has_an_empty_one(tmp_path):
     assert load(DISK, str(tmp_path / "checkpoint")) == Checkpoint()
 
 
-@pytest.mark.guards("checkpoint.save: drop file.size")
 @pytest.mark.parametrize("size", [None, 0, 24, 4096])
 def test_a_checkpoint_is_saved_in_javas_size_whatever_was_there(tmp_path, size):
     path = tmp_path / "checkpoint"
@@ -85,7 +83,6 @@ def test_a_checkpoint_is_saved_in_javas_size_whatever_was_there(tmp_path, size):
     assert load(DISK, str(path)) == OURS
 
 
-@pytest.mark.guards("checkpoint.save: drop vfs.sync")
 def test_a_checkpoint_is_one_write_and_one_sync():
     vfs = RecordVfs()
     vfs.make_folder("/store")
@@ -109,7 +106,6 @@ def positions(path, vfs):
     return found
 
 
-@pytest.mark.guards("Checkpointer.write: drop self._index.has", "Checkpointer.write: drop folders")
 def test_files_and_folders_are_on_disk_before_the_checkpoint_says_so():
     vfs = RecordVfs()
     made = checkpointer(vfs, unsynced := Unsynced())
@@ -137,7 +133,6 @@ def test_what_changes_after_a_checkpoint_began_is_left_to_the_next_one():
     assert made.begin(1000, 5).unsynced.files == {"/store/later"}
 
 
-@pytest.mark.guards("Checkpointer.begin: end - VERIFIED_BYTES -> end")
 def test_the_next_start_checks_the_last_megabytes_again():
     """It begins at a mark that was once a log's end, so that a record begins there."""
     vfs = RecordVfs()
@@ -182,7 +177,6 @@ def test_a_log_that_grew_much_is_due_once():
     assert not made.is_due(DUE_BYTES) and made.is_due(2 * DUE_BYTES)
 
 
-@pytest.mark.guards("MessageStore.tend: false is_due")
 def test_a_running_store_makes_a_checkpoint_when_it_grew_much(stores, monkeypatch):
     store = stores.open()
     put(store)

@@ -43,7 +43,6 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
     assert len(store.query("Orders", "message-0", *FOREVER)) == 1
 
 
-@pytest.mark.guards("DerivedFiles._cut_entries: drop index.cut")
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -82,7 +81,6 @@ def test_half_an_entry_of_a_queue_is_no_entry(stores: Stores):
     assert bodies(stores.open()) == FIVE
 
 
-@pytest.mark.guards("DerivedFiles._cut_queue: drop not proved")
 @pytest.mark.parametrize("torn", [False, True])
 def test_the_later_half_of_an_entry_is_no_entry_either(stores: Stores, torn: bool):
     store = stores.open()

@@ -96,7 +96,6 @@ async def test_without_descriptors_messages_wait_or_are_refused_and_go_on_afterw
     await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.guards("Checkpointer.write: drop _unsynced")
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_a_checkpoint_could_not_sync_is_synced_by_the_next_one(stores, monkeypatch, folder):
     store = stores.open()

@@ -34,7 +34,6 @@ def test_what_somebody_stored_behind_a_store_closed_in_order_stays(stores: Store
     assert put(store)[1] == 7
 
 
-@pytest.mark.guards("Recovery._judge: true _is_blank")
 def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -65,7 +64,6 @@ def with_copy_of_java(stores: Stores, killed: bool, last: bytes) -> None:
     lock.write_bytes(last)  # as each start of Java's broker does
 
 
-@pytest.mark.guards("MessageStore.open: false lock")
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, killed: bool):
     with_copy_of_java(stores, killed, b"lock")
@@ -74,7 +72,6 @@ def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, kille
     assert Path(store.settings.layout.lock).read_bytes() == b"ours"
 
 
-@pytest.mark.guards("Recovery._is_damage: true self.clean")
 def test_a_wrong_crc_behind_a_store_that_we_closed_is_cut(stores: Stores):
     with_copy_of_java(stores, False, b"ours")
     assert bodies(stores.open()) == FIVE

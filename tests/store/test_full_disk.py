@@ -135,7 +135,6 @@ def count_keys(store):
     return sum(int.from_bytes(file.read_bytes()[36:40], "big") - 1 for file in files)
 
 
-@pytest.mark.guards("Dispatch.follow: drop self.followed")
 @pytest.mark.parametrize("full_for", ["consumequeue", "consumequeue/Orders/1"])
 async def test_what_a_slave_could_not_show_yet_is_shown_once(stores, disk, clock, tmp_path, full_for):
     master = stores.open()
@@ -264,7 +263,6 @@ async def test_a_disk_that_breaks_while_a_log_file_is_made_is_the_end(stores, di
     assert len(bodies(store)) == count and put(store, bytes(1000))[0] == 4096
 
 
-@pytest.mark.guards("Deletion._take_out: drop forget")
 async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)
@@ -279,7 +277,6 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back
     assert store.written.error is None
 
 
-@pytest.mark.guards("MessageStore.open_full: drop store.flusher.begin_full")
 @pytest.mark.parametrize("was_killed", [True, False])
 @pytest.mark.parametrize("full_for", ["/ends", "abort", "checkpoint", "consumequeue", "set-aside"])
 async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(

@@ -88,7 +88,6 @@ def test_an_index_with_scrambled_slots_says_so_and_is_made_anew(stores: Stores, 
     assert len(store.query("Orders", "one-more", *FOREVER)) == 1
 
 
-@pytest.mark.guards("IndexFile.find: false number == 0 and self.lacks_slots()")
 @pytest.mark.parametrize(("slots", "keys"), [(128, 5), (128, 60), (2048, 5), (2048, 60)])
 def test_slots_that_were_lost_make_no_search_miss_a_message_in_silence(stores: Stores, slots: int, keys: int):
     store = stores.open(index_slots=slots, index_entries=500)
@@ -116,7 +115,6 @@ def test_slots_that_were_lost_make_no_search_miss_a_message_in_silence(stores: S
     )
 
 
-@pytest.mark.guards("IndexFile._expected_slots: true used")
 def test_that_java_before_4_4_counted_each_entry_as_a_slot_is_no_damage(stores: Stores):
     store = stores.open(index_slots=64)
     texts = [f"message-{number}" for number in range(40)]
@@ -171,7 +169,6 @@ def test_an_index_that_was_only_switched_off_is_not_kept(stores: Stores):
     assert not Path(store.settings.layout.set_aside).exists()
 
 
-@pytest.mark.guards("DerivedFiles._drop_index: index.drop_all(self.layout.set_aside) -> index.drop_all()")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("size", [10, 300, 1700])
 def test_an_index_file_that_was_cut_is_made_anew(stores: Stores, killed: bool, size: int):
@@ -224,7 +221,6 @@ def test_an_index_that_cannot_be_written_stops_no_message_and_is_made_anew(store
         assert len(store.query("Orders", key, *FOREVER)) == 1
 
 
-@pytest.mark.guards("Checkpointer.write: false self._index is not None and not self._index.is_complete")
 def test_an_index_that_cannot_be_synced_fails_no_checkpoint_and_is_made_anew(stores: Stores):
     disk = FaultyDisk()
     store = stores.open(vfs=disk)
@@ -243,7 +239,6 @@ def test_an_index_that_cannot_be_synced_fails_no_checkpoint_and_is_made_anew(sto
         assert len(store.query("Orders", key, *FOREVER)) == 1
 
 
-@pytest.mark.guards("Checkpointer._sync_index: drop write")
 @pytest.mark.parametrize("killed", [False, True])
 def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in_memory(
     stores: Stores, killed: bool

@@ -20,7 +20,6 @@ def keys(store, names):
     return [len(store.query("Orders", name, *EVER)) for name in names]
 
 
-@pytest.mark.guards("Index.put: drop self._wait_for_room")
 async def test_an_index_without_room_stops_no_message_and_is_filled_later(stores, clock, caplog):
     disk = FaultyDisk()
     store = stores.open(vfs=disk, clock=clock)
@@ -72,7 +71,6 @@ async def test_a_store_whose_index_lacked_keys_opens_and_finds_them_or_says_so(s
     assert set(keys(store, [f"k{number}" for number in range(200)])) == {1} == set(keys(store, ["taken"]))
 
 
-@pytest.mark.guards("Checkpointer._index_end: drop index.is_complete")
 async def test_a_checkpoint_that_began_while_keys_were_missing_does_not_cover_them(stores, clock):
     disk = FaultyDisk()
     store = stores.open(vfs=disk, clock=clock)

@@ -24,9 +24,6 @@ def test_a_search_finds_the_newest_records_of_a_key_and_none_without_an_index(st
     assert found(store._index, 0) == found(None, 9) == []
 
 
-@pytest.mark.guards("key_search.with_unique_id: drop len(read) >= MOST_READ_AT_ONCE")
-@pytest.mark.guards("key_search.with_unique_id: drop size >= MOST_BYTES_AT_ONCE")
-@pytest.mark.guards("key_search.with_unique_id: drop steps >= MOST_AT_ONCE")
 @pytest.mark.parametrize("limit", ["MOST_READ_AT_ONCE", "MOST_BYTES_AT_ONCE", "MOST_AT_ONCE"])
 def test_a_search_without_a_pause_is_short_or_refuses(stores, monkeypatch, limit):
     store = stores.open()

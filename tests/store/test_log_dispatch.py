@@ -154,7 +154,6 @@ async def test_a_running_store_dispatches_once_for_all_requests_of_a_turn(stores
     await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.guards("Dispatch.drain: drop dirty + self.dirty")
 def test_a_full_disk_keeps_what_could_not_be_written_for_the_next_time(floor: Floor):
     for number in range(3):
         floor.replay(number, 200 * number)
@@ -192,7 +191,6 @@ def test_numpy_is_loaded_in_a_thread_when_there_are_many_keys(floor: Floor):
 # Transactions and delays
 
 
-@pytest.mark.guards("Dispatch._has_entry: false sys_flag")
 @pytest.mark.parametrize(
     ("sys_flag", "queued", "indexed"),
     [
@@ -266,7 +264,6 @@ def test_records_that_a_queue_knows_are_passed_over(floor: Floor):
     assert floor.drain() == [0, 100, 200, 300]
 
 
-@pytest.mark.guards("Dispatch._replay: true found.physical_offset > last")
 def test_a_record_that_is_replayed_alone_takes_nothing_from_its_queue(floor: Floor):
     for number in range(3):
         floor.replay(number, 100 * number)
@@ -275,9 +272,6 @@ def test_a_record_that_is_replayed_alone_takes_nothing_from_its_queue(floor: Flo
     assert floor.drain() == [0, 100, 200]
 
 
-@pytest.mark.guards(
-    "Dispatch._make_ready: queue_offset < queue.next_offset or queue.is_empty -> queue.is_empty"
-)
 def test_a_queue_begins_again_with_the_lower_offset_of_a_new_topic(floor: Floor):
     for number in range(3):
         floor.replay(number, 100 * number)
@@ -307,12 +301,6 @@ def test_entries_that_the_log_has_lost_too_become_gaps(floor: Floor):
     assert floor.drain() == [0, None, None, 300, 400]
 
 
-@pytest.mark.guards(
-    "Dispatch._obtain: InvalidName -> KeyError",
-    "Dispatch._may_have: not 0 <= found.queue_offset <= _MOST_OFFSET -> False",
-    "Dispatch._may_have: missing - _PASSED_OVER <= (found.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES "
-    "-> True",
-)
 @pytest.mark.parametrize(
     ("topic", "queue_offset", "why"),
     [
@@ -446,7 +434,6 @@ def test_a_topic_that_is_deleted_takes_what_is_not_shown_yet_with_it(stores: Sto
     assert bodies(store) == [b"new"]
 
 
-@pytest.mark.guards("Dispatch.drain: drop queue.fresh")
 def test_a_full_disk_leaves_the_order_of_what_is_held_back(tmp_path: Path):
     floor, places = Floor(tmp_path), range(0, 800, 100)
     queue = floor.queues.obtain("T", 0)

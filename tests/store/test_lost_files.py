@@ -12,7 +12,6 @@ from tests.store.stores import Stores, bodies, put
 from tests.store.test_recovery import QUARANTINE, fill, flip, log_file, snapshot
 
 
-@pytest.mark.guards("Recovery._demand_first: true begin")
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_missing_oldest_log_file_is_named_and_a_quarantine_goes_on_without_it(stores: Stores, killed: bool):
     store = stores.open()
@@ -31,7 +30,6 @@ def test_a_missing_oldest_log_file_is_named_and_a_quarantine_goes_on_without_it(
     assert bodies(stores.open())[:-1] == texts[2:]
 
 
-@pytest.mark.guards("Retention.run: drop let_go_before")
 def test_files_that_retention_deleted_are_not_missed(stores: Stores):
     store = stores.open()
     texts = [b"long text %d " % number * 150 for number in range(6)]
@@ -45,7 +43,6 @@ def test_files_that_retention_deleted_are_not_missed(stores: Stores):
     assert bodies(stores.open()) == texts[4:]
 
 
-@pytest.mark.guards("Recovery._agree: drop agreed")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("damaged", [2, 4])
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ def snapshot(folder: str) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-@pytest.mark.guards("Checkpointer.write: drop _ends")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("files", [[0], [1, 2], [4], [0, 2, 4], [0, 1, 2, 3, 4]])
 def test_files_that_are_gone_come_back_as_they_were(stores: Stores, killed: bool, files: list[int]):
@@ -210,7 +209,6 @@ def overwrite(path: Path, at: int, content: bytes) -> None:
         file.write(content)
 
 
-@pytest.mark.guards("DerivedFiles._load_queues: false self.ends.is_lost")
 @pytest.mark.parametrize("killed", [False, True])
 def test_damaged_queues_without_their_checksums_are_built_again_from_the_log(stores: Stores, killed: bool):
     store = stores.open()
@@ -226,7 +224,6 @@ def test_damaged_queues_without_their_checksums_are_built_again_from_the_log(sto
     assert bodies(store)[: len(TEXTS)] == TEXTS
 
 
-@pytest.mark.guards("DerivedFiles.update: drop self.mending.demand_sound")
 def test_without_checksums_a_damaged_record_waits_for_its_copy_and_becomes_no_gap(stores: Stores):
     with verifying_little():
         store = stores.open()

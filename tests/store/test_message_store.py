@@ -63,7 +63,7 @@ def test_append_tells_where_the_message_lies_and_when_it_was_stored(stores, cloc
     assert (store.begin, store.end) == (0, 3 * size)
 
 
-@pytest.mark.covers("S-STORE-02", breaks="CommitLog.append: drop _burst")
+@pytest.mark.covers("S-STORE-02")
 def test_all_topics_share_one_log_in_the_order_of_arrival(stores):
     store = stores.open()
     topics = ["Orders", "Flights", "Orders", "Payments"]
@@ -85,7 +85,7 @@ def test_a_queue_entry_says_where_the_record_lies_its_size_and_the_hash_of_its_t
     assert ENTRY.unpack_from(path.read_bytes()) == (offset, end - offset, 3433164)  # "paid".hashCode()
 
 
-@pytest.mark.covers("S-STORE-07", breaks="Dispatch.drain: return None")
+@pytest.mark.covers("S-STORE-07")
 def test_a_queue_shows_a_message_after_the_dispatch(stores):
     store = stores.open()
     put(store)
@@ -246,7 +246,6 @@ def test_a_commit_lies_beside_the_record_that_it_ended(stores):
     assert found["u"][0].prepared_offset == placed.offset
 
 
-@pytest.mark.guards("Intake._append_together: end <= self._log.limit -> True")
 def test_a_commit_that_does_not_fit_the_file_lies_in_the_next_one_with_its_op_record(stores):
     store = stores.open(commit_log_file_size=4096)
     put(store, body=b"x" * 3620)
@@ -495,7 +494,6 @@ def test_half_a_record_is_not_dispatched(stores, tmp_path):
     assert slave.dispatched.value == master.end and len(bodies(slave)) == 2
 
 
-@pytest.mark.guards("Dispatch._follow_leap: self._make_ready(queue, found, True) -> False")
 def test_what_a_masters_queue_lacks_is_a_gap_at_the_slave(stores, tmp_path, caplog):
     slave = stores.open(path=tmp_path / "slave")
     for queue_offset in (0, 1, 4):
@@ -522,7 +520,6 @@ def test_settings_are_those_that_were_given(stores):
     assert stores.open(retention_hours=5).settings == settings
 
 
-@pytest.mark.guards("MessageStore.open: drop above")
 def test_the_folders_above_a_new_store_are_on_disk_before_it_takes_a_message(stores):
     vfs = RecordVfs()
     MessageStore.open(

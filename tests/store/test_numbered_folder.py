@@ -59,7 +59,6 @@ def test_room_is_there_from_the_beginning(path: str) -> None:
     disk.close(file)
 
 
-@pytest.mark.guards("NumberedFolder.replace: drop sync", "NumberedFolder.replace: drop sync_folder")
 def test_it_is_on_disk_before_it_has_its_name_and_the_name_before_it_counts(path: str) -> None:
     disk = ToldDisk()
     disk.close(NumberedFolder(disk, path).replace(b"one"))

@@ -78,7 +78,6 @@ def test_nor_does_the_same_process_get_it_twice(stores):
     put(stores.open())
 
 
-@pytest.mark.guards("StoreLock.__init__: false held")
 def test_a_deleted_lock_file_lets_nobody_else_in(stores):
     store = stores.open()
     put(store)
@@ -102,7 +101,6 @@ def test_a_log_in_the_folder_of_the_store_itself_is_one_folder_to_lock(stores):
     put(stores.open(commit_log_path=stores.settings.path))
 
 
-@pytest.mark.guards("Disk.list_folder: (FileNotFoundError, NotADirectoryError) -> FileNotFoundError")
 def test_files_of_others_in_the_folders_of_a_store_do_no_harm(stores):
     layout = stores.settings.layout
     store = filled(stores)
@@ -155,7 +153,6 @@ def test_a_store_that_was_killed_has_all_that_was_appended(stores, times, caplog
     assert put(store)[:2] == (end, 20)
 
 
-@pytest.mark.guards("Recovery._scan: drop append")
 def test_a_start_after_a_kill_checks_the_end_of_the_log_alone_and_the_next_one_no_more(stores, caplog):
     store = stores.open(commit_log_file_size=64 << 20)
     for number in range(100):

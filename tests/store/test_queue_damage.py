@@ -70,14 +70,12 @@ def test_offsets_that_do_not_rise_are_damage(stores: Stores, damage: bytes):
     assert bodies(store) == TEXTS
 
 
-@pytest.mark.guards("Entries.make_sense: offset + size -> offset + 1")
 def test_sizes_that_reach_over_the_next_message_are_damage(stores: Stores):
     store = filled(stores)
     overwrite(file(store, 1), 5 * ENTRY_SIZE + 10, b"\x04")  # 1024 bytes more
     assert bodies(store) == TEXTS
 
 
-@pytest.mark.guards("queue_reading._select: false queue.rebuild")
 @pytest.mark.parametrize("count", [1, 32])
 @pytest.mark.parametrize("place", [5, 15, len(TEXTS) - 1])
 @pytest.mark.parametrize(

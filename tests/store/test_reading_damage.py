@@ -49,7 +49,6 @@ def rotten(stores: Stores, *numbers: int, **changes: Any) -> MessageStore:
     return store
 
 
-@pytest.mark.guards("CommitLog.tell_damage: false not self.skips_damaged")
 def test_a_damaged_record_is_told_and_not_served_and_those_around_it_are(stores: Stores):
     store = rotten(stores, 3)
     assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2]
@@ -71,7 +70,6 @@ def test_a_quarantine_goes_on_behind_a_damaged_record(stores: Stores, caplog: py
     assert "passed over a message" in caplog.text
 
 
-@pytest.mark.guards("_Window.next_wanted: false _proved_from")
 @pytest.mark.parametrize("needs_record", [False, True])
 def test_a_filter_does_not_look_into_a_damaged_record(stores: Stores, needs_record: bool):
     wanted = RecordFilter(parse("TAGS = 'b'")) if needs_record else None
@@ -83,7 +81,6 @@ def test_a_filter_does_not_look_into_a_damaged_record(stores: Stores, needs_reco
     assert found(store.read("Orders", 0, 4, 32, selector=selector)) == [5, 7]
 
 
-@pytest.mark.guards("_Window._is_large_wanted: self.is_damaged = False")
 @pytest.mark.parametrize("needs_record", [False, True])
 def test_a_filter_does_not_look_into_a_large_damaged_record(stores: Stores, needs_record: bool):
     selector = by("TAGS = 'b' OR TAGS = 'c'") if needs_record else Selector(codes("b"))
@@ -168,10 +165,6 @@ def numbers(read: Read) -> list[int]:
     return [int(each.body[:3]) for each in messages(read)]
 
 
-@pytest.mark.guards(
-    "CommitLog._read: false file.unreadable and self.proved_from < file.end",
-    "queue_reading._select: false log.proved_from",
-)
 @pytest.mark.parametrize(
     "selector",
     [Selector(), Selector(codes("a", "b")), Selector(predicate=RecordFilter(parse("KEYS <> 'k0'")))],

@@ -108,7 +108,6 @@ def test_a_store_that_never_had_a_message_survives_a_kill(stores: Stores):
     assert (store.begin, store.end, list(store.queues)) == (0, 0, [])
 
 
-@pytest.mark.guards("soundness.pass_sound: passed.last_ms = 0")
 def test_the_store_timestamp_does_not_go_back_over_a_restart(stores: Stores, clock):
     store = stores.open()  # the machine's clock, which is ahead
     *_, before_ms = put(store)
@@ -121,7 +120,6 @@ def test_the_store_timestamp_does_not_go_back_over_a_restart(stores: Stores, clo
 # A torn tail
 
 
-@pytest.mark.guards("Recovery.run: drop self.cut")
 def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -133,7 +131,6 @@ def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
     assert put(store, b"next")[:2] == (offsets[4], 4)
 
 
-@pytest.mark.guards("Recovery._judge: drop self.set_aside(offset, used, 'cut')")
 def test_a_good_record_behind_the_torn_one_is_kept_in_set_aside(stores: Stores):
     store = stores.open()
     texts = [b"%d" % number * 700 for number in range(3)]
@@ -175,7 +172,6 @@ def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
     assert store.query("Orders", "message-4", *FOREVER) == []
 
 
-@pytest.mark.guards("Recovery._is_damage: false self.log")
 def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
     disk = FaultyDisk()
     store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
@@ -194,7 +190,6 @@ def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
     assert store.end == end and len(bodies(store)) == 12
 
 
-@pytest.mark.guards("Recovery.cut: drop row.files")
 def test_files_behind_a_torn_record_go(stores: Stores):
     store = stores.open()
     texts = [b"long text %d " % number * 150 for number in range(6)]
@@ -218,7 +213,6 @@ def test_queue_entries_of_records_that_are_cut_go_too(stores: Stores):
     assert not any(queue_file(store).read_bytes()[60:])
 
 
-@pytest.mark.guards("Recovery.run: drop _write_again")
 def test_what_a_failed_sync_left_in_memory_is_written_again_before_it_counts(stores: Stores):
     vfs = RecordVfs()
     settings = replace(stores.settings, path="/store")
@@ -256,7 +250,6 @@ class Forgetting(RealDisk):
         super().write(file, offset, content)
 
 
-@pytest.mark.guards("Recovery._write_again: low - low % _CHUNK + _CHUNK -> low + _CHUNK")
 def test_nothing_is_forgotten_before_it_was_read_to_be_written_again(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ):
@@ -274,7 +267,6 @@ def test_nothing_is_forgotten_before_it_was_read_to_be_written_again(
     assert bodies(store) == written
 
 
-@pytest.mark.guards("Recovery.run: drop layout")
 def test_a_log_file_that_a_killed_process_made_has_its_name_on_disk_before_it_is_used(stores: Stores):
     vfs = RecordVfs()
     settings = replace(stores.settings, path="/store")
@@ -309,7 +301,6 @@ def test_a_flipped_bit_in_any_byte_of_a_record_is_found(stores: Stores):
     assert bodies(stores.open(), "T") == [b"body"]
 
 
-@pytest.mark.guards("Recovery._was_on_disk: false flushed", "Recovery._judge: false policy")
 @pytest.mark.parametrize("killed", [False, True])
 def test_damage_is_refused_with_file_offset_and_remedy_and_nothing_is_changed(stores: Stores, killed: bool):
     store = stores.open()
@@ -325,11 +316,6 @@ def test_damage_is_refused_with_file_offset_and_remedy_and_nothing_is_changed(st
     stores.leave_damaged()
 
 
-@pytest.mark.guards(
-    "Recovery._judge: drop _fence",
-    "DerivedFiles._cut_queue: drop queue.truncate(keep)",
-    "DerivedFiles.update: drop _heal",
-)
 @pytest.mark.parametrize("killed", [False, True])
 def test_quarantine_goes_on_without_the_damaged_message(stores: Stores, killed: bool):
     store = stores.open()
@@ -385,7 +371,6 @@ def test_quarantine_fences_off_the_end_of_one_file_and_the_beginning_of_the_next
     assert bodies(store) == texts[:1] + texts[3:]
 
 
-@pytest.mark.guards("Recovery._distrust: drop self.vfs.sync_folder(self.layout.root)")
 def test_a_power_cut_in_the_middle_of_a_quarantine_does_no_harm(stores: Stores):
     store = stores.open(consume_queue_file_entries=4)
     offsets = fill(store)

@@ -49,7 +49,6 @@ def move_the_folder(path):
 WAYS = [remove, move, replace, replace_by_a_moved_one, move_the_folder]
 
 
-@pytest.mark.guards("LogFile.sync: drop self.is_whole")
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_sync_acknowledges_nothing_once_the_log_file_is_gone(stores, clock, caplog, way):
     store = stores.open(clock=clock)
@@ -85,7 +84,6 @@ async def test_a_sync_acknowledges_nothing_once_the_log_file_is_gone(stores, clo
     assert bodies(stores.open(clock=clock)) == [b"acknowledged", b"too late"]
 
 
-@pytest.mark.guards("MessageStore.tend: false self.flushed.error")
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_each_log_file_is_missed_within_a_second_or_so(stores, clock, number):
     store = stores.open(clock=clock, flush=Flush.ASYNC)

@@ -110,7 +110,6 @@ def test_the_end_of_a_file_and_the_beginning_of_the_next_one_are_what_they_were(
     sound(stores)
 
 
-@pytest.mark.guards("_Replacing._write: drop _forget_entry")
 def test_what_a_start_fenced_off_is_taken_from_the_copy_later(stores, places, slave):
     for number in (5, 6, 30):
         damage(stores.settings, middle_of(places, number))
@@ -156,7 +155,6 @@ def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, place
     assert len(bodies(store, "Orders", 0)) == COUNT // 2 - 1 and len(bodies(store, "Orders", 1)) == COUNT // 2
 
 
-@pytest.mark.guards("_Replacing._compare: false not any(alike) or not all(alike)")
 @pytest.mark.parametrize(
     "spoils", [lambda found: found[:-1] + b"?", lambda found: None], ids=["other", "none"]
 )
@@ -178,11 +176,6 @@ def part(slave: Slave, place: int, texts: list[bytes]) -> None:
         put(slave.store, text, "Orders", 1, key="k7")
 
 
-@pytest.mark.guards(
-    "_Replacing.mend: drop self._drop_unproved",
-    "_Replacing._was_here: return True",
-    "_Replacing._compare: return True",
-)
 @pytest.mark.parametrize("texts", [[b"7"], [b"7", b"8"], [b"%d" % n for n in range(7, COUNT)], [b""] * 9])
 @pytest.mark.parametrize("last", [7, 8, 12, COUNT - 1])
 def test_records_of_a_log_that_parted_from_this_one_at_the_damage_are_not_taken(
@@ -199,7 +192,6 @@ def test_records_of_a_log_that_parted_from_this_one_at_the_damage_are_not_taken(
     stores.leave_damaged()
 
 
-@pytest.mark.guards("_Replacing._was_here: return False")
 @pytest.mark.parametrize("at", [20, 60, 110])
 @pytest.mark.parametrize("end", [8, 9])
 def test_copy_that_ends_beside_the_damage_has_records_of_which_a_part_is_left_here(
@@ -221,7 +213,6 @@ def test_records_after_the_last_one_of_which_a_part_is_left_are_not_taken(stores
     assert (replaced.count, replaced.left) == (1, [places[8]])
 
 
-@pytest.mark.guards("_Replacing._drop_unproved: drop self._blanks")
 def test_blank_after_the_last_record_of_which_a_part_is_left_is_not_written(stores, places, slave):
     last = max(number for number, (begin, _) in enumerate(places) if begin < 4096)
     part(slave, places[last + 2][0], [])
@@ -233,7 +224,6 @@ def test_blank_after_the_last_record_of_which_a_part_is_left_is_not_written(stor
     assert (replaced.count, replaced.blanks, replaced.left) == (1, 0, left)
 
 
-@pytest.mark.guards("_Replacing._drop_unproved: false damage.is_last")
 def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, slave):
     for begin in range(0, places[-1][1], 4096):
         path = Path(stores.settings.layout.commit_log, f"{begin:020d}")
@@ -244,7 +234,6 @@ def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, sla
     sound(stores)
 
 
-@pytest.mark.guards("replacing.replace_found: drop differs.append #1")
 def test_damage_that_the_copy_cannot_repair_does_not_hold_up_the_repair_of_other_damage(
     stores, places, slave
 ):

@@ -59,8 +59,7 @@ async def running(store: MessageStore) -> AsyncIterator[None]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.guards("Checkpointer.write: drop written", "Retention.expired: true hour")
-@pytest.mark.covers("S-STORE-09", breaks="Retention.expired: true hour")
+@pytest.mark.covers("S-STORE-09")
 async def test_files_older_than_three_days_go_in_the_hour_of_delete_when(stores):
     clock = at(1)
     store = open_at(stores, clock)
@@ -75,7 +74,6 @@ async def test_files_older_than_three_days_go_in_the_hour_of_delete_when(stores)
         assert bodies(store) == TEN[8:]
 
 
-@pytest.mark.guards("Retention.expired: is_old = is_time and last_ms > oldest_ms")
 async def test_young_files_stay_in_the_hour_of_delete_when(stores):
     clock = at(4)
     store = open_at(stores, clock)
@@ -97,7 +95,6 @@ async def test_the_hour_may_be_one_of_several_and_written_with_one_digit(stores,
     assert log_files(store) == ["16384"]
 
 
-@pytest.mark.guards("Retention.expired: false disk_clean_ratio")
 async def test_a_disk_in_use_deletes_old_files_at_any_hour(stores):
     clock = at(12)
     store = open_at(stores, clock, disk_clean_ratio=ALWAYS)
@@ -109,7 +106,6 @@ async def test_a_disk_in_use_deletes_old_files_at_any_hour(stores):
     assert log_files(store) == ["16384"]
 
 
-@pytest.mark.guards("Retention.expired: not is_old and used < settings.disk_force_ratio -> not is_old")
 def test_a_disk_almost_full_deletes_files_however_young(stores):
     clock = at(12)
     store = open_at(stores, clock, disk_force_ratio=ALWAYS)
@@ -128,7 +124,6 @@ def test_one_run_deletes_ten_files_at_most(stores):
     assert store.begin == begin + 10 * 4096
 
 
-@pytest.mark.guards("Retention.expired: files[1:] -> [*files[1:], files[-1]]")
 def test_the_file_that_is_written_stays(stores):
     clock = at(12)
     store = open_at(stores, clock, disk_force_ratio=ALWAYS)
@@ -151,7 +146,6 @@ def test_a_file_stays_until_a_checkpoint_covers_what_follows_it(stores):
     assert len(log_files(store)) == 1
 
 
-@pytest.mark.guards("Retention.run: drop Asked", "Retention.forget: drop self._index is not None")
 @pytest.mark.covers("S-STORE-09")
 def test_queue_and_index_forget_what_went(stores):
     clock = at(12)
@@ -199,7 +193,6 @@ def test_a_file_is_as_old_as_its_messages_wherever_it_was_copied(stores):
     assert log_files(store) == ["16384"]
 
 
-@pytest.mark.guards("Retention.run: used >= settings.disk_full_ratio -> used > 1")
 async def test_a_full_disk_takes_no_message_until_there_is_room(stores):
     clock = at(12)
     store = open_at(stores, clock, disk_full_ratio=ALWAYS)
@@ -310,7 +303,6 @@ async def test_a_clock_that_goes_ahead_while_the_store_runs_deletes_nothing(stor
         assert caplog.text.count("the clock is 345600 s ahead") == 1
 
 
-@pytest.mark.guards("Retention._stored_ms: true now_ms")
 @pytest.mark.parametrize("jump_h", [24 * 365, -24 * 365])
 async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_them_early(stores, jump_h):
     clock = at(4)
@@ -341,7 +333,6 @@ async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_th
     assert len(log_files(store)) == 1
 
 
-@pytest.mark.guards("Retention.run: drop set_aside.clean")
 @pytest.mark.parametrize("used", [0.5, 0.9])
 def test_old_pieces_in_set_aside_go_every_hour_or_at_once_on_a_full_disk(stores, monkeypatch, used):
     store = open_at(stores, at(4))

@@ -30,7 +30,6 @@ def shown(store):
     return sorted(bodies(store) + bodies(store, queue_id=1))
 
 
-@pytest.mark.guards("shortening.shorten: drop set_aside")
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("kept", [0, 17, COUNT - 1])
 def test_what_lies_behind_is_gone_from_log_queues_and_index_and_put_aside(stores, is_clean, kept):
@@ -55,7 +54,6 @@ def test_what_lies_behind_is_gone_from_log_queues_and_index_and_put_aside(stores
     assert shown(stores.open()) == [b"%03d" % number for number in range(kept)] + [b"new"]
 
 
-@pytest.mark.guards("shortening._has_messages: return False", "shortening._has_messages: return True")
 @pytest.mark.parametrize("has_message", [True, False])
 def test_the_state_of_a_broker_alone_is_no_forked_message(stores, has_message):
     store = stores.open()
@@ -145,7 +143,6 @@ def test_a_power_cut_at_any_moment_leaves_what_both_have_and_the_cut_can_be_made
     assert looked > 50
 
 
-@pytest.mark.guards("shortening.proved: CorruptPolicy.QUARANTINE -> CorruptPolicy.FAIL")
 def test_a_damaged_queue_file_is_rebuilt_although_the_part_to_cut_is_damaged_too(stores):
     store = stores.open()
     places = filled(store)

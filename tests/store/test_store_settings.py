@@ -5,8 +5,8 @@ from sparrowmq.protocol import hosts
 from sparrowmq.store.store_settings import Flush, StoreSettings
 
 
-@pytest.mark.covers("S-STORE-03", breaks="StoreSettings: consume_queue_file_entries = 100_000")
-@pytest.mark.covers("S-STORE-01", breaks="StoreSettings: commit_log_file_size = 1 << 29")
+@pytest.mark.covers("S-STORE-03")
+@pytest.mark.covers("S-STORE-01")
 def test_sizes_are_those_of_java_if_nothing_is_set():
     settings = StoreSettings("store")
     assert settings.commit_log_file_size == 1_073_741_824

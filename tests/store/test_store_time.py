@@ -57,7 +57,6 @@ def test_a_small_step_back_makes_time_stand_still(clock, time, caplog):
     assert caplog.text == ""
 
 
-@pytest.mark.guards("StoreTime._go_on_without: true now_s")
 def test_a_jump_back_that_is_undone_does_nothing_but_warn(clock, time, caplog):
     clock.ms -= YEAR_MS
     for minutes in range(1, 6):
@@ -79,7 +78,6 @@ def test_a_jump_back_that_stays_is_followed_after_ten_minutes(clock, time, caplo
     assert "messages are stored at its time from now on" in caplog.text
 
 
-@pytest.mark.guards("StoreTime._go_on_without: drop (clock_ms, None)")
 def test_one_jump_ahead_is_told_and_undone_ten_minutes_after_the_clock_is_right(clock, time, caplog):
     time.read()
     clock.go(1)

@@ -35,7 +35,6 @@ def folders(store: MessageStore) -> int:
     return len(list(folder.iterdir())) if folder.exists() else 0
 
 
-@pytest.mark.guards("QueueTable.take_out: self._by_topic.pop(topic, {}) -> dict(self._by_topic[topic])")
 def test_no_reader_finds_a_part_of_a_topic_that_is_being_deleted(stores: Stores):
     store = filled(stores)
     steps = store.deletion.begin("Orders")
@@ -49,7 +48,6 @@ def test_no_reader_finds_a_part_of_a_topic_that_is_being_deleted(stores: Stores)
     assert store.wants_checkpoint.is_set()
 
 
-@pytest.mark.guards("QueueTable.obtain: drop self._remove(old)")
 @pytest.mark.parametrize("done", [0, 3, QUEUES])
 @pytest.mark.parametrize("leave", ["go on", "close", "crash"])
 def test_a_new_topic_of_the_same_name_may_begin_meanwhile(stores: Stores, done: int, leave: str):
@@ -75,9 +73,6 @@ def test_a_new_topic_of_the_same_name_may_begin_meanwhile(stores: Stores, done: 
     assert folders(store) == 2 and bodies(store, "Flights") == [b"neighbour"]
 
 
-@pytest.mark.guards("Deletion._take_out: drop _ends")
-@pytest.mark.guards("DerivedFiles._restore_queues: drop remove_topic")
-@pytest.mark.guards("MessageStore.close: drop remove_rest")
 @pytest.mark.parametrize("leave", ["close", "crash"])
 @pytest.mark.parametrize("done", [0, 1, QUEUES - 1])
 def test_a_topic_stays_deleted_when_the_process_ends_before_its_files_are_gone(
@@ -97,7 +92,6 @@ def test_a_topic_stays_deleted_when_the_process_ends_before_its_files_are_gone(
     assert put(store, b"new").queue_offset == 0
 
 
-@pytest.mark.guards("QueueEnds.write: true key[0] not in self._gone")
 def test_a_checkpoint_that_is_being_written_does_not_bring_back_a_topic_that_a_slave_deletes(stores: Stores):
     store = filled(stores)
     deleted_at = store.end
@@ -111,7 +105,6 @@ def test_a_checkpoint_that_is_being_written_does_not_bring_back_a_topic_that_a_s
     assert stores.open().queues.topics() == ["Flights"]
 
 
-@pytest.mark.guards("Checkpointer.note_ends: true key[0] not in gone")
 def test_a_checkpoint_for_which_there_was_no_room_does_not_bring_back_a_deleted_topic(stores: Stores):
     disk = FaultyDisk()
     store = filled(stores, disk)
@@ -139,7 +132,6 @@ def test_a_topic_is_deleted_again_before_the_files_of_the_first_are_gone(stores:
     assert not Path(store.settings.layout.topic("Orders")).exists()
 
 
-@pytest.mark.guards("Deletion.steps: looked_at.get(queue) != queue.next_offset -> False")
 def test_a_queue_of_a_new_topic_stays_even_if_its_first_message_comes_during_the_search(stores: Stores):
     store = filled(stores)
     before = store.end
@@ -170,9 +162,6 @@ def test_a_start_lists_the_folder_of_a_half_deleted_topic_only_a_few_times(store
     assert disk.lists < QUEUES / 2
 
 
-@pytest.mark.guards("Dispatch._make_ready: self._held.pop(queue, b'') -> b''")
-@pytest.mark.guards("Deletion.steps: self._dispatch.last_entry(queue) -> queue.last_entry()[0]")
-@pytest.mark.guards("Dispatch.forget: queue not in young -> True")
 @pytest.mark.parametrize("shown_at_deletion", [False, True])
 @pytest.mark.parametrize("shown", range(9))
 def test_a_slave_that_may_show_a_part_of_the_log_gets_the_new_topic_whole(

@@ -7,7 +7,6 @@ import pytest
 from tests.store.stores import bodies, message, put
 
 
-@pytest.mark.guards("queue_ends._take: goes and key[0] == topic -> key[0] == topic")
 @pytest.mark.parametrize("checkpoint", ["none", "between", "all"])
 @pytest.mark.parametrize(("old", "new"), [(3, 40), (40, 3)])
 @pytest.mark.parametrize("fewer_queues", [False, True])
@@ -54,7 +53,6 @@ def test_deleted_twice_in_one_life_it_begins_at_0_each_time(stores):
     assert bodies(stores.open()) == [b"2 %d" % number for number in range(20)]
 
 
-@pytest.mark.guards("MessageStore._recover: min(offset, found.end) -> offset")
 def test_what_is_stored_after_a_power_cut_that_the_deletion_outlived_is_there(stores):
     store = stores.open()
     put(store, b"old")

@@ -26,7 +26,6 @@ def killed_store(
     return store, offsets
 
 
-@pytest.mark.guards("Recovery._was_on_disk: false self.synced", "Flusher._flush: drop self.mark.note")
 @pytest.mark.parametrize("number", range(5))
 def test_damage_before_the_last_sync_is_refused_and_nothing_is_changed(stores: Stores, number: int):
     store, offsets = killed_store(stores, synced=True)
@@ -53,7 +52,6 @@ def test_a_tail_of_synced_messages_that_became_zeros_is_missed(stores: Stores):
     assert (piece.why, piece.end, piece.size) == ("lost", offsets[5], offsets[5] - offsets[3])
 
 
-@pytest.mark.guards("Recovery._is_damage: false self._has_all_sectors")
 def test_a_flipped_bit_that_no_sync_covered_is_not_taken_for_a_torn_tail(stores: Stores):
     texts = [b"%d" % number * 700 for number in range(8)]
     store, offsets = killed_store(stores, synced=False, texts=texts)
@@ -72,7 +70,6 @@ def test_a_flipped_bit_that_no_sync_covered_is_not_taken_for_a_torn_tail(stores:
     assert missed == []
 
 
-@pytest.mark.guards("Recovery._has_all_sectors: false 0 in file.read")
 def test_a_lost_sector_of_a_record_is_a_torn_tail(stores: Stores):
     texts = [b"%d" % number * 700 for number in range(5)]
     store, offsets = killed_store(stores, synced=False, texts=texts)

@@ -35,7 +35,6 @@ def test_a_folder_without_room_or_with_a_broken_disk_is_told_and_nothing_stays(t
     assert os.listdir(folder) == []
 
 
-@pytest.mark.guards("Intake.wanted_bytes: drop self.raise_if_full()")
 def test_a_store_wants_room_for_its_next_file_only_when_it_needs_one(tmp_path: Path) -> None:
     size = 4 * LEAST_BYTES
     with MessageStore.open(StoreSettings(tmp_path, commit_log_file_size=size)) as store:

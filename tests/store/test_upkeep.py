@@ -35,7 +35,6 @@ async def test_a_store_left_alone_syncs_indexes_and_makes_a_checkpoint(stores, c
         await task
 
 
-@pytest.mark.guards("upkeep._checkpoint_regularly: drop clear")
 async def test_a_deleted_topic_does_not_come_back_after_a_crash(stores, clock):
     store = stores.open(clock=clock)
     task = asyncio.create_task(store.run())
@@ -97,7 +96,6 @@ async def test_a_log_file_that_is_cut_under_a_running_store_stops_writing_and_wh
     stores.leave_damaged()
 
 
-@pytest.mark.guards("upkeep._delete_regularly: false flushed")
 async def test_a_store_that_failed_deletes_nothing(stores, clock):
     store = stores.open(clock=clock, retention_hours=0)
     task = asyncio.create_task(store.run())

@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from tools import docs
-from tools.breaks import Break
 
 SHOWN = {seed for area in docs.read_seeds().values() for seed in area} - docs.read_unshown().keys()
 SEEDS = {"Clients": {"S-CFG-01": "one | two"}, "Rest": {"S-ERR-01": "errors"}}
@@ -44,28 +43,9 @@ def test_marks_are_found_on_functions_methods_and_parameters(tmp_path):
 
 def test_coverage_names_the_tests_or_says_why_not_yet():
     marks = {"S-CFG-01": ["tests/a.py::test_a", "tests/b.py"]}
-    page = docs.coverage(SEEDS, marks, {"S-ERR-01": "who errs?"}, {})
-    assert "0 of 2 capabilities are covered" in page
-    assert "| S-CFG-01 | one \\| two | not covered yet | `a.py::test_a`<br>`b.py` |" in page
-    assert "| S-ERR-01 | errors | not covered yet | not yet: who errs? |" in page
-
-
-def test_coverage_shows_the_break_that_a_test_found():
-    marks = {"S-CFG-01": ["tests/a.py::test_a", "tests/b.py::test_b"], "S-ERR-01": ["tests/c.py"]}
-    proved = {"S-CFG-01": Break("tests/b.py::test_b", "a.b: a | b -> a", "S-CFG-01")}
-    page = docs.coverage(SEEDS, marks, {}, proved)
-    assert "1 of 2 capabilities are covered" in page
-    assert "| S-CFG-01 | one \\| two | `a.b: a \\| b -> a` | `b.py::test_b`<br>`a.py::test_a` |" in page
-
-
-def test_only_breaks_of_todays_marks_count(monkeypatch):
-    today, former = (
-        Break("tests/a.py::test_a", "a: drop b", "S-CFG-01"),
-        Break("tests/a.py::test_a", "a: drop c", "S-ERR-01"),
-    )
-    monkeypatch.setattr(docs, "read_found", lambda root: {today, former})
-    monkeypatch.setattr(docs, "read_breaks", lambda folder: [today])
-    assert docs.proofs() == {"S-CFG-01": today}
+    page = docs.coverage(SEEDS, marks, {"S-ERR-01": "who errs?"})
+    assert "| S-CFG-01 | one \\| two | `a.py::test_a`<br>`b.py` |" in page
+    assert "| S-ERR-01 | errors | not yet: who errs? |" in page
 
 
 BOTH = {"S-CFG-01": ["tests/a.py"], "S-ERR-01": ["tests/b.py"]}
@@ -82,7 +62,7 @@ BOTH = {"S-CFG-01": ["tests/a.py"], "S-ERR-01": ["tests/b.py"]}
 )
 def test_each_capability_is_shown_or_on_the_list_of_those_that_are_not(marks, unshown, words):
     with pytest.raises(docs.BadCoverage, match=words):
-        docs.coverage(SEEDS, marks, unshown, {})
+        docs.coverage(SEEDS, marks, unshown)
 
 
 def test_the_list_of_what_is_not_shown_is_short_and_gives_reasons():

@@ -1,122 +1,183 @@
+"""Mutants made by rule: which changes there are, the same for a seed, and whether a near test finds one."""
+
+from __future__ import annotations
+
+import ast
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tools import docs, mutants
-from tools.breaks import Break, read_breaks, read_found
-from tools.mutants import Outcome, Verdict
+from tools import mutants as tool
+from tools.mutants import (
+    AREAS,
+    SIMULATION,
+    Mutant,
+    apply,
+    found_by,
+    generate,
+    listed,
+    main,
+    reached,
+    reaching,
+)
 
 ROOT = Path(__file__).parents[2]
-SOURCE = "def add(a, b):\n    if a < 0:\n        return 0\n    return a + b\n"
-TESTS = """
-import pytest
-from pyspark_rocketmq.sums import add
-
-@pytest.mark.parametrize("b", [2, 3])
-def test_sum(b): assert add(1, b) == 1 + b
-def test_negative(): assert add(-1, 2) == 0
-def test_wrong(): assert add(1, 1) == 3
+SOURCE = """
+class Shelf:
+    def put(self, thing):
+        if thing is None:
+            raise ValueError
+        self.last = thing
+        self.things.append(thing)
+        self.count()
+        log.info("put")
+        return len(self.things) < 9 or thing > 1
 """
-SUM, NEGATIVE = "tests/test_sums.py::test_sum", "tests/test_sums.py::test_negative"
+CHANGES = [
+    "put: border len(self.things) < 9",
+    "put: border thing > 1",
+    "put: drop raise ValueError",
+    "put: drop self.count()",
+    "put: drop self.last = thing",
+    "put: drop self.things.append(thing)",
+    "put: inverse len(self.things) < 9 or thing > 1",
+    "put: not thing is None",
+    "put: swap self.things.append(thing)",
+]
+
+PATH = "pyspark_rocketmq/shelf.py"
+NONE, CHILD = "tests/test_shelf.py::test_none", "tests/test_shelf.py::TestShelf::test_child"
+PUT = """
+import logging as log
+from types import SimpleNamespace
+from pyspark_rocketmq import shelf
+shelf.log = log
+counts = []
+stored = SimpleNamespace(things=[], count=lambda: counts.append(1))
+shelf.Shelf.put(stored, 5)
+"""
+TESTS = f"""
+import subprocess, sys
+import pytest
+from pyspark_rocketmq.shelf import Shelf
+
+class TestShelf:
+    @pytest.mark.parametrize("things", ["[5]"])
+    def test_child(self, things):
+        subprocess.run([sys.executable, "-c", {PUT!r} + f"assert stored.things == {{things}}"], check=True)
+
+def test_none():
+    with pytest.raises(ValueError):
+        Shelf().put(None)
+
+def test_wrong():
+    Shelf().put(1)
+"""
+SIMULATED = PUT + "assert counts"
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch) -> Path:
-    """A small project in the place of ours."""
-    files = {
-        "pyspark_rocketmq/sums.py": SOURCE,
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(AREAS, "shelf", ("shelf.py",))
+    (tmp_path / "sparrowmq").mkdir()
+    (tmp_path / "sparrowmq/shelf.py").write_text(SOURCE)
+    return tmp_path
+
+
+def test_each_rule_makes_its_changes_and_each_can_be_parsed(root: Path) -> None:
+    mutants = generate(root, "shelf", 99, random.Random(1))
+    assert sorted(str(each).split(": ", 1)[1] for each in mutants) == CHANGES
+    for each in mutants:
+        ast.parse(apply(SOURCE, each.edits))
+
+
+def test_a_list_names_mutants_by_text_at_whatever_line(root: Path) -> None:
+    mutants = generate(root, "shelf", 99, random.Random(1))
+    lines = [*map(str, mutants), "sparrowmq/shelf.py:9: put: drop self.gone()"]
+    twice = SOURCE.replace("        self.count()", "        self.count()\n" * 2)
+    (root / "sparrowmq/shelf.py").write_text(f"\n{twice}")
+    now = listed(root, lines)
+    assert [str(each).split(": ", 1)[1] for each in now] == [str(each).split(": ", 1)[1] for each in mutants]
+    moved = {
+        str(each).split(": ", 1)[1]: each.line - before.line
+        for each, before in zip(now, mutants, strict=True)
+    }
+    assert moved["put: drop self.last = thing"] == 1 == moved["put: drop self.count()"]
+
+
+def test_what_reaches_a_mutant_is_saved_for_later_runs_of_the_commit(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutants = generate(root, "shelf", 99, random.Random(1))
+    runs: list[int] = []
+
+    def reach(copy: Path, mutants: list[Mutant]) -> list[list[str]]:
+        runs.append(len(mutants))
+        return [[str(each)] for each in mutants]
+
+    monkeypatch.setattr(tool, "reaching", reach)
+    saved = tmp_path / "build/reached.json"
+    for some, commit in ((mutants[1:], "one"), (mutants[3:], "one"), (mutants, "one"), (mutants, "two")):
+        assert reached(root, some, saved, commit) == [[str(each)] for each in some]
+    assert runs == [8, 9, 9]
+
+
+@pytest.mark.slow
+def test_a_seed_makes_the_same_mutants_of_all_areas(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--show", "--seed", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 196 == len(set(lines))
+    assert main(["--show", "--seed", "3"]) == 0 and capsys.readouterr().out.splitlines() == lines
+    assert {line.split(":")[0] for line in lines} >= {"sparrowmq/snapshot.py", "sparrowmq/broker/election.py"}
+
+
+@pytest.fixture
+def project(root: Path) -> Path:
+    """A small project with tests that can run, in a package without a plugin of pytest."""
+    for name, text in {
+        PATH: SOURCE,
         "pyspark_rocketmq/__init__.py": "",
-        "tests/test_sums.py": TESTS,
-        "pyproject.toml": "",
-        "tools/found.txt": "",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    project: Path = tmp_path
-    return project
+        "tests/__init__.py": "",
+        "tests/test_shelf.py": TESTS,
+        "tests/simulation/__main__.py": SIMULATED,
+        "tools/probe.py": (ROOT / "tools/probe.py").read_text(),
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
 @pytest.mark.slow
-def test_breaks_run_with_their_tests_alone_and_the_sources_stay(project):
-    said: list[str] = []
-    breaks = [
-        Break(SUM, "sums.add: a + b -> a - b"),
-        Break(SUM, "sums.add: a < 0 -> a < -9"),
-        Break(NEGATIVE, "sums.add: a < 0 -> a < -9", "S-SUM-01"),
-        Break("tests/test_sums.py::test_wrong", "sums.add: a + b -> a * b"),
-        Break(SUM, "sums: drop add"),
-    ]
-    outcomes = mutants.run(breaks, said.append)
-    verdicts = [outcome.verdict for outcome in outcomes]
-    assert verdicts == [Verdict.FOUND, Verdict.SURVIVED, Verdict.FOUND, Verdict.UNFIT, Verdict.UNFIT]
-    assert "fails without" in outcomes[3].why
-    assert "cannot be imported" in outcomes[4].why
-    assert len(said) == 5
-    assert (project / "pyspark_rocketmq/sums.py").read_text() == SOURCE
+def test_a_mutant_has_the_tests_that_come_to_its_place_the_quick_ones_first(project: Path) -> None:
+    mutants = _mutants(project)
+    tests = reaching(project, mutants, ["tests"])
+    named = {str(each).split(": ", 2)[2]: found for each, found in zip(mutants, tests, strict=True)}
+    assert named["drop raise ValueError"] == [NONE]
+    assert named["drop self.count()"] == [CHILD, SIMULATION] == named["swap self.things.append(thing)"]
+    assert named["not thing is None"] == [NONE, CHILD, SIMULATION]
+    assert (project / PATH).read_text() == SOURCE
 
 
 @pytest.mark.slow
-def test_a_break_that_never_ends_is_found(project, monkeypatch):
-    monkeypatch.setattr(mutants, "LIMIT_S", 2)
-    endless = Break(SUM, "sums.add: return a + b -> while True: pass")
-    assert [outcome.verdict for outcome in mutants.run([endless], print)] == [Verdict.FOUND]
+@pytest.mark.parametrize(
+    ("change", "tests", "by"),
+    [
+        ("drop raise ValueError", [NONE], NONE),
+        ("drop self.things.append(thing)", [NONE, CHILD], CHILD),
+        ("drop self.count()", [CHILD], ""),
+        ("drop self.count()", [CHILD, SIMULATION], SIMULATION),
+        ("drop self.count()", [], ""),
+    ],
+)
+def test_a_mutant_is_found_by_the_first_that_fails_and_the_simulation_is_the_last(
+    project: Path, change: str, tests: list[str], by: str
+) -> None:
+    (mutant,) = [each for each in _mutants(project) if str(each).endswith(change)]
+    assert found_by(project, mutant, tests) == by
+    assert (project / PATH).read_text() == SOURCE
 
 
-def test_a_break_that_does_not_fit_is_a_problem(project):
-    good, bad = Break(SUM, "sums.add: a + b -> a - b"), Break(SUM, "sums.sub: a + b -> a - b")
-    assert list(mutants.problems([good, bad], project)) == [f"{SUM}: there is no sums.sub"]
-
-
-def test_arguments_choose_breaks():
-    seed, guard = Break(SUM, "sums.add: return 1", "S-SUM-01"), Break(NEGATIVE, "sums.add: return 2")
-    chosen = {
-        (): [seed],
-        ("--guards",): [guard],
-        ("--all",): [seed, guard],
-        ("S-SUM-01",): [seed],
-        ("return 2", "other"): [guard],
-        ("test_sums",): [seed, guard],
-    }
-    assert {
-        words: [each for each in (seed, guard) if mutants.is_chosen(each, words)] for words in chosen
-    } == chosen
-
-
-@pytest.mark.parametrize(("words", "status"), [(["--help"], 0), (["--gards"], 2), (["no such break"], 2)])
-def test_arguments_that_choose_nothing_run_nothing(project, monkeypatch, words, status):
-    monkeypatch.setattr(mutants, "run", lambda *_: pytest.fail("it runs"))
-    assert mutants.main(words) == status
-
-
-def test_found_breaks_of_capabilities_are_remembered_until_they_change_or_survive(project):
-    one, two, three = (Break(SUM, f"sums.add: return {value}", f"S-SUM-0{value}") for value in (1, 2, 3))
-    guard = Break(SUM, "sums.add: return 4")
-    mutants.remember([one, two, guard], [Outcome(each, Verdict.FOUND) for each in (one, two, guard)])
-    assert read_found(project) == {one, two}
-    mutants.remember([one, two, three], [Outcome(two, Verdict.SURVIVED), Outcome(three, Verdict.FOUND)])
-    assert read_found(project) == {one, three}
-    mutants.remember([one], [])
-    assert read_found(project) == {one}
-
-
-def test_the_report_has_each_break_and_its_result():
-    outcomes = [
-        Outcome(Break(SUM, "sums.add: a | b -> a", "S-SUM-01"), Verdict.FOUND, 1.0),
-        Outcome(Break(SUM, "sums.add: return 1"), Verdict.SURVIVED, 1.0),
-    ]
-    text = mutants.report(outcomes)
-    assert "2 breaks: 1 found, 1 survived, 0 does not run." in text
-    assert f"| S-SUM-01 `sums.add: a \\| b -> a` | `{SUM}` | found  |" in text
-
-
-@pytest.mark.slow
-def test_every_break_fits_the_code():
-    assert list(mutants.problems(read_breaks(ROOT / "tests"), ROOT)) == []
-
-
-def test_every_capability_has_a_break_that_was_found():
-    """After a change of a break or of its test, `./run mutants S-...` runs it again."""
-    known = {seed for area in docs.read_seeds().values() for seed in area}
-    assert sorted(known - docs.proofs().keys()) == []
+def _mutants(project: Path) -> list[Mutant]:
+    return [replace(each, path=PATH) for each in generate(project, "shelf", 99, random.Random(1))]

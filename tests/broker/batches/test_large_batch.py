@@ -50,8 +50,6 @@ async def bodies(live: Live) -> list[bytes]:
     return [each.body for each in await live.messages()]
 
 
-@pytest.mark.guards("large_batch.is_large: false PART_BYTES")
-@pytest.mark.guards("SendHandler._send_large: drop reply.stored_at")
 @pytest.mark.parametrize("parts", [PLAIN, OTHERS], ids=["plain", "not plain"])
 @pytest.mark.usefixtures("small_parts")
 async def test_other_requests_are_handled_between_the_parts(tmp_path: Path, parts: list[BatchPart]) -> None:
@@ -87,7 +85,6 @@ async def test_a_batch_that_nothing_comes_between_is_answered_as_a_small_one(tmp
         assert reply.msg_id.split(",") == [each.offset_id for each in await live.messages()]
 
 
-@pytest.mark.guards("large_batch.made_ready: drop writer.prepare(entry)")
 @pytest.mark.parametrize("bad", [b"TRAN_MSG\x01true\x02", b"DELAY\x013\x02"], ids=["half", "delayed"])
 @pytest.mark.usefixtures("small_parts")
 async def test_nothing_is_stored_of_a_batch_whose_last_message_is_refused(tmp_path: Path, bad: bytes) -> None:
@@ -97,7 +94,6 @@ async def test_nothing_is_stored_of_a_batch_whose_last_message_is_refused(tmp_pa
         assert await bodies(live) == []
 
 
-@pytest.mark.guards("Pool.__init__: SessionLimits(ANSWER_LIMITS) -> SessionLimits()")
 async def test_the_answer_to_the_largest_batch_is_read(tmp_path: Path) -> None:
     parts = [BatchPart(b"", b"")] * batch.MAX_COUNT
     async with live_broker(tmp_path) as live:
@@ -130,9 +126,6 @@ async def sent_again(live: Live, parts: list[BatchPart]) -> Any:
             assert "still looks for this message, or stores it" in str(error)
 
 
-@pytest.mark.guards(
-    "SendHandler._send_large: self._repeats.under_way(ready.keys) -> self._repeats.under_way([])"
-)
 @pytest.mark.parametrize("parts", [PLAIN, WITH_ID], ids=["plain", "not plain"])
 @pytest.mark.usefixtures("small_parts")
 async def test_a_batch_that_is_sent_again_while_it_is_stored_is_stored_once(
@@ -161,7 +154,6 @@ async def test_a_batch_that_is_sent_again_before_its_first_part_is_stored_is_sto
         assert await bodies(live) == [part.body for part in PLAIN]
 
 
-@pytest.mark.guards("SendHandler._send_large: false shared.topic in self._retried.topics")
 @pytest.mark.usefixtures("small_parts")
 async def test_a_message_that_is_sent_again_before_its_batch_is_stored_is_stored_once(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
@@ -181,7 +173,6 @@ async def test_large_batches_are_stored_one_after_another(tmp_path: Path) -> Non
         assert await bodies(live) == 2 * [part.body for part in PLAIN]
 
 
-@pytest.mark.guards("large_batch.storing: drop raise not_the_master")
 @pytest.mark.usefixtures("small_parts")
 async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
@@ -201,7 +192,6 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
         assert not live.broker.store.intake.unfinished
 
 
-@pytest.mark.guards("SendHandler._guarded: true self._topics.incarnation(topic) == incarnation")
 @pytest.mark.parametrize("is_repeated", [False, True], ids=["first", "sent again"])
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["deleted", "made again"])
 @pytest.mark.usefixtures("small_parts")
@@ -228,8 +218,6 @@ async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
         assert not live.broker.store.intake.unfinished
 
 
-@pytest.mark.guards("large_batch.in_doubt: drop raise Unanswered")
-@pytest.mark.guards("Dispatcher._failed: drop command.flag")
 @pytest.mark.parametrize("was_sent_again", [False, True], ids=["first", "after a repeat"])
 @pytest.mark.usefixtures("small_parts")
 async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_it_is_stored_once(
@@ -253,7 +241,6 @@ async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_
         assert [each for each in await bodies(live) if each != b"before"] == [part.body for part in PLAIN]
 
 
-@pytest.mark.guards("SendHandler._send_large: drop self._writer.demand_room")
 @pytest.mark.usefixtures("small_parts")
 async def test_nothing_is_stored_of_a_batch_for_which_the_log_has_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -271,8 +258,6 @@ async def test_nothing_is_stored_of_a_batch_for_which_the_log_has_no_room(
         assert await bodies(live) == [b"before"]
 
 
-@pytest.mark.guards("large_batch.pieces: _PROPERTY_BYTES -> 1 << 30")
-@pytest.mark.guards("large_batch.is_large: property_bytes(places, 0, len(places)) > _PROPERTY_BYTES -> False")
 def test_messages_with_many_properties_come_in_small_pieces() -> None:
     sizes = [10] * 300 + [20_000] * 4 + [30_000, 5] + [10_000] * 27
     places = batch.places(batch.encode([BatchPart(b"x" * 5000, b"k\x01" + b"v" * size, 0) for size in sizes]))

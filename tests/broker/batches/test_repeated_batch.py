@@ -31,7 +31,6 @@ async def bodies(live: Live, queue_id: int = 0) -> list[bytes]:
     return [each.body for each in await live.messages(queue_id=queue_id)]
 
 
-@pytest.mark.guards("SendHandler._send_batch: drop self._send_missing")
 async def test_a_repeated_batch_is_answered_as_the_first_time(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send(b"before")
@@ -42,8 +41,6 @@ async def test_a_repeated_batch_is_answered_as_the_first_time(tmp_path: Path) ->
         assert await bodies(live, 2) == []
 
 
-@pytest.mark.guards("repeated_batch.put_missing: false known is not None")
-@pytest.mark.guards("SendHandler._send_missing: drop reply.stored_at")
 async def test_only_the_end_of_a_batch_that_a_crash_cut_is_stored(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await put(live, PARTS[:2])
@@ -75,7 +72,6 @@ async def test_messages_of_a_batch_may_be_sent_again_one_by_one(tmp_path: Path) 
         assert len(await bodies(live)) == 5
 
 
-@pytest.mark.guards("SendHandler._send_missing: drop demand_few")
 async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_batch, "MOST", 4)
     async with live_broker(tmp_path) as live:
@@ -85,7 +81,6 @@ async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pyt
         assert len(await bodies(live)) == 5
 
 
-@pytest.mark.guards("Repeats.before: drop raise looked_up()", "RetriedIds.begin: drop self.topics.add(topic)")
 async def test_messages_that_are_still_looked_up_are_not_stored_by_another_request(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         store = live.broker.store
@@ -99,7 +94,6 @@ async def test_messages_that_are_still_looked_up_are_not_stored_by_another_reque
         assert repeats.before(entry, True) is None
 
 
-@pytest.mark.guards("recognition.keys: true unique_key is not None")
 async def test_messages_without_ids_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +122,6 @@ async def test_a_large_batch_that_is_stored_for_the_first_time_slows_no_other_se
         assert repeats.retried.pending == []
 
 
-@pytest.mark.guards("SendHandler._in_line: drop raise looked_up()")
 async def test_a_batch_that_is_sent_again_twice_at_once_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,6 @@ async def test_a_member_leads_once_its_port_is_free(members: Members) -> None:
     assert await members.problem(2) == ""
 
 
-@pytest.mark.guards("Member._campaign: drop await self._give_up(lease, error)")
 async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_one_leads(
     members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,7 +102,6 @@ async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_on
     assert await members.bodies(next_one) == [b"all"]
 
 
-@pytest.mark.guards("Member._leave: (RemoteError, EtcdFailed) -> RemoteError")
 async def test_a_member_that_leaves_because_of_its_disk_lets_others_go_first_also_if_etcd_fails(
     members: Members,
 ) -> None:
@@ -116,7 +114,6 @@ async def test_a_member_that_leaves_because_of_its_disk_lets_others_go_first_als
     await members.in_sync(1, 2)
 
 
-@pytest.mark.guards("Member._campaign: drop self._candidacy.failed")
 async def test_a_candidate_that_cannot_ask_etcd_lets_others_go_first(members: Members) -> None:
     async with Member(members.settings(1)) as member:
         assert member.broker is not None
@@ -139,19 +136,12 @@ async def second_death(members: Members) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("elected: last.in_sync -> (member,)")
 async def test_the_death_of_a_successor_just_after_its_election_leaves_the_third_member(
     members: Members,
 ) -> None:
     await second_death(members)
 
 
-@pytest.mark.guards(
-    "Candidacy.obstacle: drop if is_chosen",
-    "Candidacy.obstacle: not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s -> "
-    "not problem or self._vacant_s >= _UNFIT_LEASES * self._lease_s",
-    "Candidacy.obstacle: drop descriptors.share",
-)
 async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_if_there_are_none(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,12 +186,6 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
         assert reason is not None and "may open 200 files and connections together" in reason.what
 
 
-@pytest.mark.guards(
-    "Candidacy._without_state: drop known[self._member]",
-    "Member._elect: reason.what if reason is not None else '' -> ''",
-    "Member._elect: self._start.full or (reason.what if reason is not None else '') -> "
-    "reason.what if reason is not None else ''",
-)
 async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator_decides(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -246,7 +230,6 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
         await members.order(1, ElectMember(1))
 
 
-@pytest.mark.guards("Member._try_to_lead: self._candidacy.is_chosen(found.state_version) -> False")
 async def test_a_disk_that_fills_after_an_order_leaves_etcd_as_it_was(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,12 +277,6 @@ async def test_an_operator_gives_up_what_only_lost_members_have(members: Members
     assert (state.epoch, len(state.begins), state.in_sync) == (2, 1, (2,))
 
 
-@pytest.mark.guards(
-    "Candidacy._may_lead_at_once: "
-    "state.may_lead(self._member, is_fresh=True) or none_can_have_more(self._member, end, state, others) -> "
-    "state.may_lead(self._member, is_fresh=True)",
-    "Member._present: self._candidacy.is_proved -> True",
-)
 async def test_a_group_that_was_killed_leads_again_as_soon_as_all_members_in_sync_are_back(
     members: Members,
 ) -> None:
@@ -312,7 +289,6 @@ async def test_a_group_that_was_killed_leads_again_as_soon_as_all_members_in_syn
     assert await members.leader() in (1, 2)
 
 
-@pytest.mark.guards("Candidacy.look: drop self._seen[leader.member]")
 async def test_members_in_sync_are_named_with_the_addresses_where_they_were_last(tmp_path: Path) -> None:
     found = Candidacy(1, "broker-a", 4, OwnEpoch.load(tmp_path), ManualClock())
     state = GroupState(epoch=3, line="x", leader=2, in_sync=(2, 3, 4), begins=((3, 0),))

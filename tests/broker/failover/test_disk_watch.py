@@ -44,7 +44,6 @@ async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_p
         store.intake.full = None
 
 
-@pytest.mark.guards("RoomWatch.is_short: false now < self._again", "RoomWatch.leaves: drop self._again")
 async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_full(tmp_path: Path) -> None:
     """A member that left the lead, and came back to it, was the master of others without room in between."""
     clock = ManualClock()
@@ -75,7 +74,6 @@ async def test_a_full_master_hands_over_as_soon_as_another_member_can_lead(tmp_p
         store.intake.full = None
 
 
-@pytest.mark.guards("RoomWatch.is_short: drop self._again = now + PAUSE_S")
 async def test_a_handover_that_was_impossible_is_tried_again_after_a_pause(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
@@ -124,7 +122,6 @@ async def test_a_disk_that_hangs_is_a_reason_to_leave_even_right_after_an_electi
         assert await watched.looks(3) != []
 
 
-@pytest.mark.guards("SlowWatch.begin: drop self._slow_from", "SlowWatch.leaves: drop self._slow_from")
 async def test_a_member_leaves_the_lead_for_a_slow_disk_again_only_after_a_while(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
@@ -137,10 +134,6 @@ async def test_a_member_leaves_the_lead_for_a_slow_disk_again_only_after_a_while
         assert await watched.looks(2 * STAYS_S, sync_s=3) != []
 
 
-@pytest.mark.guards(
-    "SlowWatch.problem: now >= self._hang_from -> now >= self._slow_from",
-    "SlowWatch.leaves: true self._hangs",
-)
 @pytest.mark.parametrize("elected", [False, True])
 async def test_a_disk_that_was_slow_and_then_hangs_is_a_reason_to_leave_at_once(
     tmp_path: Path, elected: bool
@@ -155,7 +148,6 @@ async def test_a_disk_that_was_slow_and_then_hangs_is_a_reason_to_leave_at_once(
         assert [each for each in await watched.looks(6) if each.endswith("no message came to the disk")]
 
 
-@pytest.mark.guards("SlowWatch.begin: drop self._hang_from", "SlowWatch.leaves: false self._hangs")
 async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_hang(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
@@ -201,7 +193,6 @@ async def test_an_idle_disk_is_not_slow(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_etcd
-@pytest.mark.guards("Member._leave: drop self._is_deposed", "Member._step: drop await self._leave(problem)")
 async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +229,6 @@ async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
 
 
 @needs_etcd
-@pytest.mark.guards("Member._leave: not in_sync.has_successor -> False")
 async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +246,6 @@ async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
 
 
 @needs_etcd
-@pytest.mark.guards("InSync.has_successor: self.end_of(member) >= 0 -> member != self._me")
 async def test_a_master_with_a_slow_disk_goes_on_while_the_others_in_sync_are_away(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

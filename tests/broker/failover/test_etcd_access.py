@@ -46,7 +46,6 @@ async def test_an_etcd_is_asked_by_tls_and_has_to_show_who_it_is(tmp_path: Path)
             await asking(etcd, FailoverSettings()).grant(60)
 
 
-@pytest.mark.guards("Member.__init__: etcd_tls = None", "Broker._start_parts: etcd_tls = None")
 @needs_etcd
 async def test_the_end_of_the_certificate_for_etcd_is_a_condition(tmp_path: Path) -> None:
     with encrypting(tmp_path) as (etcd, trusted):
@@ -84,7 +83,6 @@ async def _give_it_users(etcd: LiveEtcd) -> None:
         assert status == 200, answer
 
 
-@pytest.mark.guards("etcd_access.wants_new_token: false answer.get('code')")
 @needs_etcd
 async def test_an_etcd_with_users_is_asked_as_one_of_them_again_and_again() -> None:
     known = FailoverSettings(etcd_user="root", etcd_password="secret")

@@ -30,17 +30,12 @@ def test_all_keys_are_found_but_our_own_presence_and_others_are_passed_over() ->
     assert found_in({}, "/g/", 2) == Found(None, 0, None, 0, (), is_read=True)
 
 
-@pytest.mark.guards("Found.is_vacant: self.is_read and self.leader is None -> self.leader is None")
 def test_the_master_is_missing_only_once_etcd_has_said_so() -> None:
     assert not Found().is_vacant, "nothing was read: there may be a master"
     assert found_in({}, "/g/", 2).is_vacant
     assert not found_in({"/g/leader": Kept(LEADER.encode(), 5)}, "/g/", 2).is_vacant
 
 
-@pytest.mark.guards(
-    "Found.expected: self.state.away -> frozenset()",
-    "Found.expected: (each.member for each in self.others) -> ()",
-)
 def test_members_in_sync_and_those_that_run_are_expected_but_not_the_master_that_died() -> None:
     found = Found(None, 0, STATE, 6, (present(1), present(3)))
     assert found.expected == {2, 3}

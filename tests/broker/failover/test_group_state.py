@@ -44,7 +44,6 @@ def test_what_was_of_an_epoch_is_everybodys_up_to_where_a_later_one_began(begins
     assert state(*begins).shared_end(own_epoch, "a") == common
 
 
-@pytest.mark.guards("GroupState.shared_end: is_known = epoch >= self.begins[0][0]")
 def test_epochs_of_another_line_prove_nothing():
     assert state((1, 0), (2, 700), line="b").shared_end(1, "a") is None
 
@@ -97,9 +96,6 @@ def test_an_election_begins_an_epoch_at_the_end_of_the_log_and_takes_nobodys_rig
     assert second.line == first.line != elected(None, 2, own(0), 40).line
 
 
-@pytest.mark.guards(
-    "elected: min([end, *(begin for number, begin in last.begins if number > own.epoch)]) -> end"
-)
 def test_an_epoch_begins_where_one_began_that_its_master_was_no_part_of():
     settled = state((1, 0), in_sync=(1, 2, 3))
     second = elected(settled, 1, own(1), end=1000)  # and it appends up to 1050 before it dies
@@ -167,11 +163,6 @@ def history(seed: int, steps: int = 400) -> Group:
     return group
 
 
-@pytest.mark.guards(
-    "elected: min([end, *(begin for number, begin in last.begins if number > own.epoch)]) -> end"
-)
-@pytest.mark.guards("elected: last.in_sync -> (member,)")
-@pytest.mark.guards("GroupState.doubt: own.line != self.line or not was_part -> own.epoch < self.epoch")
 def test_random_histories_lose_nothing_and_each_member_in_sync_may_lead() -> None:
     first = random.randrange(1 << 32)
     elections = acknowledged = 0

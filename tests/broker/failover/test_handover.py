@@ -113,10 +113,6 @@ async def has_route(members: Members, namesrv: str, begins: asyncio.Event) -> No
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.guards(
-    "handover.check_begin: (each.epoch, each.end) > (own.epoch, end) -> each.end > end",
-    "handover.check_begin: false unfit",
-)
 @pytest.mark.parametrize(
     ("epoch", "end", "why"),
     [
@@ -173,7 +169,6 @@ async def test_the_lead_is_handed_over_without_a_failed_send(
     print(f"{len(results)} sends, the longest took {sends.longest_s:.2f} s")
 
 
-@pytest.mark.guards("Broker.__init__: lasting is None -> True")
 async def test_a_topic_has_a_route_while_the_last_member_becomes_the_master(
     members: Members, tmp_path: Path
 ) -> None:
@@ -204,10 +199,6 @@ async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Membe
     assert sorted(map(int, await members.all_bodies(leader))) == list(range(len(results)))
 
 
-@pytest.mark.guards(
-    "handover.drained: drop await settle()",
-    "handover.drained: drop store.intake.end_log",
-)
 async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +231,6 @@ async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
     assert [now.journal._offsets.query(group, "orders", 0) for group in ("one", "two", "three")] == [1, 1, 1]
 
 
-@pytest.mark.guards("Member._hand_over: drop broker.store.intake.continue_log()")
 async def test_the_log_goes_on_if_the_lead_cannot_be_handed_over(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,9 +259,6 @@ async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Member
     assert (await members.state()).epoch == 2
 
 
-@pytest.mark.guards(
-    "Member._hand_over: drop await drained(broker.store, broker.journal.settle, in_sync, self._clock)"
-)
 async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +274,6 @@ async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log
     assert first.leads and (await members.state()).epoch == 1
 
 
-@pytest.mark.guards("handover.drained: in_sync.is_changing -> False")
 async def test_handover_waits_for_a_member_that_is_about_to_be_in_sync(members: Members) -> None:
     await members.two_in_sync()
     first, may_end = members.member(1), asyncio.Event()
@@ -311,7 +297,6 @@ async def test_handover_waits_for_a_member_that_is_about_to_be_in_sync(members: 
     assert await order == 2 and in_sync.members == {1, 2, 3}
 
 
-@pytest.mark.guards("Member._campaign: found.expected -> frozenset()")
 async def test_send_waits_for_a_member_that_runs_but_was_out_of_sync_as_the_master_left(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,7 +356,6 @@ async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     assert len(await members.all_bodies(2)) == 4000
 
 
-@pytest.mark.guards("handover.drained: false store.intake.unfinished")
 async def test_lead_stays_while_a_large_batch_is_stored_in_part(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,7 +370,6 @@ async def test_lead_stays_while_a_large_batch_is_stored_in_part(
     assert first.leads and (await members.state()).epoch == 1
 
 
-@pytest.mark.guards("Member._hand_over: drop self._lease is not lease")
 async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,7 +390,6 @@ async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
     assert (await members.state()).epoch == 2 and members.member(2).leads
 
 
-@pytest.mark.guards("Member._leave: false self._is_handing_over")
 async def test_slow_disk_does_not_end_the_lead_while_it_is_handed_over(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,7 +419,6 @@ async def test_a_handover_that_is_impossible_changes_nothing(members: Members) -
     assert await members.send(1, b"after") == OK
 
 
-@pytest.mark.guards("Member._step: drop await self._hand_over(0, stays=True)")
 async def test_a_master_without_room_hands_the_lead_to_a_member_that_has_some(members: Members) -> None:
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK

@@ -83,7 +83,6 @@ async def test_a_slave_is_in_sync_once_it_has_what_the_master_had_when_it_came_n
         assert found.replicated.value == 1000
 
 
-@pytest.mark.guards("InSync._following: self.log_end() -> end")
 async def test_a_slave_that_comes_near_must_reach_what_was_shown_or_answered_before_it_was_on_disk():
     told, clock = Told(1), ManualClock()
     async with account(told, clock) as found:
@@ -99,7 +98,6 @@ async def test_a_slave_that_comes_near_must_reach_what_was_shown_or_answered_bef
         assert told.members == [1, 2] and not found.is_alone
 
 
-@pytest.mark.guards("InSync._others: self._electable | self._joining.keys() -> self._electable")
 async def test_who_comes_near_is_waited_for_before_etcd_knows_it():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -141,7 +139,6 @@ async def test_consumers_see_what_the_next_master_has_whoever_it_is() -> None:
         assert found.shown_end() == risen[-1] == 1000
 
 
-@pytest.mark.guards("InSync.shown_end: drop self._show_when_shipped")
 async def test_alone_in_sync_it_shows_what_is_on_disk_as_a_power_cut_takes_the_rest() -> None:
     told, clock, risen = Told(1), ManualClock(), list[int]()
     async with account(told, clock) as found:
@@ -166,7 +163,6 @@ async def test_a_slave_that_is_far_behind_is_not_waited_for():
         assert found.replicated.value == 2 * NEAR_BYTES + 1
 
 
-@pytest.mark.guards("InSync.reported: self._comes_near(member, end) -> False")
 async def test_slave_is_in_sync_as_soon_as_it_has_come_near():
     told, clock = Told(1), ManualClock()
     async with account(told, clock) as found:
@@ -197,7 +193,6 @@ async def test_one_whose_connection_ended_is_waited_for_until_etcd_knows_it():
         assert (found.replicated.value, found.members) == (200, {1, 2})
 
 
-@pytest.mark.guards("InSync._agree: drop self._named |= wanted")
 async def test_whom_etcd_may_have_taken_in_is_waited_for_until_it_answers() -> None:
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -250,7 +245,6 @@ async def test_one_that_left_before_it_was_in_sync_is_not_let_go_when_it_is():
         assert (told.members, told.count) == ([1, 2, 3], 1)
 
 
-@pytest.mark.guards("InSync._following: self._left | late -> late")
 async def test_one_that_comes_again_at_once_has_to_prove_itself():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -287,7 +281,6 @@ async def test_a_master_alone_in_sync_acknowledges_nothing_as_replicated_and_say
         assert "no other member is in sync" in str(found.lacks(100))
 
 
-@pytest.mark.guards("InSync._agree: drop self._refuse_alone()")
 async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_more() -> None:
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -311,7 +304,6 @@ async def slave_near() -> AsyncIterator[tuple[Told, InSync]]:
         yield told, found
 
 
-@pytest.mark.guards("InSync.lacks: self.is_alone -> len(self._electable) < 2")
 async def test_send_waits_for_a_slave_that_is_about_to_be_in_sync() -> None:
     async with slave_near() as (told, found):
         assert told.members == [1] and found.lacks(100) is None
@@ -321,7 +313,6 @@ async def test_send_waits_for_a_slave_that_is_about_to_be_in_sync() -> None:
         assert told.members == [1, 2]
 
 
-@pytest.mark.guards("InSync.left: drop self._refuse_alone()")
 async def test_send_is_answered_at_once_when_the_slave_leaves_that_was_about_to_be_in_sync() -> None:
     async with slave_near() as (_, found):
         waits = asyncio.ensure_future(found.replicated.reached(100))
@@ -331,7 +322,6 @@ async def test_send_is_answered_at_once_when_the_slave_leaves_that_was_about_to_
             await asyncio.wait_for(waits, 5)
 
 
-@pytest.mark.guards("InSync._advance: false not self._holds()")
 async def test_once_somebody_else_may_be_elected_nothing_is_acknowledged_any_more():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock, lease_s=10) as found:
@@ -379,7 +369,6 @@ async def test_a_new_master_acknowledges_and_shows_nothing_until_its_epoch_is_se
         assert found.replicated.value == found.shown_end() == 100 and not found.hides_log
 
 
-@pytest.mark.guards("InSync._advance: drop not self.is_settled")
 async def test_nothing_is_acknowledged_before_etcd_knows_who_follows_though_all_have_it() -> None:
     told, clock = unsettled(Told(1, 2)), ManualClock()
     told.answer = "lost"
@@ -395,7 +384,6 @@ async def test_nothing_is_acknowledged_before_etcd_knows_who_follows_though_all_
         assert told.members == [1] and found.may_come(2)
 
 
-@pytest.mark.guards("InSync._may_settle: drop if self._demanded is None")
 async def test_without_a_send_or_a_read_all_members_keep_their_right_to_lead() -> None:
     told, clock, settled_at = unsettled(Told(1, 2, 3)), ManualClock(), list[float]()
     async with account(told, clock) as found:
@@ -424,7 +412,6 @@ async def test_nobody_waits_for_a_master_that_died() -> None:
         assert told.members == [1, 2]
 
 
-@pytest.mark.guards("InSync._may_settle: false following == {self._me}")
 async def test_a_new_master_waits_for_a_member_that_runs_before_it_is_alone_in_sync() -> None:
     told, clock = unsettled(Told(1, 2)), ManualClock()
     async with account(told, clock, expected=frozenset({3})) as found:  # 2 was the master, and died
@@ -437,7 +424,6 @@ async def test_a_new_master_waits_for_a_member_that_runs_before_it_is_alone_in_s
         assert (told.members, told.count) == ([1, 3], 1)
 
 
-@pytest.mark.guards("InSync._may_settle: self._expected | self._ends.keys() -> self._expected")
 async def test_a_new_master_does_not_settle_alone_while_a_member_is_connected() -> None:
     told, clock = unsettled(Told(1, 2)), ManualClock()
     async with account(told, clock, expected=frozenset()) as found:
@@ -451,7 +437,6 @@ async def test_a_new_master_does_not_settle_alone_while_a_member_is_connected() 
         assert (told.members, told.count) == ([1, 2], 1)
 
 
-@pytest.mark.guards("InSync._may_settle: true following == {self._me}")
 async def test_a_master_with_a_follower_does_not_wait_for_members_that_were_out_of_sync() -> None:
     told, clock = unsettled(Told(1, 2, 3)), ManualClock()
     async with account(told, clock, expected=frozenset({2, 4})) as found:  # 3 was the master, and died

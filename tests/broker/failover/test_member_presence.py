@@ -83,13 +83,6 @@ def test_a_member_leads_once_nobody_who_could_have_more_is_there(
     assert doubt in found or not why
 
 
-@pytest.mark.guards(
-    "none_can_have_more: each.end <= end and (not each.is_proved) -> not each.is_proved",
-    "none_can_have_more: each.end <= end and (not each.is_proved) -> each.end <= end",
-    "_comparable: each.epoch >= state.proved_epoch -> True",
-    "_comparable: each.end != UNKNOWN -> True",
-    "_comparable: each.line == state.line -> True",
-)
 @pytest.mark.parametrize(
     ("others", "has"),
     [

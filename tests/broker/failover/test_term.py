@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from sparrowmq.broker.failover.group_state import elected
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
@@ -16,7 +14,6 @@ def test_a_slave_tells_who_it_is_and_in_which_epoch_it_follows():
     assert told == {"memberId": "2", "masterEpoch": "7", "logEpoch": "5", "memberBootTimestamp": "9"}
 
 
-@pytest.mark.guards("Term.told: self.in_sync is not None and self.holds() -> self.in_sync is not None")
 def test_a_master_tells_who_is_in_sync_too_until_its_lease_has_ended():
     async def commit(wanted):
         return wanted

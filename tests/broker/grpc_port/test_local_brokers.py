@@ -85,12 +85,6 @@ async def test_account_of_a_call_decides_what_it_may_do(tmp_path, has_users):
             await check_attacks(channel)
 
 
-@pytest.mark.guards(
-    "port.counting: drop quotas.admit",
-    "port.counting: drop quotas.denied",
-    "port.counting: drop audit.denied_call",
-    "port.counting: drop call.peer.is_trusted = False",
-)
 async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
     async def ask(client):
         return (await client.call("QueryRoute", topic=named("none"))).status.code
@@ -118,7 +112,6 @@ async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
             assert await ask(operator) == 40402
 
 
-@pytest.mark.guards("LocalBrokers.brokers_for: drop link.signer")
 async def test_client_goes_on_after_its_password_changed(tmp_path):
     async with Cluster(tmp_path, grpc_port=0, **USERS) as running:
         broker = running.brokers[0]
@@ -136,10 +129,6 @@ async def test_client_goes_on_after_its_password_changed(tmp_path):
                 assert (await client.call("SendMessage", messages=[outgoing()])).status.code == code
 
 
-@pytest.mark.guards(
-    "GrpcPort.__aenter__: self.account_of is not _no_account -> False",
-    "LocalBrokers._name_of: self.is_guarded -> False",
-)
 async def test_address_without_an_account_cannot_take_a_client_of_a_trusted_address(tmp_path):
     file = tmp_path / "accounts.yml"
     file.write_text(f"globalWhiteRemoteAddresses: [127.0.0.1]\n{ACCOUNTS}")
@@ -248,13 +237,6 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     assert len(brokers) == 1
 
 
-@pytest.mark.guards("LocalLink.is_known: self.signer is not None or self._served.is_introduced -> True")
-@pytest.mark.guards(
-    "LocalLink.is_known: self.signer is not None or self._served.is_introduced -> self.signer is not None"
-)
-@pytest.mark.guards(
-    "LocalLink.is_known: self.signer is not None or self._served.is_introduced -> self._served.is_introduced"
-)
 async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_allowed():
     brokers, _, served = connections()
     unsigned = brokers.brokers_for(call(), "c")
@@ -350,9 +332,6 @@ async def until(holds):
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.guards(
-    "LocalBrokers._close_all: drop yield", "LocalBrokers._close_all: true links.get(client) is link"
-)
 async def test_thousands_of_idle_connections_are_closed_step_by_step():
     brokers, clock, _ = connections()
     for number in range(3):

@@ -26,7 +26,6 @@ async def test_port_of_the_settings_is_opened(tmp_path):
         assert cluster.brokers[0].grpc_address == f"127.0.0.1:{port}"
 
 
-@pytest.mark.guards("open_grpc: broker.server.quotas -> None")
 async def test_connections_of_both_ports_count_for_one_quota(tmp_path):
     async with Cluster(tmp_path, grpc_port=0, quotas=parse("address:* connections=2")) as cluster:
         broker = cluster.brokers[0]
@@ -44,7 +43,6 @@ async def test_connections_of_both_ports_count_for_one_quota(tmp_path):
             opened[1].close()
 
 
-@pytest.mark.guards("open_grpc: server.budget -> None")
 async def test_requests_of_both_ports_share_one_budget(tmp_path, monkeypatch):
     async with Cluster(tmp_path, grpc_port=0) as running:
         broker = running.brokers[0]
@@ -63,7 +61,6 @@ async def test_requests_of_both_ports_share_one_budget(tmp_path, monkeypatch):
         assert max(changes) > 5000 and sum(changes) == 0
 
 
-@pytest.mark.guards("opening.open_grpc: settings.grpc_is_behind_proxy -> False")
 async def test_port_behind_a_proxy_wants_its_header(tmp_path):
     async with Cluster(tmp_path, grpc_port=0, grpc_is_behind_proxy=True) as cluster:
         await demand_header(cluster.brokers[0].grpc_address)

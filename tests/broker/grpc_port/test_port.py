@@ -52,7 +52,6 @@ async def test_message_is_sent_received_and_acknowledged(tmp_path):
             assert (changed.status.code, acked.status.code) == (20000, 20000)
 
 
-@pytest.mark.guards("waiting.over: now_s() < end_s -> True")
 async def test_port_with_an_open_stream_ends_while_nothing_moves_the_clock(tmp_path):
     cluster = Cluster(tmp_path, clock=ManualClock(), grpc_port=0)
     async with asyncio.timeout(20), AsyncExitStack() as channels, cluster:
@@ -60,8 +59,6 @@ async def test_port_with_an_open_stream_ends_while_nothing_moves_the_clock(tmp_p
         await (await GrpcClient(channel, "p").telemetry(ClientType.PRODUCER))()
 
 
-@pytest.mark.guards("LinkedSession._settled: answer.cancelled() and self.other is not None -> False")
-@pytest.mark.guards("HeldPulls._drop: drop self._forget")
 async def test_receive_that_its_client_gives_up_takes_no_message(tmp_path):
     async with live_broker(tmp_path, grpc_port=0) as live:
         await make_topic(live.cluster)

@@ -2,8 +2,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.protocol.requests.admin_headers import (
     CleanExpiredConsumeQueue,
@@ -13,7 +11,6 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.store.retention import Asked
 
 
-@pytest.mark.guards("CleaningHandler._cleaning: self._topics.get(topic) is None -> topic")
 async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
     for topic in ("Orders", "Gone", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%RETRY%g"):
         desk.send(b"x", topic=topic)

@@ -115,10 +115,6 @@ async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
     assert words in error.remark
 
 
-@pytest.mark.guards(
-    "subscription.with_subscriptions: false len(body) > HEARTBEAT_BYTES",
-    "subscription.with_subscriptions: false HEARTBEAT_MEMBERS",
-)
 @pytest.mark.parametrize(
     "body",
     [

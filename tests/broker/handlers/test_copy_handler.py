@@ -50,9 +50,6 @@ async def live(tmp_path):
         yield live
 
 
-@pytest.mark.guards(
-    "CopyHandler._copied: reached != header.follows -> false", "CopyHandler._copied: drop self._note"
-)
 async def test_copies_are_stored_only_behind_those_before_them(live):
     assert await copy(live, 0, 3) == (False, -1), "the broker does not know what is there"
     assert await copy(live, 0, 3, begins=True) == (True, 3)
@@ -66,7 +63,6 @@ async def test_copies_are_stored_only_behind_those_before_them(live):
     assert await bodies(live) == [0, 1, 2, 3, 4, 7, 8]
 
 
-@pytest.mark.guards("CopyHandler._copied: After(self._store.safety(True), self._store.end, told) -> told")
 async def test_where_copies_end_is_told_once_they_are_safe(tmp_path):
     async with live_broker(tmp_path, role=BrokerRole.SYNC_MASTER, slave_timeout_ms=100) as live:
         await live.session.call(UpdateAndCreateTopic("orders", 4, 4, 6))
@@ -82,7 +78,6 @@ async def test_where_copies_end_is_told_once_they_are_safe(tmp_path):
             assert await copy(live, 0, 3) == (False, 3)
 
 
-@pytest.mark.guards("CopyHandler._put: len(entries) == 1 -> True")
 async def test_copies_that_do_not_fit_into_a_file_of_the_log_are_stored_in_parts(tmp_path):
     async with live_broker(tmp_path, commit_log_file_bytes=65536) as live:
         await live.session.call(UpdateAndCreateTopic("orders", 4, 4, 6))

@@ -266,7 +266,6 @@ async def test_one_queue_may_be_set_to_an_offset(client, consuming):
     assert ResetOffsets.decode(response.body).offset_table == {queue(0): 4}
 
 
-@pytest.mark.guards("GroupHandler.reset: drop _demand_group")
 async def test_a_reset_of_a_group_that_does_not_exist_is_refused(desk, client):
     """A tool commits offsets for a group that is only offline, so it would report success for a mistyped name."""
     desk.create("Orders")
@@ -294,7 +293,6 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
     assert error.remark.endswith("no topic in this broker. topic=Nothing")
 
 
-@pytest.mark.guards("GroupHandler._reset: false member.language == 'CPP'")
 async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consuming):
     other = Asker(language="CPP")
     desk.clients.consume(other, "two", ConsumerBeat("g"))

@@ -47,7 +47,6 @@ async def test_what_came_into_a_topic_is_told_for_the_last_minute_hour_and_day(d
     assert error.remark == "The stats <TOPIC_PUT_NUMS> <Bills> not exist"
 
 
-@pytest.mark.guards("InspectHandler.restart: header.boot_timestamp != self._status.started_ms -> False")
 async def test_only_a_broker_that_has_not_begun_again_is_restarted_and_not_inside_another_program(
     desk, client
 ):

@@ -27,7 +27,6 @@ async def test_queues_are_locked_for_one_client_of_a_group(client, lock):
     assert await lock("two", QUEUES) == [QUEUES[0], QUEUES[2]]
 
 
-@pytest.mark.guards("LockHandler._is_here: max(topic.read_queue_nums, topic.write_queue_nums) -> 9")
 async def test_a_queue_that_is_not_here_is_not_locked(desk, lock):
     """Its name is a claim: locks of all names that somebody thinks of would fill memory and log."""
     strange = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in (-1, 3, 2**31 - 1)]
@@ -35,9 +34,6 @@ async def test_a_queue_that_is_not_here_is_not_locked(desk, lock):
     assert list(desk.locks.snapshot()) == []
 
 
-@pytest.mark.guards(
-    "LockHandler.lock: false size", "LockHandler.lock: len(wish.client_id.encode()) -> len(wish.client_id)"
-)
 async def test_a_client_id_is_as_long_as_a_record_of_the_journal_can_bear(desk, lock):
     for client_id in ("", "x" * 256, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 128):
         with pytest.raises(RemoteError, match="it must have 1 to 255"):

@@ -29,7 +29,6 @@ async def test_a_group_goes_on_where_it_committed(desk, client):
     assert await offset(client, QueryConsumerOffset("g", "Orders", 1)) == 12
 
 
-@pytest.mark.guards("OffsetHandler.commit: false header.queue_id >= max")
 async def test_offsets_of_queues_that_never_existed_are_refused(desk, client):
     desk.create("Orders", 8)
     desk.send(b"last", queue_id=7)

@@ -148,10 +148,6 @@ async def test_an_answer_counts_the_messages_of_each_queue_for_a_client_that_wan
         assert header.msg_offset_info is None
 
 
-@pytest.mark.guards(
-    "_Taking.again: false popped.again >= ONE_BY_ONE",
-    "_Taking.again: drop popped.again += 1",
-)
 async def test_a_pop_gives_only_so_many_messages_again_as_it_can_read_one_by_one(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         for _ in range(ONE_BY_ONE + 2):
@@ -162,7 +158,6 @@ async def test_a_pop_gives_only_so_many_messages_again_as_it_can_read_one_by_one
         assert counts == [ONE_BY_ONE, 2]
 
 
-@pytest.mark.guards("PopHandler._wish: min(count, ONE_BY_ONE) -> count")
 async def test_an_orderly_pop_gives_only_so_many_messages(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         for _ in range(ONE_BY_ONE + 2):

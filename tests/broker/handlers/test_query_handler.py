@@ -30,7 +30,6 @@ async def test_keys_of_other_topics_and_of_the_same_hash_do_not_mix(desk, client
     assert await bodies(client, "Orders", "Aa", 10, *FOREVER) == [b"mine"]
 
 
-@pytest.mark.guards("key_search.searching: has_key(record, topic, key) -> True")
 async def test_messages_are_found_among_more_messages_whose_keys_have_the_same_hash(desk, client):
     desk.send(b"mine", KEYS="Aa")
     for number in range(140):
@@ -38,7 +37,6 @@ async def test_messages_are_found_among_more_messages_whose_keys_have_the_same_h
     assert await bodies(client, "Orders", "Aa", 64, *FOREVER) == [b"mine"]
 
 
-@pytest.mark.guards("key_search.searching: false steps >= MOST_SEARCHED")
 async def test_a_search_among_very_many_keys_of_the_same_hash_ends_with_an_error(desk, client, monkeypatch):
     monkeypatch.setattr("sparrowmq.store.key_search.MOST_SEARCHED", 100)
     desk.send(b"old", KEYS="Aa")
@@ -50,7 +48,6 @@ async def test_a_search_among_very_many_keys_of_the_same_hash_ends_with_an_error
     assert await bodies(client, "Orders", "Aa", 64, *FOREVER) == [b"new"]
 
 
-@pytest.mark.guards("key_search.searching: false size >= MOST_FOUND_BYTES")
 async def test_an_answer_of_a_search_is_no_larger_than_clients_take(desk, client, monkeypatch):
     monkeypatch.setattr("sparrowmq.store.key_search.MOST_FOUND_BYTES", 10_000)
     for _ in range(10):

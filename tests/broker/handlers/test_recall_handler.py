@@ -70,11 +70,6 @@ async def test_clients_cannot_send_to_the_timers_topic(tmp_path, clock):
             await broker.send(topic="rmq_sys_wheel_timer")
 
 
-@pytest.mark.guards(
-    "RecallHandler._entry: true not principal.is_admin",
-    "timer.timer_detour.park: false entry.owner is not None",
-    "TimedDelivery._deliver: drop properties.pop(Property.TIMER_OWNER, None)",
-)
 @pytest.mark.parametrize(
     "account, is_recalled", [("payments", True), ("partners", False), ("operators", True)]
 )

@@ -96,7 +96,6 @@ def reply_to(**properties: str) -> SendReplyV2:
     return msgspec.structs.replace(SendReplyV2(*ALL), properties=render(properties))
 
 
-@pytest.mark.guards("ReplyHandler.reply: failure is None -> failure is None or place")
 async def test_the_sender_of_an_answer_is_told_that_nobody_gets_it(tmp_path):
     async with live_broker(tmp_path) as live, asker(live, 1, "no time", client_id="busy"):
         gone = await refused(live, SendReplyV2(*ALL))
@@ -117,7 +116,6 @@ async def test_answers_that_nobody_waits_for_cost_few_lines(tmp_path, caplog):
     assert caplog.text.count("is lost") == LINES
 
 
-@pytest.mark.guards("ReplyHandler._push: header.sys_flag & SysFlag.OF_SENDER -> header.sys_flag")
 async def test_an_answer_sets_only_the_bits_of_its_sender_in_the_system_flag(tmp_path):
     """Java's asker would look for several messages in the body of an inner batch."""
     fields = list(ALL)
@@ -144,7 +142,6 @@ async def test_what_a_send_may_not_an_answer_may_not_either(tmp_path):
     assert error.code == ResponseCode.MESSAGE_ILLEGAL and not pushed
 
 
-@pytest.mark.guards("Clients.producer_by_id: reversed -> iter")
 async def test_an_asker_that_reconnected_has_its_answer_on_the_new_connection(tmp_path):
     async with live_broker(tmp_path) as live, asker(live) as before, asker(live) as now:
         await live.session.call(SendReplyV2(*ALL), b"42")
@@ -168,7 +165,6 @@ async def test_javas_answerer_in_a_namespace_may_answer(tmp_path):
     assert len(pushed) == 1
 
 
-@pytest.mark.guards("Clients.asking: found[latest].joined <= asker.asked -> False")
 async def test_the_connection_that_asked_has_the_answer_though_another_has_its_client_id(tmp_path):
     async with live_broker(tmp_path) as live, connected(live) as (session, pushed):
         await announce(session)
@@ -178,7 +174,6 @@ async def test_the_connection_that_asked_has_the_answer_though_another_has_its_c
     assert len(another) == 0 and len(pushed) == 1
 
 
-@pytest.mark.guards("Clients.asking: found[latest].joined <= asker.asked -> True")
 async def test_who_reconnects_between_question_and_answer_has_it_on_the_new_connection(tmp_path):
     async with live_broker(tmp_path) as live, connected(live) as (session, before):
         await announce(session)
@@ -203,7 +198,6 @@ accounts:
 """
 
 
-@pytest.mark.guards("Clients.producer_by_id: announced.owner == owner -> True")
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_no_other_account_gets_an_answer_by_a_client_id(tmp_path, is_known, is_first):
@@ -227,7 +221,6 @@ async def test_no_other_account_gets_an_answer_by_a_client_id(tmp_path, is_known
 
 
 @needs_etcd
-@pytest.mark.guards("ReplyHandler._is_new: return False")
 async def test_a_master_that_was_just_elected_waits_for_the_asker(members: Members) -> None:
     await members.start(1)
     await members.leader(1)

@@ -169,10 +169,6 @@ async def dead_letters(broker):
     return [(each.body, each.reconsume_times) for each in await broker.messages("%DLQ%poppers")]
 
 
-@pytest.mark.guards(
-    "RetryHandler.send_back: popped is not None and popped.is_done(message.queue_offset) -> False",
-    "RetryHandler.send_back: drop self._pops.settle",
-)
 async def test_two_requests_for_one_popped_message_make_one_dead_letter(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         await broker.send(b"one")
@@ -187,7 +183,6 @@ async def test_two_requests_for_one_popped_message_make_one_dead_letter(tmp_path
         assert await pop(broker) == []
 
 
-@pytest.mark.guards("RetryHandler._popped: entry.offset != message.physical_offset -> False")
 async def test_burial_of_a_deleted_topic_s_message_leaves_the_new_one_in_its_place(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         await broker.send(b"old")

@@ -82,10 +82,6 @@ async def test_a_batch_is_stored_message_by_message(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.guards(
-    "SendHandler.send: header.sys_flag & _OF_SENDER -> header.sys_flag",
-    "SendHandler._send_batch: header.sys_flag & _OF_SENDER -> header.sys_flag",
-)
 async def test_a_sender_sets_only_its_own_bits_of_the_system_flag(tmp_path: Path) -> None:
     """An inner batch would be unpacked by readers, and a commit ends a transaction when a broker starts again."""
     own = SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD | SysFlag.MULTI_TAGS
@@ -124,7 +120,6 @@ async def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path: Path) -> 
     assert at_its_place.code == 19
 
 
-@pytest.mark.guards("SendHandler.send: drop _bury")
 @pytest.mark.covers("S-CONS-20", "S-RETRY-06")
 async def test_a_retry_beyond_its_last_try_goes_to_the_dead_letter_topic(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
@@ -159,11 +154,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.guards(
-    "SendHandler.send: false body",
-    "SendHandler._admit: false names",
-    "SendHandler.send: not 0 <= times <= MOST_TRIES -> False",
-)
 @pytest.mark.parametrize(("request_header", "body", "code", "words"), REFUSED)
 async def test_what_cannot_be_stored_is_refused(
     tmp_path: Path, request_header: SendMessage, body: bytes, code: int, words: str
@@ -175,7 +165,6 @@ async def test_what_cannot_be_stored_is_refused(
         assert (await live.send(topic="healthy")).queue_offset == 0
 
 
-@pytest.mark.guards("send_handler._singles: false entry")
 async def test_a_batch_with_a_half_message_is_refused_whole(tmp_path: Path) -> None:
     parts = [batch.BatchPart(b"plain", b""), batch.BatchPart(b"half", b"TRAN_MSG\x01true\x02")]
     async with live_broker(tmp_path) as live:
@@ -206,10 +195,6 @@ async def test_a_topic_without_write_permission_still_takes_what_clients_with_ol
         assert [message.body for message in await live.messages()] == [b"before", b"after"]
 
 
-@pytest.mark.guards(
-    "SendHandler._admit: false not self._topics.permission & Perm.WRITE",
-    "RetryHandler.send_back: false not self._topics.permission & Perm.WRITE",
-)
 async def test_a_broker_that_may_only_be_read_refuses_every_send(tmp_path: Path) -> None:
     async with live_broker(tmp_path, permission=4) as live:
         for topic in ("orders", "%RETRY%g"):

@@ -141,7 +141,6 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(desk, client):
     await client.call(DeleteTopic("Orders"))  # An absent one is no error.
 
 
-@pytest.mark.guards("TopicHandler.delete: self._offsets.delete_topic(header.topic) -> []")
 async def test_a_large_topic_is_gone_at_once_and_its_files_go_in_slices(desk, client):
     desk.create("Orders", 20_000)
     for queue_id in range(20_000):

@@ -43,7 +43,6 @@ async def test_an_end_is_answered_when_it_is_stored_and_may_come_again(tmp_path)
         assert [each.body for each in await live.messages()] == [b"paid"]
 
 
-@pytest.mark.guards("TransactionHandler.end: self._store.end if placed is None else placed.end -> 0")
 async def test_an_end_that_comes_again_is_answered_when_it_is_safe(tmp_path):
     """Its client asks again because no slave had it: the next master may lack it."""
     async with live_broker(tmp_path, role=BrokerRole.SYNC_MASTER, slave_timeout_ms=100) as live:
@@ -122,7 +121,6 @@ async def test_an_operator_has_a_discarded_one_asked_about_again(tmp_path, clock
                 await live.session.call(ResumeCheckHalfMessage(msg_id=wrong))
 
 
-@pytest.mark.guards("TransactionHandler.end: drop self._lines.log")
 async def test_few_refused_ends_are_logged(tmp_path, caplog):
     async with live_broker(tmp_path) as live:
         reply = await live.send(b"paid", properties=HALF)

@@ -95,8 +95,6 @@ class Lives:
         it.store.close()
 
 
-@pytest.mark.guards("DelayProgress.found: queue_offset + 1 -> queue_offset")
-@pytest.mark.guards("DelayProgress.__init__: drop self._save_at_once")
 @pytest.mark.parametrize("seed", range(12))
 async def test_each_parked_message_is_delivered_once_in_whatever_crashes_leave(tmp_path, clock, seed):
     lives = Lives(tmp_path, clock, seed)

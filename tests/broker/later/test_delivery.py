@@ -53,7 +53,6 @@ async def test_what_is_new_wakes_it(clock):
     assert script.calls == 2
 
 
-@pytest.mark.guards("Delivery.deliver_due: min(wait_s, LONGEST_WAIT_S) -> wait_s")
 async def test_a_long_wait_is_cut_into_minutes(clock):
     script = Script()
     delivery, task = await started(script, clock)
@@ -63,7 +62,6 @@ async def test_a_long_wait_is_cut_into_minutes(clock):
     await task
 
 
-@pytest.mark.guards("Delivery.deliver_due: RETRY_PAUSE_S -> LONGEST_WAIT_S")
 async def test_a_full_disk_is_told_once_and_tried_again_each_second(clock, caplog):
     script = Script(DiskFull("no room"), DiskFull("no room"), 5, DiskFull("again"))
     delivery, task = await started(script, clock)
@@ -79,9 +77,6 @@ async def test_a_full_disk_is_told_once_and_tried_again_each_second(clock, caplo
     await task
 
 
-@pytest.mark.guards(
-    "Delivery.late: late_s > LATE_S -> False", "Delivery.deliver_due: drop self._behind_since"
-)
 async def test_messages_that_are_due_for_long_are_late_until_they_are_delivered(clock):
     script = Script(*(DiskFull("/store", 1) for _ in range(14)), 0, 3600)
     delivery, task = await started(script, clock)

@@ -1,7 +1,5 @@
 """Recalls of a slot are read once, however many there are."""
 
-import pytest
-
 from tests.broker.later.test_timer import running
 from tests.broker.rotting import rot
 
@@ -18,7 +16,6 @@ def counted_reads(it):
     return reads
 
 
-@pytest.mark.guards("RecalledIds.are_known: true self._slot != timers.slot")
 async def test_each_recall_of_a_slot_is_read_once(tmp_path, clock):
     async with running(tmp_path, clock) as it:
         due_ms = clock.now_ms() + 60_000
@@ -34,7 +31,6 @@ async def test_each_recall_of_a_slot_is_read_once(tmp_path, clock):
         assert reads == [900]
 
 
-@pytest.mark.guards("RecalledIds.are_known: drop return True")
 async def test_a_damaged_recall_is_not_read_again_for_each_message_of_its_slot(tmp_path, clock):
     async with running(tmp_path, clock) as it:
         due_ms = clock.now_ms() + 1000
@@ -52,7 +48,6 @@ async def test_a_damaged_recall_is_not_read_again_for_each_message_of_its_slot(t
         assert len(it.bodies()) == 198 and it.figure("sparrowmq_timers_pending") == 0
 
 
-@pytest.mark.guards("recalled_ids.turn_of: false size >= TURN_BYTES")
 async def test_a_turn_delivers_a_megabyte_of_large_messages(tmp_path, clock):
     async with running(tmp_path, clock, commit_log_file_size=1 << 24) as it:
         due_ms = clock.now_ms() + 1000

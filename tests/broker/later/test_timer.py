@@ -308,7 +308,6 @@ async def test_a_recall_that_was_taken_in_the_last_millisecond_is_obeyed(tmp_pat
         assert it.bodies() == [] and it.timed.is_over(due_ms)
 
 
-@pytest.mark.guards("TimedDelivery._learn: drop dispatch")
 async def test_a_recall_that_was_appended_in_this_turn_is_obeyed(tmp_path, clock):
     it = Timing(tmp_path, clock)
     due_ms = clock.now_ms() + 1000
@@ -367,7 +366,6 @@ async def test_what_came_due_while_the_broker_was_down_comes_at_the_start(tmp_pa
         assert it.bodies() == [b"%d" % number for number in range(300)]
 
 
-@pytest.mark.guards("timer._back: drop settling")
 @pytest.mark.parametrize("when_saved", ["never", "before", "after", "both"])
 async def test_a_kill_loses_none_and_doubles_none(tmp_path, clock, when_saved):
     async with running(tmp_path, clock, kill=True) as it:
@@ -388,7 +386,6 @@ async def test_a_kill_loses_none_and_doubles_none(tmp_path, clock, when_saved):
         assert it.bodies() == [b"%d" % number for number in range(1000)]
 
 
-@pytest.mark.guards("TimedDelivery.save: drop flushed")
 async def test_what_was_delivered_is_not_saved_as_such_before_it_is_on_disk(tmp_path, clock):
     disk = Disk()
     one_by_one = ThreadPoolExecutor(1)
@@ -466,7 +463,6 @@ async def test_on_a_full_disk_messages_wait_and_come_when_there_is_room(tmp_path
         assert it.bodies() == [b"one"]
 
 
-@pytest.mark.guards("Retention.expired: false held is not None and following.begin > held")
 async def test_retention_leaves_the_file_of_a_timer_until_it_was_stored_again(tmp_path, clock):
     small = {"commit_log_file_size": 1 << 16, "delete_when": ";".join(map(str, range(24)))}
     async with running(tmp_path, clock, **small) as it:
@@ -506,7 +502,6 @@ async def test_a_kill_after_a_roll_doubles_nothing(tmp_path, clock):
         assert it.bodies() == [b"wakes", b"far"]
 
 
-@pytest.mark.guards("TimedDelivery._roll: _ROLL_DIGITS -> 32767")
 @pytest.mark.parametrize(
     ("claimed", "stored"), [("3", "4"), ("9" * 5000, "1"), ("²", "1"), ("9" * 9, "1000000000")]
 )

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from sparrowmq import Message
 from sparrowmq.client.client import connect
 from sparrowmq.store.store_settings import Flush
@@ -56,7 +54,6 @@ REPLICATED = (
 )
 
 
-@pytest.mark.guards("names_of_5x.declare: true not settings.is_slave")
 async def test_a_sum_over_a_master_and_its_slave_counts_nothing_twice(tmp_path):
     async with pair(tmp_path, **ON) as both:
         master, slave = await both.start("master"), await both.start("slave")
@@ -75,7 +72,6 @@ async def test_a_sum_over_a_master_and_its_slave_counts_nothing_twice(tmp_path):
         assert exporter == {}, "Apache's exporter asks masters only"
 
 
-@pytest.mark.guards("broker_metrics_port.metrics_part: settings.broker_id -> 0")
 async def test_a_collector_can_tell_a_slave_from_its_master(tmp_path):
     with receiving() as receiver:
         settings = {"metrics_otlp": receiver.address, "metrics_otlp_ms": 100}
@@ -95,7 +91,6 @@ def resources(receiver):
             yield {pair.key: pair.value.string_value for pair in each.resource.attributes}
 
 
-@pytest.mark.guards("Broker.__init__: int(self.settings_now.drained) -> 0")
 async def test_a_drained_broker_shows_that_it_is(tmp_path):
     for is_drained in (False, True):
         async with Cluster(tmp_path / str(is_drained), drained=is_drained, **ON) as cluster:

@@ -30,7 +30,6 @@ async def test_the_paces_are_a_figure(clock):
     assert (chore.period_s, chore.do) == (SAMPLE_PERIOD_S, consumption.sample)
 
 
-@pytest.mark.guards("Consumption.paces: list(self._pairs.items()) -> self._pairs.items()")
 def test_groups_may_come_and_go_while_paces_are_read(consumption):
     consumption.took("g", "Orders", 20)
     consumption.took("h", "Orders", 10)
@@ -55,7 +54,6 @@ async def test_the_pace_is_that_of_the_last_minute(consumption, clock):
     assert consumption.per_second("g", ["Orders"]) == pytest.approx(4, rel=0.15)
 
 
-@pytest.mark.guards("Consumption.sample: drop self._pairs[key]")
 async def test_who_takes_nothing_for_a_minute_is_forgotten(consumption, clock):
     consumption.took("g", "Orders", 30)
     await passes(consumption, clock, 40)

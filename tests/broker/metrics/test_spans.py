@@ -1,5 +1,3 @@
-import pytest
-
 from sparrowmq.broker.metrics.spans import Spans
 
 
@@ -14,7 +12,6 @@ def feed(spans: Spans[str], until_s: int, per_second: int) -> None:
         spans.sample([("k", now_s * per_second)], now_s)
 
 
-@pytest.mark.guards("Spans.sample: true _last")
 def test_what_was_there_at_the_first_look_is_not_counted() -> None:
     spans = Spans[str](0.0)
     spans.sample([("old", 1000)], 0.0)
@@ -24,7 +21,6 @@ def test_what_was_there_at_the_first_look_is_not_counted() -> None:
     assert spans.of("never", 10.0) is None
 
 
-@pytest.mark.guards("_Span.__init__: count -> count + 3")
 def test_a_minute_an_hour_and_a_day_are_told_apart() -> None:
     spans = Spans[str](0.0)
     feed(spans, 7200, 2)

@@ -93,7 +93,6 @@ async def test_what_is_stored_since_the_start_is_told_with_what_is_not_dispatche
     desk.store.close()
 
 
-@pytest.mark.guards("Intake.added: drop STATE_TOPIC")
 async def test_puts_are_all_messages_that_enter_the_log(desk, clock):
     """As Java counts them: a retry and a delayed message count where they wait, and where they are delivered."""
     desk.create("%RETRY%g")

@@ -16,7 +16,6 @@ def sums(traffic, name, key):
     return None if found is None else (found[0].sum, found[0].avgpt)
 
 
-@pytest.mark.guards("Traffic.__init__: drop self._spans.sample", "Traffic._put_count: drop sum")
 async def test_topics_groups_and_the_broker_are_measured(desk):
     """The figures of Apache's BrokerStatsManager, also of what came before the first look."""
     traffic, cluster = desk.traffic, desk.settings.cluster

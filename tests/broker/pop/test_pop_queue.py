@@ -45,7 +45,6 @@ def test_a_skipped_message_is_done():
     assert (queue.cell(1), queue.count) == (None, 2)
 
 
-@pytest.mark.guards("PopQueue._are_alike: _TOKEN.unpack_from(cells)[0] != token -> False")
 def test_all_messages_of_a_run_are_valid_at_once():
     queue, run = begun(60), range(60, 200)
     queue.apply(taken(list(run), 200))
@@ -54,10 +53,6 @@ def test_all_messages_of_a_run_are_valid_at_once():
     assert list(queue.valid(range(190, 210), 7)) == list(range(190, 200))
 
 
-@pytest.mark.guards(
-    "PopQueue._are_alike: ~chunk.live & _bits(index, size) -> False",
-    "PopQueue._are_alike: cells != cells[: _CELL.size] * size -> False",
-)
 @pytest.mark.parametrize("step", [settled(130), Changed(*PLACE, 130, 100, 5000, 8)], ids=["done", "changed"])
 @pytest.mark.parametrize("begin", [60, 130])
 def test_a_message_of_a_run_that_is_done_or_has_another_token_is_not_valid(step, begin):

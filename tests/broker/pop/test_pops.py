@@ -289,7 +289,6 @@ def handle_of(message, broker_name):
     return ReceiptHandle.parse(message.properties["POP_CK"])._replace(broker_name=broker_name)
 
 
-@pytest.mark.guards("GroupHandler._reset: drop self._pops.reset", "Pops._begin: drop on_ready")
 async def test_a_reset_moves_members_that_pop_and_wakes_them(tmp_path, clock):
     """Such members have no offsets. A reset by an operator was told to them only, so it changed nothing."""
     async with live_broker(tmp_path, clock=clock) as broker:
@@ -312,7 +311,6 @@ async def test_a_reset_moves_members_that_pop_and_wakes_them(tmp_path, clock):
         assert await pop_all(broker) == []
 
 
-@pytest.mark.guards("GroupHandler.reset: false is_popped")
 async def test_a_reset_that_no_slave_has_is_not_answered_as_done(tmp_path):
     """The next master would go on where the group was."""
     async with live_broker(tmp_path, role=BrokerRole.SYNC_MASTER, slave_timeout_ms=100) as broker:

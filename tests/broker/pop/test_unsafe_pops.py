@@ -71,7 +71,6 @@ async def refused(live: Live, **fields: Any) -> None:
     assert error.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
-@pytest.mark.guards("PopHandler._given: not header.order -> True", "Pops.take_back: drop queue.lanes.show")
 @pytest.mark.parametrize("read_ahead", [0, 1000])
 async def test_an_orderly_pop_that_no_slave_knows_gives_nothing_and_the_next_one_gives_it(
     tmp_path: Path, read_ahead: int
@@ -88,7 +87,6 @@ async def test_an_orderly_pop_that_no_slave_knows_gives_nothing_and_the_next_one
         assert await pop(live, **ORDER) == []
 
 
-@pytest.mark.guards("PopHandler._serve_held: drop self._given")
 async def test_an_orderly_pop_that_waits_gives_nothing_before_slaves_know_it(tmp_path: Path) -> None:
     async with behind(tmp_path) as (live, slave):
         waiting = asyncio.create_task(pop(live, order=True, poll_time=20_000))
@@ -103,9 +101,6 @@ async def test_an_orderly_pop_that_waits_gives_nothing_before_slaves_know_it(tmp
         assert [each.body for each in await waiting] == [b"0"]
 
 
-@pytest.mark.guards(
-    "Pops.take_back: max(cell.attempt - 1, 0) -> cell.attempt", "Pops.take_back: drop self._schedule"
-)
 async def test_a_delivery_that_was_not_safe_does_not_count(tmp_path: Path) -> None:
     async with behind(tmp_path, "a") as (live, slave):
         (first,) = await pop(live)  # not in order
@@ -118,7 +113,6 @@ async def test_a_delivery_that_was_not_safe_does_not_count(tmp_path: Path) -> No
         assert again.reconsume_times == 1
 
 
-@pytest.mark.guards("Popping.take_back: queue.valid(part.offsets, popped.token) -> part.offsets")
 async def test_a_message_that_its_attempt_got_again_is_not_taken_from_it(tmp_path: Path) -> None:
     async with behind(tmp_path, "a") as (live, slave):
         lost = asyncio.create_task(pop(live, **ORDER, attempt_id="A"))
@@ -132,7 +126,6 @@ async def test_a_message_that_its_attempt_got_again_is_not_taken_from_it(tmp_pat
         await live.session.call(ack(message))
 
 
-@pytest.mark.guards("PopHandler._given: false not header.order")
 async def test_a_pop_without_order_waits_for_no_slave(tmp_path: Path) -> None:
     async with behind(tmp_path, "a", "b") as (live, _):
         assert len(await pop_all(live)) == 2

@@ -45,7 +45,6 @@ async def counts(live: Live) -> dict[str, int]:
     }
 
 
-@pytest.mark.guards("SendHandler.send: drop self._repeats.before")
 async def test_a_message_that_is_sent_again_is_stored_once_and_answered_as_the_first_time(
     tmp_path: Path,
 ) -> None:
@@ -75,10 +74,6 @@ async def test_a_send_that_is_no_repeat_is_stored_as_before(tmp_path: Path) -> N
         assert len(await live.messages()) == 2
 
 
-@pytest.mark.guards("recognition._same: drop stored.body != entry.body")
-@pytest.mark.guards("recognition._same: drop stored.flag != entry.flag")
-@pytest.mark.guards("recognition._same: drop stored.reconsume_times != entry.reconsume_times")
-@pytest.mark.guards("recognition._same: drop _producers")
 @pytest.mark.parametrize(
     "other",
     [
@@ -115,7 +110,6 @@ async def test_a_restart_forgets_no_message(tmp_path: Path, flush: Flush) -> Non
         assert len(await live.messages()) == 1
 
 
-@pytest.mark.guards("Repeats._look_up: now_ms - self._window_ms -> 0")
 async def test_only_messages_of_the_window_are_recognised(tmp_path: Path) -> None:
     clock = ManualClock()
     async with live_broker(tmp_path, clock=clock, repeat_window_ms=20_000) as live:
@@ -148,8 +142,6 @@ async def test_a_heartbeat_says_that_repeats_are_recognised(tmp_path: Path) -> N
         assert reply.header.repeat_window_ms == HOUR_MS
 
 
-@pytest.mark.guards("recognition._topics: drop properties.has(_DELAY)")
-@pytest.mark.guards("recognition._topics: drop properties.has(TIMERS)")
 @pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "700"}])
 async def test_a_delayed_message_is_recognised_while_it_waits_and_afterwards(
     tmp_path: Path, delay: dict[str, str]
@@ -185,8 +177,6 @@ async def test_a_half_message_is_recognised_before_and_after_its_end(tmp_path: P
         assert [each.body for each in await live.messages(queue_id=1)] == [b"body"]
 
 
-@pytest.mark.guards("SendHandler.send: drop name in self._retried.topics")
-@pytest.mark.guards("SendHandler.send: drop self._repeats.note")
 async def test_a_first_send_that_arrives_after_its_repeat_is_stored_once(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         reply = await again(live)
@@ -231,7 +221,6 @@ async def test_a_repeat_without_an_id_is_stored(tmp_path: Path) -> None:
         assert len(await live.messages()) == 2
 
 
-@pytest.mark.guards("recognition._same: drop stored.topic == HALF_TOPIC")
 async def test_another_account_that_sends_first_makes_no_message_vanish(tmp_path: Path) -> None:
     (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
     half = ID | {"TRAN_MSG": "true", "PGROUP": "producers"}

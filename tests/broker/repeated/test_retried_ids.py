@@ -11,7 +11,6 @@ from sparrowmq.broker.repeated.retried_ids import GENERATION_S, RetriedIds
 from sparrowmq.testing.clock import ManualClock
 
 
-@pytest.mark.guards("RetriedIds._turn: self._young if passed_s < 2 * GENERATION_S else {} -> {}")
 async def test_an_id_is_kept_for_one_to_two_generations() -> None:
     clock = ManualClock(0)
     await clock.advance(1000)
@@ -45,8 +44,6 @@ def test_the_id_of_another_account_or_topic_is_another() -> None:
     assert ids.offset("alice", "bills", "a") is None
 
 
-@pytest.mark.guards("RetriedIds.add: drop count < MOST_OF_ONE")
-@pytest.mark.guards("RetriedIds.add: drop len(self._young) < MOST")
 def test_a_flood_displaces_no_other_id_and_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retried_ids, "MOST_OF_ONE", 20)
     monkeypatch.setattr(retried_ids, "MOST", 50)

@@ -95,7 +95,6 @@ def test_a_taken_one_is_a_warning_unless_it_has_to_be(caplog: pytest.LogCaptureF
                 port_of(settings(**given))
 
 
-@pytest.mark.guards("ha_port._may_ship: true bool(settings.ha_secret) or not is_guarded")
 def test_a_slave_has_none_and_neither_has_a_master_with_access_control_and_no_secret() -> None:
     port = free_ports(2)[0]
     assert port_of(settings(port=port, role=BrokerRole.SLAVE, broker_id=1)) is None
@@ -138,7 +137,6 @@ async def encrypted(tmp_path: Path) -> AsyncIterator[Encrypted]:
         yield Encrypted(both, tls, tmp_path)
 
 
-@pytest.mark.guards("Primary._opening: true self._tls is None")
 async def test_a_slave_takes_the_log_by_tls_and_strangers_get_nothing(encrypted: Encrypted) -> None:
     both = encrypted.both
     master = await both.start("master")

@@ -12,7 +12,6 @@ from tests.broker.replication.pairs import pair
 from tests.interop.apache import free_ports
 
 
-@pytest.mark.guards("namesakes.namesakes_by_number: known.cluster == settings.cluster -> True")
 async def test_the_others_of_the_same_name_and_cluster_are_found_at_the_first_name_server_that_answers(
     tmp_path: Path,
 ) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from tests.broker.replication.pairs import pair
 
 
-@pytest.mark.guards("OwnRole.follow: self._master_address = ''")
 async def test_a_slave_knows_its_master_also_without_a_name_server(tmp_path: Path) -> None:
     unconnected = Pool(SystemClock())
     unconnected.close()
@@ -24,7 +21,6 @@ async def test_a_slave_knows_its_master_also_without_a_name_server(tmp_path: Pat
         assert (await master._role.peers(pool)) == [slave.address]
 
 
-@pytest.mark.guards("OwnRole.lead: this.slaves is None -> False", "OwnRole.problem: return 'x'")
 async def test_a_broker_without_a_port_for_slaves_leads_alone(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         master = await both.start("master", ha_port=0)

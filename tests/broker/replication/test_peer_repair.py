@@ -99,7 +99,6 @@ class Answers:
         return Response(0, None, None, self.records[request.offset], 0)
 
 
-@pytest.mark.guards("PeerLog.ask: drop raise")
 async def test_a_refusal_is_not_taken_for_the_end_of_the_log() -> None:
     peer = PeerLog(cast(Pool, Answers({0: b"abc"})), "a:1")
     assert [await peer.ask(offset) for offset in (0, 3)] == [b"abc", None]
@@ -107,21 +106,18 @@ async def test_a_refusal_is_not_taken_for_the_end_of_the_log() -> None:
         await peer.ask(-1)
 
 
-@pytest.mark.guards("PeerLog.record_at: drop raise NetworkError")
 async def test_silence_is_not_taken_for_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_repair, "TIMEOUT_S", 0.01)
     with pytest.raises(NetworkError, match="a:1 does not answer"):
         await asyncio.to_thread(PeerLog(cast(Pool, Answers(None)), "a:1").record_at, 0)
 
 
-@pytest.mark.guards("Fetched.fetch: not not record", "Fetched.fetch: drop offset += len(record)")
 async def test_records_after_the_one_that_is_needed_are_fetched_with_it() -> None:
     fetched = Fetched(PeerLog(cast(Pool, Answers({0: b"abc", 3: b"d"})), "a:1"))
     await fetched.fetch(0)
     assert [fetched.record_at(offset) for offset in (0, 3, 4)] == [b"abc", b"d", None]
 
 
-@pytest.mark.guards("store_opening.opened: peers = None")
 async def test_a_member_with_rot_takes_the_records_from_another_before_it_serves(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,7 +176,6 @@ async def test_a_broker_that_has_other_records_repairs_nothing_and_is_named(memb
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Candidacy.reason: first = ''")
 async def test_a_member_whose_log_was_cut_does_not_lead_before_it_is_compared(members: Members) -> None:
     await two_with_messages(members)
     await members.power_cut(1, 2)
@@ -233,7 +228,6 @@ async def test_a_recovery_that_did_not_end_leaves_a_doubt_and_one_that_cut_nothi
     assert "fenced off" not in caplog.text  # nothing was
 
 
-@pytest.mark.guards("SelfRepair.look: drop self._repair", "Scrubber.review: drop self.tell")
 @pytest.mark.parametrize("number", [1, 2], ids=["the master", "a slave"])
 async def test_damage_found_while_it_runs_is_repaired_by_another_member(
     members: Members, number: int, caplog: pytest.LogCaptureFixture
@@ -283,9 +277,6 @@ async def test_a_quarantined_member_gets_back_what_it_fenced_off(members: Member
 
 
 @pytest.mark.slow
-@pytest.mark.guards(
-    "Member._look_for_peers: drop self._found._replace", "replacing.replace_found: drop _rebuild"
-)
 async def test_a_look_without_peers_does_not_delay_the_repair_from_the_first_that_comes(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -70,18 +70,12 @@ async def test_without_a_slave_a_synchronous_master_starts_stores_and_says_so_at
         assert [each.body for each in await live.messages()] == [b"kept"]
 
 
-@pytest.mark.guards("Primary._secret_short: secret is None or len(secret) >= LEAST_SECRET -> True")
-@pytest.mark.guards("Primary.part: (SECRET_SHORT, self._secret_short) -> (SECRET_SHORT, str)")
 @pytest.mark.parametrize("secret", [None, "x" * 19, "x" * 20])
 async def test_a_secret_that_strangers_could_guess_is_a_condition(tmp_path: Path, secret: str | None) -> None:
     async with master(tmp_path, ha_secret=secret) as live:
         assert ("secret_short" in await conditions_of(live.broker.address)) is (secret == "x" * 19)
 
 
-@pytest.mark.guards(
-    "Primary.__init__: false rules",
-    "Primary._acknowledged: self.replicated.advance(link.acked) -> self.replicated.advance(link.acked + 1)",
-)
 async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_path: Path) -> None:
     async with master(tmp_path) as live, following(live) as slave:
         sending = asyncio.ensure_future(code_of(live.send(b"first")))
@@ -95,7 +89,6 @@ async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_pa
         assert await sending == ResponseCode.SUCCESS
 
 
-@pytest.mark.guards("Primary._acknowledged: true link.is_confirmed #1")
 async def test_the_first_report_of_a_slave_acknowledges_nothing(tmp_path: Path) -> None:
     async with master(tmp_path) as live, following(live) as slave:
         sending = asyncio.ensure_future(code_of(live.send(b"first")))
@@ -122,7 +115,6 @@ async def test_state_of_replication_is_shown_at_both_ends(tmp_path: Path) -> Non
         assert shown.in_sync and shown.transfer_from_where == end and shown.addr.startswith("127.0.0.1:")
 
 
-@pytest.mark.guards("Primary._state: border lacks < self._rules.nearest_bytes")
 async def test_a_slave_that_lacks_nearest_slave_bytes_is_not_in_sync(tmp_path: Path) -> None:
     settings = {"role": BrokerRole.ASYNC_MASTER, "nearest_slave_bytes": 500}
     async with master(tmp_path, **settings) as live, following(live) as slave:
@@ -157,7 +149,6 @@ async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -
                 pass
 
 
-@pytest.mark.guards("Primary._slave_behind: late_s > BEHIND_S -> False")
 async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +162,6 @@ async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
         await shows(live.broker)
 
 
-@pytest.mark.guards("Primary.name_slaves: not nameless or self._known is None -> True")
 async def test_a_slave_that_is_behind_or_gone_is_named_by_its_address_as_a_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +221,6 @@ async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_an
         assert await sending == ResponseCode.SUCCESS
 
 
-@pytest.mark.guards("Primary._ended: drop self.replicated.refuse(lacks)")
 async def test_sends_that_wait_for_a_slave_wait_no_longer_when_it_leaves(tmp_path: Path) -> None:
     async with master(tmp_path, slave_timeout_ms=60_000) as live:
         async with following(live) as staying:
@@ -245,7 +234,6 @@ async def test_sends_that_wait_for_a_slave_wait_no_longer_when_it_leaves(tmp_pat
             assert set(await asyncio.gather(*sending)) == {ResponseCode.SLAVE_NOT_AVAILABLE}
 
 
-@pytest.mark.guards("Primary.lacks: following and target - nearest < self._rules.nearest_bytes -> following")
 async def test_a_slave_that_lacks_too_much_is_not_waited_for(tmp_path: Path) -> None:
     settings = {"slave_timeout_ms": 200, "nearest_slave_bytes": 5500}  # 2500 are the journal's
     async with master(tmp_path, **settings) as live, following(live):
@@ -277,7 +265,6 @@ async def test_an_asynchronous_master_waits_for_no_slave_and_ships_all_the_same(
         assert b"body" in content
 
 
-@pytest.mark.guards("Primary.__init__: self._shipped = store.written")
 @pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC])
 async def test_with_sync_flush_nothing_is_shipped_before_it_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush
@@ -316,7 +303,6 @@ async def test_with_sync_flush_a_lost_disk_is_told_and_no_slave_is_waited_for(
         disk.may_go_on.set()
 
 
-@pytest.mark.guards("Primary._make: drop above.close")
 async def test_the_oldest_stranger_makes_room_for_a_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,7 +337,6 @@ async def test_strangers_who_keep_talking_do_not_displace_a_slave_that_begins(
             writer.close()
 
 
-@pytest.mark.guards("SlaveLink.close: drop _is_closed")
 async def test_connections_that_come_in_one_turn_do_not_exceed_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,12 +375,6 @@ async def test_when_the_master_ends_its_slaves_are_let_go(tmp_path: Path) -> Non
 
 
 @needs_etcd
-@pytest.mark.guards(
-    "Primary._absent: self._in_sync.inherited - self._came -> set()",
-    "Primary._acknowledged: drop self._came.add(link.member)",
-    "Primary._absent: self._clock.age(self._began_s) < FOLLOW_S -> False",
-    "Primary._slave_gone: not self._leads -> False",
-)
 async def test_a_member_that_does_not_come_back_after_an_election_shows_at_the_new_master(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

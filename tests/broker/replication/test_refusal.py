@@ -43,7 +43,6 @@ async def slave(tmp_path: Path) -> AsyncIterator[Session]:
         yield await both.session("slave")
 
 
-@pytest.mark.guards("refusing.refuse: false Access")
 @pytest.mark.parametrize(
     ("header", "code", "words"),
     [
@@ -84,7 +83,6 @@ def test_a_master_is_guarded_as_ever_until_its_time_is_over_and_as_a_slave_from_
 
 
 @needs_etcd
-@pytest.mark.guards("Broker._guard: self.term is not None -> False")
 async def test_a_slave_of_a_group_that_elects_refuses_a_commit_that_the_next_master_would_not_have(
     members: Members,
 ) -> None:

@@ -117,7 +117,6 @@ async def test_a_slave_goes_on_where_it_was_when_either_of_them_comes_back(tmp_p
         await both.same()
 
 
-@pytest.mark.guards("Replica.run: drop on_lost")
 async def test_a_slave_soon_follows_its_master_to_another_address(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
@@ -140,7 +139,6 @@ async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: P
         await both.same()
 
 
-@pytest.mark.guards("Transactions.__init__: [] if rules.is_masters else settled -> settled")
 async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
@@ -250,7 +248,6 @@ def alone(stores: Stores, address: str, **rules: object) -> tuple[Replica, Manua
     return Replica(store, clock, given, Figures()), clock
 
 
-@pytest.mark.guards("Replica.run: self.alarm is None or self._may_compare_again() -> True")
 async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,7 +266,6 @@ async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
     assert "nothing is thrown away" in alarm.getMessage() and "start it again, empty" in alarm.getMessage()
 
 
-@pytest.mark.guards("Replica._may_compare_again: bool(self._rules.introduction) -> False")
 async def test_an_elected_master_that_repaired_its_log_is_followed_after_all(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,7 +289,6 @@ async def test_an_elected_master_that_repaired_its_log_is_followed_after_all(
     assert len([record for record in caplog.records if record.levelname == "CRITICAL"]) == 1
 
 
-@pytest.mark.guards("Replica._may_compare_again: border COMPARE_AGAIN_S")
 async def test_logs_that_differ_are_compared_again_in_ten_seconds(stores: Stores) -> None:
     following, clock = alone(stores, "127.0.0.1:1", introduction=b"a member")
     following.alarm, following._differed_at = LogsDiffer("they differ"), clock.monotonic()

@@ -27,7 +27,6 @@ def test_both_sizes_and_the_remedy_are_named() -> None:
     )
 
 
-@pytest.mark.guards("SameSettings._compare: drop self._replica.refuse")
 async def test_a_slave_with_files_of_another_size_says_so_before_the_first_file_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

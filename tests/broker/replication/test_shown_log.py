@@ -45,8 +45,6 @@ def test_a_broker_without_failover_shows_all_and_a_member_without_a_master_nothi
     assert ShownLog(store, Term(1, 3), is_full=False).is_hidden
 
 
-@pytest.mark.guards("ShownLog.follow: replica.shown >= self._begin -> True")
-@pytest.mark.guards("ShownLog.follow: self._store.show_within(lambda: replica.shown) -> store.dispatch")
 def test_a_slave_shows_what_its_master_says_once_that_has_all_from_before(store: MessageStore) -> None:
     shown, replica = follower(store, NEW)
     changes: list[bool] = []
@@ -66,7 +64,6 @@ def test_a_slave_shows_what_its_master_says_once_that_has_all_from_before(store:
     assert changes == [False]
 
 
-@pytest.mark.guards("ShownLog.__init__: not is_full -> True")
 def test_a_slave_of_an_older_master_or_without_room_shows_all_that_is_proved(store: MessageStore) -> None:
     for shown, _ in (follower(store, OLD), follower(store, NEW, is_full=True)):
         assert not shown.is_hidden

@@ -100,7 +100,6 @@ async def slave(master: Master) -> AsyncIterator[ScriptedSlave]:
         yield slave
 
 
-@pytest.mark.guards("SlaveLink.connection_made: drop abort")
 async def test_a_peer_that_was_gone_before_it_was_accepted_is_closed(master: Master) -> None:
     class Gone(asyncio.Transport):
         """What uvloop makes of a health check that resets its connections."""
@@ -118,7 +117,6 @@ async def test_a_peer_that_was_gone_before_it_was_accepted_is_closed(master: Mas
     assert transport.aborted and master.links.pop().acked is None
 
 
-@pytest.mark.guards("SlaveLink.connection_lost: not self._waiter is not None")
 async def test_a_connection_that_ends_before_its_first_report_is_forgotten(master: Master) -> None:
     async with slave_at(master.address):
         await until(lambda: master.links != [])
@@ -173,7 +171,6 @@ async def test_each_report_that_says_more_is_an_acknowledgement(master: Master, 
     assert master.acknowledged == [0, end - 7, end]
 
 
-@pytest.mark.guards("SlaveLink.data_received: false position")
 async def test_who_acknowledges_what_it_never_got_is_let_go(master: Master, slave: ScriptedSlave) -> None:
     end = master.fill(10)
     slave.report(0)
@@ -183,7 +180,6 @@ async def test_who_acknowledges_what_it_never_got_is_let_go(master: Master, slav
     assert end + 1 not in master.acknowledged
 
 
-@pytest.mark.guards("SlaveLink._begin: begin <= self.position <= end -> begin <= self.position")
 async def test_a_slave_with_more_than_its_master_is_told_where_the_log_ends_and_let_go(
     master: Master, slave: ScriptedSlave, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,7 +190,6 @@ async def test_a_slave_with_more_than_its_master_is_told_where_the_log_ends_and_
     assert "it has more than its master" in caplog.text and master.acknowledged == []
 
 
-@pytest.mark.guards("SlaveLink._refuse: self.position = begin -> self.position = reported")
 async def test_a_slave_that_was_away_for_too_long_is_told_where_the_log_begins_and_let_go(
     master: Master, slave: ScriptedSlave, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,7 +263,6 @@ async def test_a_slave_that_does_not_read_holds_up_nobody_and_gets_all_in_the_en
         assert await slave.follow(end) == master.log()
 
 
-@pytest.mark.guards("SlaveLink._ship_piece: self._shipping.reach(self.position, size) -> size")
 async def test_what_rotted_is_not_shipped_and_what_lies_before_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -334,8 +328,6 @@ async def test_who_says_nothing_of_the_secret_as_javas_slaves_is_let_go(
     assert "as none of Java's can" in caplog.text and guarded.acknowledged == []
 
 
-@pytest.mark.guards("SlaveLink._tell_end: '%s is let go before it follows: %s' -> '%s is let go: %s'")
-@pytest.mark.guards("SlaveLink._tell_end: self._lines -> LogLimit(self._clock)")
 async def test_strangers_write_few_lines_and_hide_none_about_a_slave(
     guarded: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -353,7 +345,6 @@ async def test_strangers_write_few_lines_and_hide_none_about_a_slave(
     assert "is let go: it says that it has the log up to" in caplog.text
 
 
-@pytest.mark.guards("SlaveLink._introduced: drop self.close('its haSecret is another one')")
 async def test_who_knows_another_secret_is_let_go_and_hears_nothing(
     guarded: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -394,7 +385,6 @@ async def test_a_member_that_follows_in_this_epoch_is_served_in_whatever_pieces_
         assert elected.links[0].member == 2
 
 
-@pytest.mark.guards("SlaveLink._tell_shown: border shown > self._told_shown")
 async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Master) -> None:
     async with slave_at(elected.address) as slave, slave_at(elected.address) as other:
         slave.writer.write(replication.introduction(2, 7, asks_shown=True))
@@ -415,7 +405,6 @@ async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Ma
         )
 
 
-@pytest.mark.guards("SlaveLink._named: false ours")
 @pytest.mark.parametrize("epoch", [6, 8])
 async def test_a_member_that_means_another_epoch_is_let_go(elected: Master, epoch: int) -> None:
     async with slave_at(elected.address) as slave:

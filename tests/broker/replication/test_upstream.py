@@ -122,7 +122,6 @@ async def test_a_log_that_cannot_begin_there_is_refused(
     assert store.end == 0
 
 
-@pytest.mark.guards("Upstream._take_heartbeat: offset > self._store.end -> False")
 async def test_a_slave_that_was_away_for_too_long_says_so(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -158,7 +157,6 @@ async def test_the_end_of_the_log_is_asked_for_again_and_compared(
     assert log(store) == content
 
 
-@pytest.mark.guards("Upstream._safe_end: self._compared -> self._store.end")
 async def test_before_all_is_compared_nothing_is_acknowledged(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -175,7 +173,6 @@ async def test_before_all_is_compared_nothing_is_acknowledged(
         await slave.reported(store.end)
 
 
-@pytest.mark.guards("Upstream._compare: ours is None or ours != content[:len(ours)] -> ours is None")
 async def test_a_master_with_other_bytes_is_not_followed_and_nothing_is_changed(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -205,9 +202,6 @@ async def test_one_of_our_masters_that_has_less_says_so_and_is_not_followed(
         assert isinstance(link.error, LogsDiffer) and "it lost its last messages" in str(link.error)
 
 
-@pytest.mark.guards(
-    "Upstream._take_heartbeat: false offset < expected or self._heartbeats >= _LAST_HEARTBEATS"
-)
 async def test_a_master_of_javas_that_has_less_sends_signs_of_life_and_nothing_else(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -286,9 +280,6 @@ async def test_a_full_disk_ends_the_connection_and_the_next_goes_on(
     assert log(store) == content
 
 
-@pytest.mark.guards(
-    "Upstream._safe: min(offset, self._store.flushed.value) if self._is_flushed_first else offset -> offset"
-)
 @pytest.mark.parametrize("size", [100, 2000], ids=["less than is compared", "more"])
 async def test_with_flushed_no_report_of_a_new_connection_names_more_than_is_on_disk(
     stores: Stores, master_store: MessageStore, master: ScriptedMaster, size: int
@@ -324,9 +315,6 @@ async def test_with_flushed_no_report_of_a_new_connection_names_more_than_is_on_
         await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.guards(
-    "Upstream._safe: min(offset, self._store.flushed.value) if self._is_flushed_first else offset -> offset"
-)
 async def test_with_flushed_only_what_is_on_disk_is_reported(
     stores: Stores, master_store: MessageStore, master: ScriptedMaster
 ) -> None:
@@ -366,9 +354,6 @@ async def test_without_that_what_is_written_is_reported(
 # With a secret ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.guards(
-    "Upstream.report: self._transport is not None and (not self._hello) -> self._transport is not None"
-)
 async def test_a_slave_says_nothing_before_its_master_has_shown_the_secret(
     store: MessageStore, master_store: MessageStore, master: ScriptedMaster
 ) -> None:

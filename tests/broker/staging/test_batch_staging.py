@@ -46,11 +46,6 @@ async def test_a_request_that_comes_again_is_stored_once(it):
     assert it.bodies() == ["1"]
 
 
-@pytest.mark.guards(
-    "Staging.commit: Decision(author.commit_end, True, author.others) -> "
-    "Decision(author.commit_end, True, json_of(others or {}))",
-    "take_saved: state.others -> b''",
-)
 async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_path, it):
     given, others = {"broker-b": {"a": 3}}, b'{"broker-b":{"a":3}}'
     it.stage(source(), "a", 0, "1")
@@ -71,10 +66,6 @@ async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_pat
     last.store.close()
 
 
-@pytest.mark.guards("Staging._load: border saved.log_end <= self._store.end")
-@pytest.mark.guards(
-    "Staging.save: msgspec.structs.replace(self._saved, log_end=self._seen[0].log_end) -> self._saved"
-)
 async def test_a_saved_state_counts_as_long_as_the_log_has_all_of_it(tmp_path, it):
     it.stage(source(), "a", 0, "1")
     before = it.store.end
@@ -98,7 +89,6 @@ async def test_a_saved_state_counts_as_long_as_the_log_has_all_of_it(tmp_path, i
     cut.store.close()
 
 
-@pytest.mark.guards("Staging._begin_run: each.run in author.runs -> each.run == source.run")
 async def test_what_a_run_staged_can_be_committed_by_the_next_one(tmp_path, it):
     it.stage(source(), "decided", 0, "1")
     it.stage(source(run="run-2"), "again", 0, "1")
@@ -126,7 +116,6 @@ async def test_parts_are_published_in_the_order_of_their_numbers(it):
     assert it.bodies() == ["0", "1", "2"]
 
 
-@pytest.mark.guards("Staging.commit: false source.batch <= author.last_batch")
 async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)
@@ -140,8 +129,6 @@ async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
     assert it.bodies() == ["1", "2"]
 
 
-@pytest.mark.guards("Staging.commit: drop demand_repetition")
-@pytest.mark.guards("kept_writers.saved: author.plan -> ''")
 async def test_a_batch_of_an_older_checkpoint_is_refused(tmp_path, it):
     for batch in range(3):
         it.stage(source(batch), "a", 0, str(batch))
@@ -162,7 +149,6 @@ async def test_a_batch_of_an_older_checkpoint_is_refused(tmp_path, it):
         assert each.bodies() == ["0", "1", "2"]
 
 
-@pytest.mark.guards("Staging._pieces: len(found) != count -> len(found) > count")
 async def test_what_is_not_all_there_is_not_committed(it):
     it.stage(source(), "a", 0, "1")
     for attempts in ({"a": 2}, {"a": 1, "b": 1}, {"a": 0}):
@@ -178,7 +164,6 @@ async def test_what_is_not_all_there_is_not_committed(it):
     assert it.commit(source(), a=1) is False
 
 
-@pytest.mark.guards("Staging._author: false author is not None and source.run in author.runs")
 async def test_a_run_that_was_replaced_is_refused(it):
     it.stage(source(), "old", 0, "1")
     it.stage(source(run="run-2"), "new", 0, "1")
@@ -214,9 +199,6 @@ async def test_thousands_of_messages_are_checked_in_steps(it):
         assert len(steps) >= 6400 / (1024 if "ä" not in properties else 256)
 
 
-@pytest.mark.guards(
-    "Staging._count_published: count, wanted = (count + 1, next(keys, None)) -> wanted = next(keys, None)"
-)
 async def test_killed_at_any_record_a_batch_appears_whole_and_once_or_not_at_all(tmp_path, it):
     it.stage(source(), "a", 0, "1", "2", "3")
     it.stage(source(), "a", 1, "4", queue_id=1)
@@ -268,7 +250,6 @@ async def test_a_start_reads_no_more_than_it_has_to(tmp_path, it):
     found.store.close()
 
 
-@pytest.mark.guards("Staging.save: self._store.flushed.value >= self._seen[1] -> self._seen[1] >= 0")
 async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
     it.stage(source(), "a", 0, "1")
     before = it.store.end
@@ -284,7 +265,6 @@ async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
     assert before < it.store.end
 
 
-@pytest.mark.guards("Staging._content: reversed(self.publishing.pending) -> ()")
 async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)
@@ -296,10 +276,6 @@ async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     found.store.close()
 
 
-@pytest.mark.guards(
-    "Staging._content: drop position = min #1",
-    "Staging._content: (position, writers) = (self._end + 9, dict[str, SavedAuthor]())",
-)
 @pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("is_published", [False, True])
 async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice(

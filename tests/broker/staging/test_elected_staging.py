@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from sparrowmq import snapshot
 from sparrowmq.broker.staging.writers import SavedStaging
@@ -36,7 +35,6 @@ async def commit(session: Session) -> bool | int:
     return answer.header.repeated
 
 
-@pytest.mark.guards("Staging.__init__: drop with suppress(BadStore)")
 async def test_a_commit_that_was_cut_from_the_log_is_forgotten(members: Members) -> None:
     await members.two_in_sync()
     first = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")

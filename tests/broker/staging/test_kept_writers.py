@@ -70,13 +70,6 @@ def write(it: Broker, given: Source, body: str, **others: dict[str, int]) -> boo
     return decided.is_repeated
 
 
-@pytest.mark.guards(
-    "KeptWriters._keep_all: drop self._keep_one",
-    "Staging._replay: drop self._take_kept",
-    "take_saved: b'' if others == NO_OTHERS else others -> b''",
-    "take_saved: (state.owner, state.plan, state.kept_at) -> (None, '', state.kept_at)",
-    "take_saved: (state.runs, state.last_batch, state.used_ms) -> (state.runs[-1:], state.last_batch, 0)",
-)
 async def test_a_broker_without_the_file_knows_a_writer_whose_records_are_deleted(tmp_path, it):
     owned = Source("query", "run-2", 0, "sparkjob")
     others = b'{"broker-b":{"a":3}}'
@@ -106,7 +99,6 @@ async def test_a_broker_without_the_file_knows_a_writer_whose_records_are_delete
 
 
 @pytest.mark.parametrize("is_of_a_former_version", [False, True])
-@pytest.mark.guards("Staging._take_kept: drop take_saved")
 async def test_an_old_file_gives_way_to_what_the_log_has(tmp_path, it, is_of_a_former_version):
     write(it, source(), "0")
     await it.staging.close()
@@ -190,7 +182,6 @@ async def test_killed_at_any_record_around_it_a_batch_is_neither_lost_nor_stored
         found.store.close()
 
 
-@pytest.mark.guards("Staging._pieces: not is_decided -> True")
 @pytest.mark.parametrize("is_published", [True, False])
 async def test_a_commit_without_its_deleted_parts_lets_the_broker_start(tmp_path, it, caplog, is_published):
     it.stage(source(), "a", 0, "1")
@@ -209,11 +200,6 @@ async def test_a_commit_without_its_deleted_parts_lets_the_broker_start(tmp_path
     found.store.close()
 
 
-@pytest.mark.guards(
-    "KeptWriters._lacking: each.kept_at < last_file -> True",
-    "Staging._take_kept: author.kept_at = at -> pass",
-    "Staging._begin_run: Author(kept_at=kept_at) -> Author()",
-)
 async def test_each_file_of_the_log_gets_a_writer_once(tmp_path, it):
     write(it, source(), "0")
     await it.staging.kept.keep()
@@ -232,7 +218,6 @@ async def test_each_file_of_the_log_gets_a_writer_once(tmp_path, it):
     found.store.close()
 
 
-@pytest.mark.guards("KeptWriters._lacking: end - oldest <= _GROWTH * self._bytes -> False")
 async def test_writers_that_fill_the_log_are_written_less_often(it):
     many = {f"broker-{number}": {"attempt" * 30: 1} for number in range(150)}
     for number in range(4):
@@ -255,7 +240,6 @@ async def test_writers_that_fill_the_log_are_written_less_often(it):
     assert all(author.kept_at >= it.store.begin for author in it.staging.writers.values())
 
 
-@pytest.mark.guards("KeptWriters._keep_one: author.kept_at = self._store.end -> pass")
 async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):
     it.stage(source(), "a", 0, "1")
     for number in range(REMEMBERED_RUNS):
@@ -314,7 +298,6 @@ async def commit(session: Session, batch: int) -> bool:
     )
 
 
-@pytest.mark.guards("Staging.part: self.kept.keep -> int")
 async def test_a_slave_that_becomes_the_master_knows_a_writer_whose_records_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,9 +35,6 @@ async def test_killed_twice_while_it_is_published_it_still_appears_once(tmp_path
     second.store.close()
 
 
-@pytest.mark.guards(
-    "Publishing._publish: return False -> True", "Publishing._note_published: drop piece.left"
-)
 @pytest.mark.parametrize("begin", ["", "ä"])
 async def test_a_large_piece_is_published_in_parts_and_appears_once(tmp_path, it, monkeypatch, begin):
     monkeypatch.setattr(publishing, "PART", 4)
@@ -92,7 +89,6 @@ async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_
     assert it.bodies() == ["1", "4", "2", "3"]
 
 
-@pytest.mark.guards("Publishing._publish_part: (InvalidMessage, RemoteError) -> InvalidMessage")
 async def test_message_that_became_too_long_is_left_out_and_ends_no_broker(tmp_path, clock, caplog):
     first = Broker(tmp_path / "store", clock)
     longest = "x" * 32_700

@@ -54,14 +54,6 @@ def stored(said, body):
     return record.decode(encoded(STAGED_TOPIC, 0, body, properties))
 
 
-@pytest.mark.guards(
-    "staged_records._address: is_closed_to_clients(check_topic(topic)) -> False",
-    "staged_records._address: not 0 <= _number(queue_id) < MOST_QUEUES -> False",
-    "staged_records._content: drop batches.places",
-    "staged_records._content: drop begins(body)",
-    "staged_records._content: not state.runs -> False",
-    "staged_records._content: max(abs(state.last_batch), abs(state.used_ms)) >= _END_OF_NUMBERS -> False",
-)
 @pytest.mark.parametrize(("said", "body", "why"), FOREIGN)
 def test_record_that_no_broker_writes_is_refused_as_a_whole(said, body, why):
     with pytest.raises(RemoteProtocolError, match=why):

@@ -73,7 +73,6 @@ async def live_messages(live):
     return [record.decode(each) for view in read.views for each in record.walk(view)]
 
 
-@pytest.mark.guards("writers.owner_for: not may_take_over(peer, author.owner) -> False")
 async def test_another_account_neither_commits_nor_ends_a_run_nor_stages(people):
     async with people.broker() as live:
         owner = await people.session(live, "sparkjob")
@@ -93,7 +92,6 @@ async def test_another_account_neither_commits_nor_ends_a_run_nor_stages(people)
         assert [each.body for each in await live_messages(live)] == [b"1", b"2"]
 
 
-@pytest.mark.guards("take_saved: state.owner -> None")
 async def test_a_restart_keeps_the_owner(people):
     async with people.broker() as live:
         await (await people.session(live, "sparkjob")).call(stage(), rows("1"))
@@ -137,7 +135,6 @@ async def test_a_commit_of_nothing_is_refused(tmp_path):
         assert (await live.session.call(CommitBatch("query", "run-1", 0), EMPTY)).header.repeated is True
 
 
-@pytest.mark.guards("StagingHandler.commit: not topics and not principal.may_publish -> False")
 async def test_an_account_that_may_send_nowhere_decides_nothing(people):
     said = b'{"attempts":{},"others":{"b":{"attempt":1}}}'
     async with people.broker() as live:
@@ -161,12 +158,6 @@ async def test_the_writers_of_an_account_are_limited(people, monkeypatch):
         await other.call(stage(writer="c"), rows("1"))
 
 
-@pytest.mark.guards(
-    "Staging.commit: drop demand_room",
-    "writers.demand_room: true each.owner == source.owner",
-    "writers.demand_room: kept > MOST_DECIDED_BYTES -> False",
-    "writers.demand_room: false name != source.writer",
-)
 async def test_decisions_about_other_brokers_are_limited(people, monkeypatch):
     said = b'{"attempts":{},"others":{"b":{"attempt":1}}}'
     size = len(b'{"b":{"attempt":1}}')

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sparrowmq import snapshot
 from sparrowmq.broker.state.change import Change
 from sparrowmq.protocol.requests.admin_headers import (
@@ -35,7 +33,6 @@ async def topics_of(members: Members, number: int) -> dict[str, TopicConfig]:
     return TopicConfigTable.decode((await session.call(GetAllTopicConfig())).body).topic_config_table
 
 
-@pytest.mark.guards("Journal._mode: drop self._note")
 async def test_what_a_master_answered_to_operators_is_known_at_the_next_one(members: Members) -> None:
     await members.two_in_sync()
     session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")

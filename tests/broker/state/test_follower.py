@@ -89,7 +89,6 @@ async def test_all_that_was_answered_is_known_at_the_slave(both: Pair, tmp_path:
     assert (await (await both.session("slave")).call(query)).header.offset == 7
 
 
-@pytest.mark.guards("Journal._note: drop self._unlogged_deletions.add")
 async def test_a_slave_deletes_the_queues_of_a_topic_whose_deletion_a_full_log_could_not_take(
     both: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +146,6 @@ async def test_a_slave_that_knows_more_than_a_snapshot_forgets_it(tmp_path: Path
         await knows(both, lambda table: "stale" not in table and "orders" in table)
 
 
-@pytest.mark.guards("Mirror._take_topics: told.journal is not None -> false")
 async def test_a_slave_asks_a_master_with_a_journal_for_nothing_that_the_log_brings(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,11 +162,6 @@ async def test_a_slave_asks_a_master_with_a_journal_for_nothing_that_the_log_bri
     assert asked == []
 
 
-@pytest.mark.guards(
-    "Follower._apply: drop self._store.queues.begin_at",
-    "KeptState.load: drop store.queues.begin_at",
-    "Journal._ends: queue.next_offset and self._needs_end(queue) -> False",
-)
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_slave_that_began_empty_gives_no_offset_again_in_a_queue_whose_messages_are_deleted(
     tmp_path: Path, restarts: bool

@@ -105,7 +105,6 @@ async def test_an_answered_change_survives_a_kill_at_once(
         assert has(await after_kill(live, tmp_path))
 
 
-@pytest.mark.guards("Journal.settle: drop self.note_offsets(_OFFSETS_AT_ONCE) #2")
 async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,10 +138,6 @@ async def test_many_offsets_are_written_in_several_steps(
         assert len(await changes_of(live)) >= before + 3
 
 
-@pytest.mark.guards(
-    "Journal.settle: drop self.note_offsets(_OFFSETS_AT_ONCE) #1",
-    "Journal._log_waiting: false _OFFSETS_AT_ONCE",
-)
 @pytest.mark.parametrize(
     "request_", [DeleteSubscriptionGroup("others"), UpdateConsumerOffset("workers", "made", 0, 8)]
 )
@@ -182,7 +177,6 @@ async def test_commits_of_one_turn_are_one_record(tmp_path: Path) -> None:
         assert len(await changes_of(live)) == before + 1
 
 
-@pytest.mark.guards("Journal._log_waiting: true asked")
 async def test_a_commit_without_an_answer_waits_for_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +191,6 @@ async def test_a_commit_without_an_answer_waits_for_the_next_record(
         assert (await after_kill(live, tmp_path)).offsets["workers"]["made"] == {0: 7, 1: 8}
 
 
-@pytest.mark.guards("Journal._reach: self._unsafe(await reached) -> None")
 async def test_a_master_that_waits_for_slaves_answers_nothing_that_no_slave_has(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"role": BrokerRole.SYNC_MASTER, "slave_timeout_ms": 200}
     async with live_broker(tmp_path, **settings) as live, slave_at(live.broker.ha_address) as slave:
@@ -220,10 +213,6 @@ async def test_a_master_without_a_slave_has_nothing_to_wait_for(tmp_path: Path) 
         assert found.width("made") and found.offsets["workers"]["made"] == {0: 7}
 
 
-@pytest.mark.guards(
-    "Journal._note: is_small = False",
-    "Journal._append: not not self._is_reported and not isinstance(error, LogEnded)",
-)
 async def test_what_a_full_log_could_not_take_is_told_once_and_comes_as_a_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -245,7 +234,6 @@ async def test_what_a_full_log_could_not_take_is_told_once_and_comes_as_a_snapsh
         assert found.width("second") == 2 and "workers" in found.groups
 
 
-@pytest.mark.guards("Journal._note: is_small = True")
 async def test_a_large_state_comes_in_steps_after_a_full_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +257,6 @@ async def test_a_large_state_comes_in_steps_after_a_full_log(
         assert found.width("second") == 2 and "workers" in found.groups
 
 
-@pytest.mark.guards("Journal._missing: return self._problem")
 async def test_nothing_is_safe_before_the_end_of_the_snapshot_that_brings_what_was_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,9 +278,6 @@ async def test_nothing_is_safe_before_the_end_of_the_snapshot_that_brings_what_w
         assert await kept_in.safe("the topic is changed")
 
 
-@pytest.mark.guards(
-    "Journal._is_due: self._changed_bytes > max(_GROWTH * self._snapshot_bytes, _LEAST_GROWTH) -> false"
-)
 async def test_a_new_snapshot_comes_when_changes_take_more_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,10 +322,6 @@ async def test_a_restart_knows_all_and_saves_it_for_other_brokers(tmp_path: Path
     assert saved["topicConfigTable"]["made"]["readQueueNums"] == 9
 
 
-@pytest.mark.guards(
-    "Journal.settle: self.note_offsets(_OFFSETS_AT_ONCE) #2 -> self.note_offsets()",
-    "Journal.note_offsets: list(islice(unlogged, most)) -> list(unlogged)[-most:]",
-)
 async def test_offsets_that_change_while_others_are_written_wait_for_the_next_time(tmp_path, monkeypatch):
     """A client may commit more offsets in each turn of the loop than one step writes."""
     written: list[list[str]] = []

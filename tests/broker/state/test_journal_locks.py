@@ -45,8 +45,6 @@ async def holders_after_kill(live: Live, tmp_path: Path) -> Holders:
     return (await after_kill(live, tmp_path)).locks
 
 
-@pytest.mark.guards("LockHandler.lock: drop await self._journal.safe_locks()")
-@pytest.mark.guards("LockHandler.unlock: drop self._journal.note_locks")
 async def test_holders_are_in_the_log_when_they_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +60,6 @@ async def test_holders_are_in_the_log_when_they_are_told(
         assert await holders_after_kill(live, tmp_path) == {("g", "made", 2): "one"}
 
 
-@pytest.mark.guards("Journal._pieces: false self._locks is not None")
 async def test_a_snapshot_has_the_holders(tmp_path: Path) -> None:
     async with live_broker(tmp_path / "live") as live:
         await make(live.session)
@@ -71,7 +68,6 @@ async def test_a_snapshot_has_the_holders(tmp_path: Path) -> None:
         assert len(await holders_after_kill(live, tmp_path)) == 3
 
 
-@pytest.mark.guards("lock_part: drop state.locks")
 async def test_a_restart_keeps_queues_for_their_holder(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await make(live.session)
@@ -81,7 +77,6 @@ async def test_a_restart_keeps_queues_for_their_holder(tmp_path: Path) -> None:
         assert await lock(live.session, "one") == 2
 
 
-@pytest.mark.guards("Journal.safe_locks: drop await self._reach")
 async def test_a_lock_that_no_slave_has_is_not_told_and_neither_is_its_renewal(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"role": BrokerRole.SYNC_MASTER, "slave_timeout_ms": 100}
     async with live_broker(tmp_path, **settings) as live:
@@ -96,7 +91,6 @@ async def test_a_lock_that_no_slave_has_is_not_told_and_neither_is_its_renewal(t
                     await lock(live.session, "one")
 
 
-@pytest.mark.guards("Journal.safe_locks: self._rules.files_count -> True")
 async def test_a_lock_that_the_log_of_a_group_lacks_is_told_once_a_snapshot_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,6 @@ async def test_a_store_without_a_journal_has_its_state_in_files_and_gets_a_snaps
     assert found.is_from_log and found.width("made") == 5 and found.offsets == {"g": {"made": {0: 1}}}
 
 
-@pytest.mark.guards("Found.counts: saved.is_foreign and saved.version is None -> false")
 async def test_files_that_another_broker_has_changed_count(settings: BrokerSettings) -> None:
     master = await Master(settings).lead()
     master.state.topics.put(TopicConfig("made", 3, 3))
@@ -216,7 +215,6 @@ def lose_tail(settings: BrokerSettings, before: Path) -> None:
     (settings.store_path / "abort").touch()
 
 
-@pytest.mark.guards("Follower.__init__: drop table.mark = self._mark")
 async def test_the_file_of_a_slave_that_is_ahead_of_its_log_does_not_count(
     settings: BrokerSettings, tmp_path: Path
 ) -> None:
@@ -231,7 +229,6 @@ async def test_the_file_of_a_slave_that_is_ahead_of_its_log_does_not_count(
     assert kept(settings, trusts_files=False).width("made") == 3
 
 
-@pytest.mark.guards("Journal.close: swap self.note_offsets() with self._store.dispatch()")
 async def test_the_last_offsets_are_in_the_log_when_the_journal_is_closed(
     settings: BrokerSettings, tmp_path: Path
 ) -> None:
@@ -277,10 +274,6 @@ async def test_a_topic_that_only_the_store_knows_to_be_wider_gets_its_queues(
     master.store.close()
 
 
-@pytest.mark.guards(
-    "KeptState.load: _deleted_before(store, found) | tables.deleted -> tables.deleted",
-    "Journal._needs_end: return True",
-)
 async def test_queues_of_a_topic_that_was_deleted_before_the_newest_snapshot_go_at_the_start(
     settings: BrokerSettings,
 ) -> None:

@@ -36,7 +36,6 @@ def test_a_log_without_a_snapshot_has_no_state(store: MessageStore) -> None:
     store.close()
 
 
-@pytest.mark.guards("replay._begins: start + i -> start")
 def test_the_newest_whole_snapshot_counts_and_all_after_it(store: MessageStore) -> None:
     write(store, Change(mark=BEGIN), topic("old"), Change(mark=END))
     write(store, *[topic(f"t{number}") for number in range(50)])

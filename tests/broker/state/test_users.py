@@ -2,8 +2,6 @@
 
 import stat
 
-import pytest
-
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
@@ -54,10 +52,6 @@ async def test_each_change_is_in_the_log_at_once(tmp_path):
     assert users.table == {"alice": ALICE} and users.policies == {"alice": POLICIES}
 
 
-@pytest.mark.guards(
-    "Users.delete: swap self._changed() with self.on_delete(name)",
-    "KeptState.load: not counts[3] and users.version != _NO_VERSION",
-)
 async def test_the_log_has_the_version_of_a_change_and_only_a_broker_with_users_makes_their_file(tmp_path):
     settings = settings_at(tmp_path)
     await led(settings, lambda state: state.topics.ensure_own("first"))

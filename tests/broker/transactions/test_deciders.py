@@ -138,8 +138,5 @@ async def test_a_store_that_was_without_accounts_asks_as_before(tmp_path, clock)
         ("a former key", None, "orders", False),
     ],
 )
-@pytest.mark.guards(
-    "Deciders.may_be_asked: self._may_send(account, topic) -> True", "Deciders._is_free: return True"
-)
 def test_a_producer_is_asked_about_messages_of_its_account_that_it_may_send(account, owner, topic, allowed):
     assert Deciders(lambda account, topic: MAY.get(account)).may_be_asked(account, owner, topic) is allowed

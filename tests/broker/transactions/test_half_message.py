@@ -80,7 +80,6 @@ def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     assert render(commit.properties) == made.properties.render()
 
 
-@pytest.mark.guards("Half._take_owner: drop self._properties =", "half_message.park: drop remove")
 def test_the_owner_is_kept_in_the_half_message_and_not_in_the_committed_one():
     made = entry(TRAN_MSG="true", TRAN_OWNER="forged", KEYS="k")
     made.owner = "payments-key"

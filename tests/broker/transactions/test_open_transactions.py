@@ -1,7 +1,5 @@
 """The plan of what to ask about and up to where all has ended; no disk, no clock."""
 
-import pytest
-
 from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
 
 
@@ -37,7 +35,6 @@ def test_what_has_ended_or_moved_is_not_due_any_more():
     assert numbers(found.take_due(500, 9)) == [3]
 
 
-@pytest.mark.guards("OpenTransactions.take_due: is_known = False")
 def test_what_is_put_off_before_anybody_looked_is_due_once():
     found = opened(0, 1)
     found.postpone(found.find(0), 150)
@@ -45,7 +42,6 @@ def test_what_is_put_off_before_anybody_looked_is_due_once():
     assert numbers(found.take_due(200, 9)) == []
 
 
-@pytest.mark.guards("OpenTransactions.take_due: true due_ms")
 def test_what_is_put_off_is_due_at_its_new_time_alone():
     found = opened(0)
     assert numbers(found.take_due(0, 9)) == []
@@ -95,8 +91,6 @@ def test_many_that_end_before_they_are_due_leave_nothing_behind():
     assert found.positions(50_000) == (50_000, 50_000)
 
 
-@pytest.mark.guards("OpenTransactions.longest_asked: each.asked_from_ms -> each.due_ms")
-@pytest.mark.guards("Transaction.asked_from_ms: max(self.begun_ms, self.immune_until_ms) -> self.begun_ms")
 def test_the_longest_asked_is_the_one_whose_producers_could_be_asked_first():
     found = OpenTransactions()
     assert found.longest_asked() is None

@@ -38,7 +38,6 @@ async def test_after_a_clean_restart_open_ones_are_open_and_nothing_is_read_twic
     third.store.close()
 
 
-@pytest.mark.guards("half_message.park: drop properties.remove(name)")
 @pytest.mark.parametrize(
     "claimed",
     [{"TRAN_PREPARED_QUEUE_OFFSET": "0"}, {"TRANSACTION_CHECK_TIMES": "1", "UNIQ_KEY": "paid"}],
@@ -108,10 +107,6 @@ async def save_offsets(store, contents):
 
 
 @pytest.mark.slow
-@pytest.mark.guards(
-    "StoredTransactions._chains: settled = False",
-    "Transactions._finish: places = self._store.append(op, *entries)[::-1]",
-)
 async def test_killed_between_any_two_records_each_ends_once_as_its_producer_says(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock)
     saved: list[tuple[int, bytes]] = []

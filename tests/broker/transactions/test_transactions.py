@@ -52,7 +52,6 @@ async def test_a_rolled_back_message_is_never_seen(it):
     assert it.figure("s_rolled_back_total") == 1 and it.figure("s_open") == 0
 
 
-@pytest.mark.guards("Transactions._finish: drop open")
 async def test_an_end_that_comes_twice_stores_once(it):
     placed = it.begin(b"paid")
     assert it.end(placed, commit=True) is not None
@@ -68,7 +67,6 @@ async def test_another_end_than_the_first_one_is_refused(it):
     assert it.bodies() == []
 
 
-@pytest.mark.guards("Transactions.end: false group")
 async def test_an_end_must_name_the_group_both_offsets_and_the_id_of_the_message(it):
     placed, other = it.begin(b"paid"), it.begin(b"other")
     with pytest.raises(RemoteError, match="The producer group wrong"):
@@ -86,7 +84,6 @@ async def test_an_end_must_name_the_group_both_offsets_and_the_id_of_the_message
     assert it.bodies() == [b"paid"]
 
 
-@pytest.mark.guards("Transactions._half_at: true entry.offset")
 async def test_bytes_that_look_like_a_half_message_are_none(it):
     placed = it.begin(b"paid")
     (half,) = it.messages(HALF, 0)
@@ -137,9 +134,6 @@ async def test_nobody_is_asked_before_the_timeout_and_then_once_an_interval(it):
     assert len(await it.after(1)) == 1
 
 
-@pytest.mark.guards(
-    "Transactions._long_open: now_ms - oldest.asked_from_ms < _LATE_CHECKS * self._rules.interval_ms -> True"
-)
 async def test_one_that_is_open_for_long_shows_until_it_ends(it):
     [(_, long_open)] = it.transactions.part(1).probes
     first = it.begin(b"paid")
@@ -308,9 +302,6 @@ async def test_while_nobody_is_there_it_waits_and_the_next_one_is_asked(tmp_path
     it.store.close()
 
 
-@pytest.mark.guards(
-    "Transactions._look_again: times + 1 -> times", "Transactions._has_an_old_place: return True"
-)
 async def test_only_questions_that_were_sent_count(tmp_path, clock, caplog):
     it = Transacting(tmp_path / "store", clock, present=False)
     it.begin(b"paid")
@@ -330,7 +321,6 @@ async def hours(it, count):
         await it.transactions.ask()
 
 
-@pytest.mark.guards("TransactionRules: place_ms = 1 << 40")
 async def test_what_nobody_can_be_asked_about_is_stored_again_now_and_then_and_put_aside_in_the_end(
     tmp_path, clock
 ):
@@ -356,7 +346,6 @@ async def test_one_that_waits_is_stored_again_before_the_half_topic_has_grown_fa
     it.store.close()
 
 
-@pytest.mark.guards("TransactionRules.immune_ms: return own_s * 1000")
 @pytest.mark.parametrize("restart", [True, False])
 async def test_a_birth_in_the_far_future_and_a_huge_immunity_end_all_the_same(tmp_path, clock, restart):
     it = Transacting(tmp_path / "store", clock)
@@ -382,7 +371,6 @@ async def test_twenty_thousand_open_ones_cost_no_read_until_they_are_due(it):
     assert it.figure("_reads_total") == 1 and it.figure("s_open") == 20_001
 
 
-@pytest.mark.guards("Transactions._ask_some: false size_bytes >= TURN_BYTES")
 async def test_questions_about_large_messages_leave_time_for_other_work(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock, log_file_size=8 << 20)
     for number in range(10):
@@ -425,7 +413,6 @@ async def test_a_damaged_half_message_is_not_forgotten_but_asked_about_once_it_i
     assert b"damaged" in [message.body for _, message in await it.after(60)]
 
 
-@pytest.mark.guards("Transactions.pass_ended: false flushed")
 async def test_offsets_rest_on_what_is_on_disk(it):
     it.end(it.begin(b"one"), commit=True)
     it.transactions.pass_ended()

@@ -64,12 +64,6 @@ async def silent_server() -> AsyncIterator[str]:
             writer.close()
 
 
-@pytest.mark.guards(
-    "Call.ask: self._silent[address] = failure -> pass",
-    "Call.answers: silence is not None and not has_answers -> silence is not None",
-    "Call.need_all: raise failure -> pass",
-    "Call.name_silent: failure is not ending and failure not in self._printed -> True",
-)
 def test_a_silent_server_is_waited_for_once_and_named_while_the_others_answer(admin) -> None:
     async def ask() -> None:
         async with Network(admin.cluster.namesrv) as network, silent_server() as silent:

@@ -29,7 +29,6 @@ def test_a_message_is_found_by_its_place_its_offset_its_id_and_its_key(admin, to
     assert rows[1].split() == [sent.msg_id, str(queue.queue_id), str(sent.offset)]
 
 
-@pytest.mark.guards("query_subcommands._keep_body: safe = _IN_NAMES + '/'")
 def test_id_of_a_message_names_no_file_elsewhere(admin, topic, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     for unique_key in (str(elsewhere), f"../../..{elsewhere}"):

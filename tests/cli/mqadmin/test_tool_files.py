@@ -14,7 +14,6 @@ def test_a_file_is_written_again_in_a_folder_that_is_made(tmp_path):
     assert path.read_bytes() == b"second"
 
 
-@pytest.mark.guards("tool_files.write: _FLAGS -> _FLAGS & ~os.O_NOFOLLOW")
 def test_a_link_of_another_user_is_not_followed(tmp_path):
     target, link = tmp_path / "own", tmp_path / "link"
     target.write_bytes(b"own")
@@ -24,7 +23,6 @@ def test_a_link_of_another_user_is_not_followed(tmp_path):
     assert target.read_bytes() == b"own"
 
 
-@pytest.mark.guards("tool_files.write: _FLAGS -> _FLAGS & ~os.O_NONBLOCK")
 def test_a_pipe_of_another_user_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Failure, match="FileNotFoundException"):

@@ -29,7 +29,7 @@ def test_a_topic_is_created_shown_and_deleted(admin):
     assert gone.code == 1 and "CODE: 17" in gone.err
 
 
-@pytest.mark.covers("S-ROUTE-10", breaks="topic_subcommands._update_in: drop _put")
+@pytest.mark.covers("S-ROUTE-10")
 def test_a_topic_is_created_on_one_broker_or_on_a_whole_cluster(tmp_path):
     with BackgroundCluster(tmp_path, brokers=2) as cluster:
         admin = Tool(cluster)

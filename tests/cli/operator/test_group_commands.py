@@ -22,7 +22,7 @@ def run(cluster):
     )
 
 
-@pytest.mark.covers("S-ADM-02", breaks="Groups.put: drop self._table")
+@pytest.mark.covers("S-ADM-02")
 def test_a_group_is_created_changed_shown_and_deleted(run, cluster):
     created = run("create", "billing", "--max-retries", "3")
     assert (created.exit_code, created.output) == (0, "created group billing at broker-0\n")

@@ -15,7 +15,7 @@ def run(tmp_path):
         )
 
 
-@pytest.mark.covers("S-ADM-01", breaks="Topics.put: drop topic_name")
+@pytest.mark.covers("S-ADM-01")
 def test_a_topic_is_created_changed_shown_and_deleted(run):
     created = run("create", "orders", "-q", "2")
     assert (created.exit_code, created.output) == (0, "created topic orders at broker-0\n")

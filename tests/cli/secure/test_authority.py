@@ -44,7 +44,6 @@ def shakes_hands(server: Files, client: Files, ours: Files, host: str) -> None:
     assert ends[0].read(1) == b"x"
 
 
-@pytest.mark.guards("authority.sign: usage = 'serverAuth, clientAuth'")
 def test_servers_and_clients_trust_each_other_and_no_client_poses_as_a_server(
     tmp_path: Path, ours: Files
 ) -> None:

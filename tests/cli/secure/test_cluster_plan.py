@@ -71,7 +71,6 @@ def test_a_slave_is_on_another_host_than_its_master() -> None:
     )
 
 
-@pytest.mark.guards("cluster_plan._accounts: f'    brokerNames: [{each.name}]\\n' -> ''")
 def test_each_account_has_its_certificate_and_no_more_rights_than_it_needs() -> None:
     made = plan(Wishes(place="/etc/mq", brokers=2, slaves=1, clients=("orders-service", "billing-service")))
     texts = {text for path, text in made.texts.items() if path.endswith("accounts.yml")}

@@ -200,7 +200,6 @@ def test_one_that_is_killed_comes_back_while_the_other_serves_and_a_signal_ends_
 
 
 @pytest.mark.slow
-@pytest.mark.guards("serve._follow_stdin: drop stop()")
 def test_brokers_end_in_order_when_what_keeps_them_is_killed(two, tmp_path):
     assert names(two.process, 2) == {"b-0", "b-1"}
     children = psutil.Process(two.process.pid).children()
@@ -209,7 +208,6 @@ def test_brokers_end_in_order_when_what_keeps_them_is_killed(two, tmp_path):
     assert not any((tmp_path / f"store-{number}" / "abort").exists() for number in (0, 1))
 
 
-@pytest.mark.guards("Brokers.look: true not self._is_held(broker)")
 @pytest.mark.slow
 def test_a_start_waits_for_a_halted_broker_of_an_earlier_start_and_names_it(two_of, tmp_path):
     first = two_of()

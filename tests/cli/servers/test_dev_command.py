@@ -107,7 +107,6 @@ def test_a_brokers_port_can_be_chosen(dev):
     assert json.loads(line)["broker"] == f"127.0.0.1:{port}"
 
 
-@pytest.mark.guards("Dev._show: self._folder / 'console' if self._folder is not None else None -> None")
 @pytest.mark.slow
 def test_a_console_shows_it_if_one_wants(dev, tmp_path):
     kept = tmp_path / "kept"

@@ -32,7 +32,6 @@ def test_it_says_where_it_serves_and_stops_by_a_signal():
     assert process.returncode == 0
 
 
-@pytest.mark.guards("proxy_command.proxy: drop setLevel")
 def test_its_log_has_the_begin_and_the_end_of_a_condition(tmp_path):
     vouching = authority(tmp_path)
     pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))

@@ -30,8 +30,8 @@ def brokers_at(namesrv):
         return json.loads(wire.ask(CLUSTER).body)["brokerAddrTable"]
 
 
-@pytest.mark.covers("S-ADM-03", breaks="serve._merged: drop typed['namesrvAddr']")
-@pytest.mark.covers("S-PORT-03", breaks="Registration.announced: return None")
+@pytest.mark.covers("S-ADM-03")
+@pytest.mark.covers("S-PORT-03")
 def test_the_ready_line_is_apaches_and_by_then_the_broker_is_registered(start, namesrv, broker_args):
     broker = start(*broker_args, "-n", namesrv.address).ready()
     assert namesrv.line.startswith("The Name Server boot success. serializeType=JSON")
@@ -41,7 +41,7 @@ def test_the_ready_line_is_apaches_and_by_then_the_broker_is_registered(start, n
 
 
 @pytest.mark.covers("S-ADM-03")
-@pytest.mark.covers("S-PORT-03", breaks="settings_sources.sources: from_file = []")
+@pytest.mark.covers("S-PORT-03")
 def test_apaches_scripts_start_the_servers_from_their_files(start, broker_args, tmp_path):
     def script(name):
         return "-c", f"from sparrowmq.cli.scripts import {name}; {name}()"
@@ -171,7 +171,7 @@ def test_a_server_loads_nothing_that_it_does_not_need(server):
     assert not {"rich", "numpy", "javaproperties"} & set(run.stdout.split())
 
 
-@pytest.mark.covers("S-PORT-04", breaks="BrokerSettings.store: commit_log_path = None")
+@pytest.mark.covers("S-PORT-04")
 def test_the_store_and_the_log_lie_where_they_are_put(start, tmp_path):
     log, folder = tmp_path / "logs.txt", tmp_path / "data"
     settings = [

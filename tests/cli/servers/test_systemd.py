@@ -61,8 +61,6 @@ def systemd(request, tmp_path):
     listening.socket.close()
 
 
-@pytest.mark.guards("_Starting.serves: drop self.notifier.serves(partial(self._status, server))")
-@pytest.mark.guards("_serve.stop: drop starting.notifier.stops()")
 def test_a_broker_says_that_it_serves_runs_and_stops(start, broker_args, systemd):
     broker = start(*broker_args, env={**systemd.environment, "WATCHDOG_USEC": "300000"})
     assert systemd.next() == [READY, "STATUS=serves"]
@@ -74,7 +72,6 @@ def test_a_broker_says_that_it_serves_runs_and_stops(start, broker_args, systemd
     assert broker.end()[0] == 0
 
 
-@pytest.mark.guards("Notifier._look: drop self._again(text)")
 def test_a_hung_server_says_nothing(start, namesrv_args, tmp_path):
     systemd = Systemd(str(tmp_path / "notify"))
     environment = {**systemd.environment, "WATCHDOG_USEC": "300000"}
@@ -97,7 +94,6 @@ def namesrv_args(tmp_path):
     return ["namesrv", "--set", "listenPort=0", "--set", f"kvConfigPath={tmp_path}/kvConfig.json"]
 
 
-@pytest.mark.guards("_Starting._status: return 'serves'")
 def test_the_status_names_what_keeps_a_broker_from_its_work(start, broker_args, tmp_path):
     systemd = Systemd(str(tmp_path / "notify"))
     [nothing] = free_ports(1)
@@ -109,7 +105,6 @@ def test_the_status_names_what_keeps_a_broker_from_its_work(start, broker_args, 
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Brokers._supervise: drop os.kill(process, signal.SIGKILL)")
 def test_of_several_brokers_one_that_hangs_is_started_again(start, tmp_path):
     systemd = Systemd(str(tmp_path / "notify"))
     sets = {"listenPort": 0, "fastListenPort": "off", "haListenPort": "off", "brokerName": "b"}
@@ -149,7 +144,6 @@ def test_a_listener_knows_who_speaks():
     listener.close()
 
 
-@pytest.mark.guards("Notifier._look: false now != self._text")
 async def test_a_status_is_one_line_and_sent_again_when_it_changes(tmp_path):
     systemd = Systemd(str(tmp_path / "notify"))
     notifier = Notifier(str(tmp_path / "notify"), 0.03)

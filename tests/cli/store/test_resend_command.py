@@ -60,11 +60,6 @@ def count(cluster: BackgroundCluster) -> int:
     return cluster.run(run())
 
 
-@pytest.mark.guards(
-    "Resending.standing: self._has(message, topic) -> self._has(message, '')",
-    "resend_command.resend: drop file.unlink()",
-    "resend_command._show: not rows",
-)
 def test_each_message_of_a_fork_comes_once_in_the_order_of_its_queue(tmp_path: Path) -> None:
     piece = fork(tmp_path, plain)
     with going_on(tmp_path) as cluster:
@@ -86,7 +81,6 @@ def test_each_message_of_a_fork_comes_once_in_the_order_of_its_queue(tmp_path: P
         assert not piece.exists() and len(bodies(cluster, 21)) == 21
 
 
-@pytest.mark.guards("Resent.packed: stored.flag -> 0")
 def test_a_message_keeps_what_its_producer_gave_it(tmp_path: Path) -> None:
     async def sends(mq: Client) -> str:
         sent = await mq.send(Message("orders", b"x" * 5000, "A", ["k", "l"], {"colour": "red"}, flag=7))
@@ -122,12 +116,6 @@ def test_messages_of_other_topics_stay_and_all_are_sent_without_a_check(tmp_path
         assert "keep the files" in run(cluster, piece, "--topic", "orders", "--yes").stdout
 
 
-@pytest.mark.guards(
-    "resent_message.resent: topic in _TRANSACTIONS -> False",
-    "Resending.standing: message.is_committed -> False",
-    "resent_message.resent: Property.REPLY_TO_CLIENT in found -> False",
-    "Draft.__init__: false self._recalls.include(*named)",
-)
 def test_transactions_recalls_and_requests_are_not_sent_and_counted(tmp_path: Path) -> None:
     async def sends(mq: Client) -> str:
         mq.check()(lambda _: None)
@@ -177,7 +165,6 @@ def test_damage_is_passed_over_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("resend_command._send_all: drop say(")
 def test_an_interrupted_run_is_gone_on_with_and_no_message_comes_twice(tmp_path: Path) -> None:
     async def many(mq: Client) -> str:
         first = await mq.send("orders", b"0000")
@@ -221,7 +208,6 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
         assert told(cluster, piece, "--unchecked")["sent"] == COUNT
 
 
-@pytest.mark.guards("Resending.send: answer.code != ResponseCode.SUCCESS -> False")
 def test_a_send_without_a_slave_ends_it_with_the_number_done(tmp_path: Path) -> None:
     piece = fork(tmp_path, plain)
     with going_on(tmp_path, role=BrokerRole.SYNC_MASTER) as cluster:
@@ -233,7 +219,6 @@ def test_a_send_without_a_slave_ends_it_with_the_number_done(tmp_path: Path) -> 
         assert len(bodies(cluster, 21)) == 21
 
 
-@pytest.mark.guards("Resending._settings_of: not self._is_dry -> True")
 def test_with_accounts_an_administrator_may_do_it_and_another_account_may_not(tmp_path: Path) -> None:
     piece = fork(tmp_path, plain)
     accounts = tmp_path / "accounts.yml"

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from sparrowmq.cli.store.resend_draft import Draft
 from sparrowmq.client.admin.resent_message import LeftOut
 from sparrowmq.protocol.messages.properties import render
@@ -29,7 +27,6 @@ def ids(draft: Draft) -> list[str]:
     return [message.unique_id for _, message in draft.messages(draft.places)]
 
 
-@pytest.mark.guards("Draft._choose: before[1] < tries -> False")
 def test_of_several_tries_the_last_one_is_chosen_and_of_copies_one(tmp_path: Path) -> None:
     retries: list[tuple[str, str, dict[str, str], int]] = [
         ("%RETRY%g", "U1", {}, tries) for tries in (1, 2, 1)
@@ -56,7 +53,6 @@ def test_a_message_that_its_own_account_recalled_is_not_chosen(tmp_path: Path) -
     assert draft.left_out == {LeftOut.RECALL: 2, LeftOut.RECALLED: 1}
 
 
-@pytest.mark.guards("Draft.__init__: sorted(set(files), key=lambda file: file.name) -> list(files)")
 def test_several_files_are_read_in_the_order_of_the_log_and_each_once(tmp_path: Path) -> None:
     files = [log(tmp_path, begin, ("orders", f"U{begin}", {}, 0)) for begin in (0, 5000, 90_000)]
     assert ids(Draft([files[2], files[0], files[1], files[0]])) == ["U0", "U5000", "U90000"]

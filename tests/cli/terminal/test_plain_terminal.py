@@ -4,8 +4,6 @@ import io
 import os
 import pty
 
-import pytest
-
 from sparrowmq.cli.mqadmin.main import run
 from sparrowmq.cli.terminal.plain_terminal import plain
 
@@ -21,7 +19,6 @@ def shown_by(write) -> str:
     return said.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.guards("PlainTerminal.write: shown(each) -> each", "PlainTerminal.write: false each in _LAYOUT")
 def test_terminal_shows_what_would_steer_it_as_an_escape():
     hostile = "a\tb é\n\x1b[2J\x1b]0;title\x07\x9b31m\u202ex\r"
     expected = "a\tb é\n\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\u202ex\\r"
@@ -30,7 +27,6 @@ def test_terminal_shows_what_would_steer_it_as_an_escape():
     assert plain(file) is file
 
 
-@pytest.mark.guards("main.run: plain(out) -> out")
 def test_mqadmin_writes_to_a_plain_terminal():
     said = shown_by(lambda stream: run(["\x1b[2J"], stream, stream))
     assert said == "The sub command \\x1b[2J not exist.\n"

@@ -11,7 +11,6 @@ def sign(name, address=MASTER, what="", told="", broker="a"):
     return Sign(name, broker, address, address != SLAVE, what, told)
 
 
-@pytest.mark.guards("consequences._is_at: other.address == sign.address != '' -> False")
 def test_a_full_disk_of_a_slave_comes_first_and_everything_else_follows_from_it():
     signs = [
         sign("no_slave"),
@@ -59,7 +58,6 @@ def test_a_clock_that_is_wrong_is_one_cause_and_not_that_of_another_server():
     assert causes([sign("clock"), sign("clock_wrong", SLAVE)]) == [None, None]
 
 
-@pytest.mark.guards("consequences.causes: found[at] = None -> pass")
 def test_what_servers_say_in_a_circle_shows_all_the_same():
     circle = [sign("a", told="b"), sign("b", told="c"), sign("c", told="b"), sign("d", told="d")]
     assert causes(circle) == [1, None, 1, None]

@@ -39,7 +39,7 @@ async def dead(admin, count):
     raise AssertionError(f"{len(found)} dead letters, not {count}")
 
 
-@pytest.mark.covers("S-RETRY-08", breaks="dead_letters.packed_again: names.retry_topic -> names.dlq_topic")
+@pytest.mark.covers("S-RETRY-08")
 async def test_a_dead_letter_is_looked_at_and_handled_when_it_is_sent_again(mq, admin):
     (letter,) = await die(mq, admin, b"x" * 5000, tag="paid", keys="o-1", properties={"a": "1"})
     assert letter.queue.topic == "%DLQ%billing" and letter.body == b"x" * 5000
@@ -95,7 +95,6 @@ async def test_wrong_questions_are_refused(admin, group, limit, error):
         await admin.dead_letters(group, limit=limit)
 
 
-@pytest.mark.guards("dead_letters.replay: with_origin(stored.properties, stored) -> stored.properties")
 async def test_a_group_handles_a_message_again_as_it_came_from_its_topic(mq, admin):
     sent = await mq.send("orders", b"x", tag="paid", keys="o-1")
     async with mq.subscribe("orders", group="billing", start="earliest") as messages:

@@ -20,7 +20,6 @@ def leaving(admin):
     return leaving
 
 
-@pytest.mark.guards("Decommission.run: not left -> True")
 async def test_a_broker_is_empty_when_each_group_has_consumed_all_of_it(two, admin, leaving):
     await admin.create_topic("orders", queues=2)
     await fill(two, 8)

@@ -10,7 +10,6 @@ async def shares(admin):
     return {(each.read_queues, each.write_queues) for each in (await admin.topic("orders")).shares}
 
 
-@pytest.mark.guards("fewer_queues._at: progress[queue].left(left[queue].min_offset) -> 0")
 async def test_queues_are_read_until_each_group_has_consumed_them(two, admin):
     await admin.create_topic("orders", queues=4)
     async with connect(two.namesrv) as mq:
@@ -33,7 +32,6 @@ async def test_queues_are_read_until_each_group_has_consumed_them(two, admin):
     assert await shares(admin) == {(1, 1)}
 
 
-@pytest.mark.guards("fewer_queues._at: left.keys() - consumed -> ()")
 async def test_messages_without_a_group_count_and_can_be_hidden(two, admin):
     await admin.create_topic("orders", queues=2)
     async with connect(two.namesrv) as mq:

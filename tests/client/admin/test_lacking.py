@@ -56,7 +56,6 @@ def end(newest: int, *, oldest: int = 0, ms: int = 0) -> TopicOffset:
 Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 
 
-@pytest.mark.guards("lacking._missing: end.min_offset -> end.max_offset")
 def test_of_a_queue_that_the_slave_does_not_know_it_lacks_what_is_still_there() -> None:
     assert _missing({Q0: end(10, oldest=4), Q1: end(7)}, {Q1: end(5)}) == 8
 

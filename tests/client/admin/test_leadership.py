@@ -39,7 +39,6 @@ async def test_brokers_with_fixed_roles_refuse_and_unknown_ones_are_told(tmp_pat
         assert place.master is not None
 
 
-@pytest.mark.guards("leadership._most: max(found.values()) -> max(found.values(), key=lambda each: each.end)")
 def test_of_the_logs_of_the_last_epoch_the_longest_has_most() -> None:
     stale, short, long = _Log(5, 900, 1, "a"), _Log(6, 300, 2, "b"), _Log(6, 301, 3, "c")
     assert _most("g", {1: stale, 2: short, 3: long}, force=False) == 3
@@ -48,7 +47,6 @@ def test_of_the_logs_of_the_last_epoch_the_longest_has_most() -> None:
         _most("g", {1: stale, 3: long}, force=True)
 
 
-@pytest.mark.guards("leadership.elect: silent and not force -> silent")
 async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,11 +82,6 @@ async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
     assert asked == ["c:1"]
 
 
-@pytest.mark.guards(
-    "leadership.elect: drop await _begun",
-    "leadership.elect: suppress(NetworkError) -> suppress()",
-    "leadership._begun: table.get('memberId') == str(member) and 'inSyncMembers' in table -> True",
-)
 async def test_an_order_is_done_once_the_member_leads_also_if_its_answer_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

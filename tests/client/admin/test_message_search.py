@@ -50,7 +50,7 @@ async def test_an_id_of_no_message_is_told(mq, admin):
 
 
 @pytest.mark.covers("S-STORE-06")
-@pytest.mark.covers("S-STORE-05", breaks="Intake._enter: drop self._dispatch.keys.add")
+@pytest.mark.covers("S-STORE-05")
 async def test_messages_are_found_by_key_on_every_broker(mq, admin):
     queues = await mq.queues("orders")
     for number, queue in enumerate(queues):

@@ -8,7 +8,6 @@ from sparrowmq.protocol.messages.message import SysFlag
 from tests.records import encoded
 
 
-@pytest.mark.guards("readable_body._tried: (RemoteProtocolError, ConfigError) -> ConfigError")
 @pytest.mark.parametrize(
     ("body", "flag", "content", "trouble"),
     [

@@ -28,7 +28,6 @@ async def resending(admin: Admin) -> Resending:
     return made
 
 
-@pytest.mark.guards("Resending.queue_of: queue in route.writable -> False")
 async def test_it_goes_to_its_queue_or_always_to_the_same_other_one(
     resending: Resending, two: Cluster
 ) -> None:
@@ -39,7 +38,6 @@ async def test_it_goes_to_its_queue_or_always_to_the_same_other_one(
     assert len(others) == 4, "all queues take their share of a broker that is gone"
 
 
-@pytest.mark.guards("resending._masters: route.brokers.values() -> [*route.brokers.values()][:1]")
 async def test_it_is_missing_until_it_was_sent_whichever_broker_has_it(
     resending: Resending, two: Cluster
 ) -> None:
@@ -53,7 +51,6 @@ async def test_it_is_missing_until_it_was_sent_whichever_broker_has_it(
     assert [each.stored.born_timestamp_ms for each in found] == [1, 1], "it keeps its time of birth"
 
 
-@pytest.mark.guards("Resending.send: drop header.may_be_stored")
 async def test_two_programs_that_send_at_once_store_it_once(resending: Resending, admin: Admin) -> None:
     for _ in range(2):
         await resending.send(sent(stored()))

@@ -71,7 +71,6 @@ def test_these_are_sent_to_the_queue_where_they_were(topic: str) -> None:
     assert (message.topic, message.queue_id, message.unique_id) == (topic, 2, "U1")
 
 
-@pytest.mark.guards("Resent.packed: name not in _GONE -> True")
 def test_only_what_the_producer_gave_is_kept() -> None:
     own = {"TAGS": "A", "KEYS": "k", "colour": "red", "__SHARDINGKEY": "s", "RETRY_TOPIC": "orders"}
     of_broker = {
@@ -88,9 +87,6 @@ def test_only_what_the_producer_gave_is_kept() -> None:
     assert message.is_committed and packed.max_reconsume_times is None
 
 
-@pytest.mark.guards(
-    "Resent.packed: due_ms > now_ms and has_timers -> has_timers", "Resent.packed: true due_ms > now_ms #2"
-)
 def test_what_waited_keeps_its_time_or_comes_at_once() -> None:
     by_level = sent(stored(SCHEDULE_TOPIC, TO_ORDERS | {"DELAY": "2"}, queue_id=1, store_timestamp_ms=1000))
     by_time = sent(stored(TIMER_TOPIC, TO_ORDERS | {"TIMER_OUT_MS": "61000", "TIMER_DELAY_MS": "5"}))
@@ -109,10 +105,6 @@ def test_a_message_without_an_id_gets_the_one_of_its_place() -> None:
     assert properties(sent(bare))["UNIQ_KEY"] == bare.offset_id
 
 
-@pytest.mark.guards(
-    "Resent.is_in: found.reconsume_times >= self.stored.reconsume_times -> True",
-    "Resent.is_in: found.body == self.stored.body -> True",
-)
 def test_it_is_recognised_where_it_waits_and_among_later_tries_and_dead_letters() -> None:
     message = sent(stored("%RETRY%billing", reconsume_times=2))
     waiting = {"REAL_TOPIC": "%RETRY%billing"}

@@ -26,7 +26,6 @@ def test_slaves_come_before_masters_which_are_drained():
 SYNC = replace(A, waits=True)
 
 
-@pytest.mark.guards("restart_plan.plan_of: each.is_master or master.waits -> each.is_master")
 def test_a_master_whose_sends_wait_for_a_slave_is_drained_while_its_slaves_restart():
     plan = plan_of([SYNC, A1, replace(A1, broker_id=2), B], BOTH, since_ms=200)
     assert steps(plan) == [

@@ -21,9 +21,6 @@ def rolling(admin):
     return rolling
 
 
-@pytest.mark.guards(
-    "RollingRestart._take: drop self._until_back(target, ends.get(target.broker, 0), addresses)"
-)
 async def test_it_stops_at_the_first_broker_that_does_not_come_back(admin, rolling):
     await admin.create_topic("orders")
     asked = []
@@ -52,7 +49,6 @@ async def test_a_broker_inside_another_program_refuses_and_says_so(admin, rollin
         await run.run(await run.plan(since_ms=2**53))
 
 
-@pytest.mark.guards("RollingRestart._take: drop self._until_well(there, plan, target) #1")
 async def test_no_broker_is_touched_while_another_one_is_away(two, admin, rolling):
     await admin.create_topic("orders")
     asked = []
@@ -99,7 +95,6 @@ async def test_another_member_in_the_place_of_the_restarted_one_is_not_taken_for
     assert told == ["b (master, h:1): it has not begun again"] * 2 and len(looks) == 1
 
 
-@pytest.mark.guards("RollingRestart._until_well: drop out_of_sync(now)")
 async def test_no_member_restarts_before_all_members_are_in_sync(admin, monkeypatch):
     master = BrokerNow("b", 0, "h:1", 1, member=1, in_sync=frozenset({1, 2, 3}))
     group = [master, *(BrokerNow("b", number, f"h:{number}", 1, member=number) for number in (2, 3, 4))]
@@ -124,7 +119,6 @@ async def test_no_member_restarts_before_all_members_are_in_sync(admin, monkeypa
     ]
 
 
-@pytest.mark.guards("rolling_restart._lasting: false condition")
 async def test_a_condition_of_before_may_say_something_else_afterwards(admin, monkeypatch):
     """`--yes` restarts brokers with a condition. With another text for the same one it waited in vain."""
     broker = BrokerNow(
@@ -168,7 +162,6 @@ def test_what_a_broker_says_of_itself_is_read_and_a_drain_is_no_problem():
     assert not found.is_member and not found.in_sync and found.role_ms == 7
 
 
-@pytest.mark.guards('rolling_restart.now_of: figures.get("memberBootTimestamp") -> None')
 def test_a_new_master_is_no_restart_of_a_member():
     figures = {"bootTimestamp": "70", "memberId": "2", "memberBootTimestamp": "7", "inSyncMembers": "1,2"}
     found = now_of("broker-a", 1, "h:1", figures, {})
@@ -176,7 +169,6 @@ def test_a_new_master_is_no_restart_of_a_member():
     assert (found.member, found.in_sync) == (2, frozenset({1, 2}))
 
 
-@pytest.mark.guards('rolling_restart._in_sync: false figures.get("epochSettled") == "false"')
 def test_a_new_master_has_no_member_in_sync_before_its_epoch_is_settled():
     figures = {"memberId": "2", "inSyncMembers": "1,2", "epochSettled": "false"}
     assert now_of("broker-a", 0, "h:1", figures, {}).in_sync == frozenset()

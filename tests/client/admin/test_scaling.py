@@ -51,7 +51,6 @@ async def consume(two, count, group="billing"):
         await reader.commit()
 
 
-@pytest.mark.guards("Scaling.scale: await self._until_consumed(topic, masters, queues) -> masters")
 async def test_fewer_queues_wait_for_the_groups_and_the_same_call_continues(two, admin, scaling):
     await admin.create_topic("orders", queues=4)
     await fill(two)
@@ -66,7 +65,6 @@ async def test_fewer_queues_wait_for_the_groups_and_the_same_call_continues(two,
     assert set((await shares(admin)).values()) == {(6, 6)}
 
 
-@pytest.mark.guards("Scaling._until_consumed: drop masters = await self._present(masters)")
 async def test_a_broker_that_does_not_answer_is_waited_for_and_looked_up_again(
     two, admin, scaling, monkeypatch
 ):
@@ -92,7 +90,6 @@ async def test_a_broker_that_does_not_answer_is_waited_for_and_looked_up_again(
     assert any("127.0.0.1:9" in line and "waiting for it" in line for line in TOLD)
 
 
-@pytest.mark.guards("Scaling._until_consumed: quiet_s >= self._waits.settle_s -> True")
 async def test_queues_go_only_when_no_producer_sends_to_them_by_an_old_route(two, admin, scaling):
     await admin.create_topic("orders", queues=2)
     async with connect(two.namesrv) as mq:
@@ -107,9 +104,6 @@ async def test_queues_go_only_when_no_producer_sends_to_them_by_an_old_route(two
         await scaled
 
 
-@pytest.mark.guards(
-    "Scaling._make_at: drop commit_offset(self._servers, target, group, queue, each.min_offset)"
-)
 async def test_a_topic_moves_when_its_messages_are_consumed(two, admin, scaling):
     await admin.create_topic("orders", queues=2)
     await admin.delete_topic("orders")
@@ -163,7 +157,6 @@ async def test_messages_without_a_group_are_only_given_up_on_demand(two, admin, 
     assert set(await shares(admin)) == {"broker-1"}
 
 
-@pytest.mark.guards("Scaling.move: drop self._until_nothing_waits(source, here, with_unread)")
 async def test_a_topic_stays_where_messages_wait_for_their_time(two, admin, scaling):
     await make_at_one(admin, "broker-0")
     async with connect(two.namesrv) as mq:
@@ -174,7 +167,6 @@ async def test_a_topic_stays_where_messages_wait_for_their_time(two, admin, scal
     assert set(await shares(admin)) == {"broker-0", "broker-1"}
 
 
-@pytest.mark.guards('Scaling._until_consumed: left.pop("", None) -> left.clear()')
 async def test_messages_that_a_group_lacks_are_never_given_up(two, admin, scaling):
     await make_at_one(admin, "broker-0")
     await fill(two, 4)

@@ -33,7 +33,6 @@ async def test_a_process_that_takes_connections_and_is_silent_hangs():
     assert f"`ss -ltnp sport = :{port}`" in text
 
 
-@pytest.mark.guards("silence._ends_connections: not await reader.read(1) -> False")
 @pytest.mark.parametrize("is_reset", [False, True])
 async def test_a_process_that_ends_connections_at_once_is_full_and_is_not_to_be_killed(is_reset):
     def end(_, writer):

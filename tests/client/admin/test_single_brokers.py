@@ -46,7 +46,6 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
         await admin.drain("absent")
 
 
-@pytest.mark.guards("QueueProgress.left: max(self.consumer_offset, begin) -> self.consumer_offset")
 async def test_messages_that_expired_are_not_waited_for(tmp_path):
     async with Cluster(tmp_path, commit_log_file_bytes=1 << 16) as cluster, Admin(cluster.namesrv) as admin:
         await admin.create_topic("orders", queues=1)
@@ -65,7 +64,6 @@ async def test_messages_that_expired_are_not_waited_for(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Link._registration: self._settings.drained -> False")
 async def test_a_drain_is_kept_by_the_broker_so_restarts_do_not_forget_it(tmp_path):
     file = tmp_path / "broker.conf"
     file.write_text("# ours\n")

@@ -23,9 +23,6 @@ async def test_a_name_server_that_gives_no_orders_refuses_the_topic(admin):
     await admin.create_topic("plain")
 
 
-@pytest.mark.guards("topics.create: order is None and (not ordered) -> not ordered")
-@pytest.mark.guards("topics._put_in_order: drop topic_order.check_counts")
-@pytest.mark.guards("topics.change: drop topic_order.check_counts")
 async def test_an_ordered_topic_keeps_its_queues(admin):
     await admin.create_topic("orders", queues=2, ordered=True)
     for change in (
@@ -53,7 +50,6 @@ async def test_a_topic_stays_on_its_brokers_when_the_cluster_grows_or_one_is_awa
         await admin.create_topic("others", queues=2)
 
 
-@pytest.mark.guards("topics.delete: drop topic_order.drop")
 async def test_a_deleted_topic_leaves_no_order_behind(admin):
     await admin.create_topic("orders", queues=2, ordered=True)
     await admin.delete_topic("orders")

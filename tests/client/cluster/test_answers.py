@@ -76,7 +76,6 @@ async def test_when_no_broker_can_be_asked_nobody_knows(peer, answers, monkeypat
         await answers.give(REQUEST, "broker-a", b"x")
 
 
-@pytest.mark.guards("Answers.give: false not was_away", "Answers.give: drop self._routes.doubt")
 async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer, answers, monkeypatch):
     monkeypatch.setattr(module, "PAUSE_S", 0.01)
     doubts: list[int] = []
@@ -89,9 +88,6 @@ async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer,
     assert len(peer.requests(REPLY)) == 4 and len(doubts) == 3
 
 
-@pytest.mark.guards(
-    "Answers.expect: drop self._spawn", "Answers._stay_known: drop await self._brokers.session"
-)
 async def test_who_waits_for_an_answer_connects_again_to_a_master_that_it_lost(peer, answers, monkeypatch):
     monkeypatch.setattr(module, "LOOK_S", 0.01)
     await answers._routes.of("t")
@@ -106,7 +102,6 @@ async def test_who_waits_for_an_answer_connects_again_to_a_master_that_it_lost(p
         assert answers._is_staying
 
 
-@pytest.mark.guards("Answers._stay_known: drop self._routes.doubt")
 async def test_who_waits_for_an_answer_asks_who_is_the_master_when_there_is_none(peer, answers, monkeypatch):
     monkeypatch.setattr(module, "LOOK_S", 0.01)
     await answers._routes.of("t")
@@ -149,7 +144,6 @@ async def test_an_answer_reaches_who_expects_it(answers):
     assert int(message.properties["ARRIVE_TIME"]) > 0
 
 
-@pytest.mark.guards("Answers.arrived: waiting is None or waiting.done() -> waiting is None")
 async def test_of_several_answers_the_first_counts_and_late_ones_are_dropped(answers):
     with answers.expect("one") as one:
         answers.arrived(*push("one", b"first"))

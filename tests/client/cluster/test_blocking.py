@@ -55,7 +55,6 @@ def test_a_name_server_that_is_down_is_passed_over(peer, connect):
         assert connect(["127.0.0.1:1", peer.address]).topics() == ["T"]
 
 
-@pytest.mark.guards("BlockingNetwork.topics: drop update")
 def test_topics_of_a_broker_itself_are_none_of_users_also_when_it_has_gone(peer, connect):
     for topic in ("T", BROKER):
         peer.store(topic, 0, [])
@@ -114,7 +113,6 @@ def test_answers_to_more_than_is_asked_at_once_are_told_apart(peer, connect):
     assert {number: found[number].offset for number in asked} == {number: number * 7 for number in asked}
 
 
-@pytest.mark.guards("BlockingNetwork.ask_for_bodies: found[key] = error -> raise")
 def test_the_bodies_of_many_answers_come_at_once_with_refusals_beside_them(peer, connect):
     for number in range(600):
         peer.store("T", number, [b"body-%d" % number])
@@ -176,7 +174,6 @@ def test_a_broker_that_comes_between_two_questions_is_found(peer, connect, topic
     assert bool(connect().route_for_sending("New").readable) is (topic == "New")
 
 
-@pytest.mark.guards("BlockingNetwork.route_for_sending: true topic in self._routes or not self.has_brokers()")
 def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may_come_back(peer, connect):
     network = connect(patience=Patience(retries=2))
 

@@ -87,7 +87,6 @@ def test_a_connection_that_ends_says_so(peer, link):
         link.call(max_offset())
 
 
-@pytest.mark.guards("Link._ended: self._hang_up -> self.close")
 def test_what_was_answered_before_the_end_is_kept(peer, link):
     peer.later[30, 3] = HangUp()
     first, second, third = (link.send(max_offset(number)) for number in (0, 1, 0))

@@ -1,5 +1,3 @@
-import pytest
-
 import sparrowmq
 from sparrowmq.client.client import connect
 from tests.client.conftest import until
@@ -24,7 +22,6 @@ class Failing(sparrowmq.Hooks):
         raise LookupError("no such gauge")
 
 
-@pytest.mark.guards("Pool._ended: not self._closed -> True")
 async def test_hooks_see_name_servers_and_brokers_come_and_go(cluster, caplog):
     noting = Noting()
     namesrv = f"name server {cluster.namesrv}"

@@ -83,7 +83,7 @@ def is_at(servers: NameServers, peer: Scripted) -> bool:
 
 
 @pytest.mark.covers("S-CFG-09")
-@pytest.mark.covers("S-START-04", breaks="cluster.name_servers: FIRST_REFETCH_S = 120.0")
+@pytest.mark.covers("S-START-04")
 async def test_an_address_server_tells_where_name_servers_are_and_where_they_moved(peer, pool, web):
     page, url = web
     peer.has("t")

@@ -142,7 +142,6 @@ def _offset(command) -> int:
     return int(command.ext_fields()["queueOffset"])
 
 
-@pytest.mark.guards("Dispatcher._wait_for: close_after(self._spawn(told), result) -> self._spawn(told)")
 async def test_push_that_has_not_begun_when_its_client_is_left_leaves_nothing_behind(peer, monkeypatch):
     async with Network(peer.address) as network:
         await network.brokers.session(peer.address)
@@ -160,9 +159,6 @@ async def test_push_that_has_not_begun_when_its_client_is_left_leaves_nothing_be
     gc.collect()  # a coroutine that was never awaited would warn now, and warnings are errors
 
 
-@pytest.mark.guards(
-    "log_reset: islice(offsets.items(), _MOST_SHOWN) -> offsets.items()",
-)
 async def test_pushes_of_a_false_broker_do_not_fill_the_log(peer, session, consumer, caplog):
     caplog.set_level("INFO", "sparrowmq.client")
     offsets = {MessageQueue("t", "elsewhere", number): 1 for number in range(30)}

@@ -30,7 +30,6 @@ def asked(peer) -> int:
     return len(peer.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC))
 
 
-@pytest.mark.guards("Routes.of: self._known.get(topic) or await self.fetch(topic) -> await self.fetch(topic)")
 async def test_a_route_is_asked_once_however_many_want_it(peer, routes):
     peer.has("t")
     found = await asyncio.gather(*[routes.of("t") for _ in range(5)])
@@ -41,8 +40,8 @@ async def test_a_route_is_asked_once_however_many_want_it(peer, routes):
 
 
 @pytest.mark.covers("S-ROUTE-02", "S-START-02")
-@pytest.mark.covers("S-PROD-09", breaks="client.cluster.route: TEMPLATE_QUEUES = 8")
-@pytest.mark.covers("S-PROD-08", breaks="Routes._own_or_template: DEFAULT_TOPIC -> topic")
+@pytest.mark.covers("S-PROD-09")
+@pytest.mark.covers("S-PROD-08")
 async def test_a_topic_that_does_not_exist_is_sent_by_the_template(peer, routes):
     peer.has("TBW102", queues=8)
     route = await routes.for_sending("new")
@@ -74,7 +73,6 @@ async def test_without_a_template_there_is_no_route(peer, routes):
         await routes.for_sending("new")
 
 
-@pytest.mark.guards("Routes.for_sending: drop _check_for_brokers")
 async def test_without_any_broker_a_topic_may_still_come(peer, routes):
     """The name server has just started, and nobody can tell whether the topic is there."""
     with pytest.raises(BrokerUnreachable, match=f"any broker .none is registered at {peer.address} now"):
@@ -82,7 +80,7 @@ async def test_without_any_broker_a_topic_may_still_come(peer, routes):
 
 
 @pytest.mark.covers("S-START-05", "S-ROUTE-11")
-@pytest.mark.covers("S-CFG-05", breaks="client.cluster.routes: REFRESH_S = 60.0")
+@pytest.mark.covers("S-CFG-05")
 async def test_routes_are_refreshed_every_30_s_and_watchers_told(peer, routes, clock):
     peer.has("t", queues=1)
     await routes.of("t")
@@ -99,7 +97,6 @@ async def test_routes_are_refreshed_every_30_s_and_watchers_told(peer, routes, c
     refreshing.cancel()
 
 
-@pytest.mark.guards("Routes.doubt: drop _doubted")
 async def test_a_doubted_route_is_refreshed_within_a_second(peer, routes, clock):
     peer.has("t")
     await routes.of("t")
@@ -125,7 +122,6 @@ async def test_what_is_known_stays_when_it_cannot_be_learned(peer, routes):
         await routes.of("other")
 
 
-@pytest.mark.guards("Routes.refresh: (RemoteError, ProtocolError) -> RemoteError")
 async def test_a_route_that_is_refused_holds_up_no_other_topic(peer, routes, caplog):
     """At a name server without accounts, anyone can give a topic of this client such a route."""
     for topic in ("bad", "good"):
@@ -167,7 +163,6 @@ async def test_a_new_topic_tells_where_the_broker_of_an_old_one_is_now(peer, rou
     assert routes.master("broker-a") == "127.0.0.1:2"
 
 
-@pytest.mark.guards("Routes.refresh: false is_one_gone")
 async def test_the_broker_of_topics_that_are_all_gone_is_looked_up_by_its_name(peer, routes):
     """As with a pod that comes back with an empty disk at another address."""
     peer.has("a")

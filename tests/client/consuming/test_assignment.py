@@ -104,7 +104,6 @@ async def orderly(peer, background):
     made.pool.close()
 
 
-@pytest.mark.guards("Assignment._asker: min(self._settings.pull_batch, self._settings.flow.messages) -> 256")
 async def test_a_pull_asks_for_no_more_messages_than_may_wait(peer, background):
     owner = await owner_of(peer, background, locked=False, flow=FlowLimits(messages=7))
     await owner.assignment.apply("t", QUEUES[:1])
@@ -154,7 +153,6 @@ async def test_a_queue_that_is_given_up_is_committed_and_pulled_no_more(peer, ow
     assert len(pulls(peer)) == 2
 
 
-@pytest.mark.guards("Assignment._let_finish: max(deadline - clock.monotonic(), 0.0) -> 0.0")
 async def test_what_is_being_handled_may_end_before_its_queue_is_given_up(peer, owner):
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
     await owner.assignment.apply("t", QUEUES[:1])
@@ -168,7 +166,6 @@ async def test_what_is_being_handled_may_end_before_its_queue_is_given_up(peer, 
     assert await giving_up and commits(peer) == [(0, 2)]
 
 
-@pytest.mark.guards("Assignment._commit_for_good: drop commit_again")
 async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner):
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
     await owner.assignment.apply("t", QUEUES[:1])
@@ -179,7 +176,6 @@ async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner
     assert commits(peer) == [(0, 1), (0, 1)]
 
 
-@pytest.mark.guards("Assignment.refilter: drop stop_pulling")
 async def test_another_filter_is_pulled_by_at_once(peer, owner):
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 1)
@@ -202,7 +198,6 @@ async def test_a_paused_queue_is_not_pulled(peer, owner):
     assert pulls(peer)[3].queue_id == 0
 
 
-@pytest.mark.guards("Assignment._pull: false is_paused")
 async def test_what_comes_while_everything_is_paused_is_paused_too(peer, owner):
     owner.assignment.pause(None)
     await owner.assignment.apply("t", QUEUES)
@@ -320,7 +315,6 @@ async def closed(world) -> None:
     await closing
 
 
-@pytest.mark.guards("Assignment._give_back: return bool(left or locked) -> return bool(locked)")
 async def test_closing_commits_at_the_next_master(peer, owner):
     peer.usual[RequestCode.PULL_MESSAGE] = first_only
     await owner.assignment.apply("t", QUEUES[:1])
@@ -333,10 +327,6 @@ async def test_closing_commits_at_the_next_master(peer, owner):
     assert owner.clock.age(begun) == 3 * PAUSE_S
 
 
-@pytest.mark.guards(
-    "Assignment._give_back: locked - uncommitted -> locked",
-    "Assignment._give_back: return bool(left or locked) -> return bool(left)",
-)
 async def test_closing_unlocks_at_the_next_master_once_everything_is_committed(peer, orderly):
     peer.script(RequestCode.PULL_MESSAGE, found(next_offset=9))
     await orderly.assignment.apply("t", QUEUES[:1])
@@ -347,7 +337,6 @@ async def test_closing_unlocks_at_the_next_master_once_everything_is_committed(p
     assert codes(peer, UPDATE, UNLOCK) == [UPDATE, UPDATE, UPDATE, UNLOCK, UNLOCK, UNLOCK]
 
 
-@pytest.mark.guards("until_elected: network.clock.age(begun) < ELECTED_S -> True")
 async def test_closing_waits_for_the_next_master_only_for_a_while(peer, owner):
     await never_committed(peer, owner)
     peer.usual[UPDATE] = lambda _: OF_SLAVE
@@ -357,7 +346,6 @@ async def test_closing_waits_for_the_next_master_only_for_a_while(peer, owner):
     assert owner.clock.age(begun) == ELECTED_S
 
 
-@pytest.mark.guards("MovedQueues.among: true is_slaves(error)", "MovedQueues.among: true self._routes.master")
 @pytest.mark.parametrize("answer", [Answer(ResponseCode.SYSTEM_ERROR), OF_SLAVE, None])
 async def test_closing_waits_for_no_broker_that_is_away_and_for_no_slave_of_a_dead_master(
     peer, owner, answer
@@ -411,7 +399,6 @@ async def test_an_orderly_queue_is_given_up_only_when_nothing_is_handled(peer, o
 
 
 @pytest.mark.covers("S-CONS-17")
-@pytest.mark.guards("Assignment.renew_locks: state.locked_until = 0.0 -> pass")
 async def test_locks_are_renewed_and_one_that_another_member_has_is_trusted_no_more(peer, orderly):
     assert await orderly.assignment.renew_locks()
     assert not peer.requests(LOCK)
@@ -435,9 +422,6 @@ async def test_a_lock_that_could_not_be_renewed_runs_out(peer, orderly):
     assert state.locked_until == TRUSTED_S
 
 
-@pytest.mark.guards(
-    "Assignment._restart: former.state.locked_until -> self._network.clock.monotonic() + TRUSTED_S"
-)
 async def test_a_queue_that_goes_on_elsewhere_is_trusted_no_longer_than_before(peer, orderly):
     """An operator resets the offsets of all members, also of one whose lock another has."""
     await orderly.assignment.apply("t", QUEUES[:2])
@@ -450,10 +434,6 @@ async def test_a_queue_that_goes_on_elsewhere_is_trusted_no_longer_than_before(p
     assert (kept.locked_until, lost.locked_until) == (20 + TRUSTED_S, 0.0)
 
 
-@pytest.mark.guards(
-    "Assignment.renew_locks: asked + TRUSTED_S -> self._network.clock.monotonic() + TRUSTED_S"
-)
-@pytest.mark.guards("Assignment.apply: asked + TRUSTED_S -> self._network.clock.monotonic() + TRUSTED_S")
 async def test_a_lock_is_trusted_from_the_time_at_which_it_was_asked_for(peer, orderly, monkeypatch):
     """A master that was asked before an election may answer after it."""
     ask = orderly.assignment.locks.ask
@@ -471,7 +451,6 @@ async def test_a_lock_is_trusted_from_the_time_at_which_it_was_asked_for(peer, o
     assert state.locked_until == 1 + TRUSTED_S
 
 
-@pytest.mark.guards("Assignment.renew_locks: drop self.locks.owe")
 async def test_a_queue_that_was_given_up_while_its_lock_was_renewed_is_unlocked(peer, orderly, monkeypatch):
     ask = orderly.assignment.locks.ask
 

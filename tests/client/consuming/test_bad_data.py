@@ -35,7 +35,6 @@ async def buried(mq, count: int = 1) -> list[tuple[bytes, str]]:
     return sorted(found)
 
 
-@pytest.mark.guards("Retries.reject: 0 -> self._max_reconsume_times", "Handling._fail: drop fail")
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("way", ["method", "exception", "loop"])
 async def test_a_rejected_message_is_a_dead_letter_at_once_and_the_others_go_on(mq, ordered, way):
@@ -80,7 +79,6 @@ async def test_a_body_that_does_not_fit_is_rejected_by_the_rules(mq, caplog):
     assert body == b"{}" and "is not what its handler takes" in reason and "missing required field" in reason
 
 
-@pytest.mark.guards("Retries.give_back: self._brokers.retries_at_any_time(session) -> False")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_retries_come_exactly_after_their_delays_and_end_as_a_dead_letter(mq, ordered):
     times: list[float] = []
@@ -124,7 +122,6 @@ async def test_rules_that_say_nothing_or_too_much_are_refused(mq, given, words):
         mq.subscribe("orders", group="g", **({"retry": Retry("1s")} | given))
 
 
-@pytest.mark.guards("in_thread: is_coroutine_function(inner) -> True")
 async def test_plain_handlers_run_at_once_and_do_not_stop_the_loop(mq):
     threads: set[str] = set()
 

@@ -122,7 +122,7 @@ async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, 
     assert "the bank does not answer" in caplog.text and "has had" not in caplog.text
 
 
-@pytest.mark.covers("S-TX-03", breaks="_Checker.put: true self._settings.concurrency")
+@pytest.mark.covers("S-TX-03")
 async def test_so_many_run_at_once_so_many_wait_and_the_rest_is_left_to_be_asked_again(peer, mq, ask, caplog):
     gate, running, most = asyncio.Event(), 0, 0
 
@@ -187,10 +187,6 @@ async def test_another_groups_question_is_not_answered(peer, mq, ask, caplog):
     assert told(peer) == []
 
 
-@pytest.mark.guards(
-    "Checks.ask: drop self.lines.log(log, logging.WARNING, text, peer.address, shown(group))",
-    "Checks.ask: shown(group) -> group",
-)
 async def test_a_broker_that_asks_without_end_writes_few_lines_and_none_of_its_own(peer, mq, ask, caplog):
     mq.check()(lambda message: True)
     for number in range(30):

@@ -74,7 +74,7 @@ async def test_messages_are_delivered_at_once_and_settled_in_any_order(world):
     assert world.owned.commit_offset == 3
 
 
-@pytest.mark.covers("S-CONS-09", breaks="Concurrently.take: return [await self._inbox.take()]")
+@pytest.mark.covers("S-CONS-09")
 async def test_several_are_delivered_together_if_they_are_there(world):
     world.pull(5)
     assert [each.offset for each in await world.delivery.take(3)] == [0, 1, 2]
@@ -114,7 +114,6 @@ async def test_a_broadcast_group_drops_what_failed(background, caplog):
     assert world.owned.commit_offset == 1 and "broadcast messages are not retried" in caplog.text
 
 
-@pytest.mark.guards("QueueSettling.ack: true is_owned", "Concurrently._settle: false not owned.is_owned")
 async def test_a_queue_of_somebody_else_is_left_alone(world, retries):
     world.pull(2)
     done, failed = await world.delivery.take(2)
@@ -140,7 +139,6 @@ async def test_what_a_queue_took_back_comes_when_it_goes_on(world):
     assert [each.offset for each in await world.delivery.take(5)] == [1, 2] and first.is_current
 
 
-@pytest.mark.guards("Concurrently.withdraw: drop owned")
 async def test_a_queue_that_was_given_up_leaves_nothing_in_the_inbox(world):
     world.pull(3)
     (taken,) = await world.delivery.take(1)
@@ -161,7 +159,6 @@ async def test_a_cancelled_message_is_given_back(world, retries):
     assert retries.given_back == [0] and world.owned.commit_offset == 1
 
 
-@pytest.mark.guards("Concurrently._give_back: drop _inbox")
 @pytest.mark.parametrize("is_closed_before", [True, False])
 async def test_a_message_cancelled_by_leaving_is_left_to_the_next_consumer(world, retries, is_closed_before):
     world.pull(1)
@@ -183,7 +180,6 @@ async def test_what_failed_before_the_end_is_waited_for(world, retries):
     assert retries.given_back == [0, 1] and world.owned.commit_offset == 2
 
 
-@pytest.mark.guards("received._ack_alike: drop ack_together", "QueueSettling.ack_together: true is_owned")
 async def test_messages_of_several_pulls_are_acknowledged_together(world):
     world.pull(3)
     world.pull(2)

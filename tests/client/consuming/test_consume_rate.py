@@ -22,7 +22,6 @@ def at(pace: Pace, seconds: range) -> None:
         pace.failed += 2
 
 
-@pytest.mark.guards("Pace.status: hour.failed -> minute.failed")
 def test_rates_are_those_of_the_last_minute_and_failures_of_the_last_hour():
     pace = Pace()
     at(pace, range(2 * 3600))
@@ -58,7 +57,6 @@ def test_each_topic_has_its_own_and_one_that_was_never_seen_has_none():
     assert paces.statuses(["a"])["a"].consume_rt == 500
 
 
-@pytest.mark.guards("QueueSettling.ack: drop done", "Workers._time: drop full_topic")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_an_operator_is_told_how_fast_each_topic_is_consumed(mq, ordered):
     await numbers(mq, "t", 20)

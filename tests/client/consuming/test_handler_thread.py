@@ -8,7 +8,6 @@ import pytest
 from sparrowmq.client.consuming.handler_thread import HandlerThread
 
 
-@pytest.mark.guards("HandlerThread.__init__: True -> False")
 async def test_a_function_runs_in_a_daemon_of_its_own_with_the_callers_context():
     wanted: contextvars.ContextVar[str] = contextvars.ContextVar("wanted")
     seen: list[object] = []
@@ -27,7 +26,6 @@ async def test_a_function_runs_in_a_daemon_of_its_own_with_the_callers_context()
     assert not thread._thread.is_alive()
 
 
-@pytest.mark.guards("handler_thread._finish: drop error.__cause__")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [(LookupError("no"), LookupError), (StopIteration(), RuntimeError), (SystemExit(), RuntimeError)],

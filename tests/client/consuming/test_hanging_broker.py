@@ -36,7 +36,6 @@ def hanging(peer):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("PullConsumer.__aenter__: drop __aexit__")
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 async def test_a_start_that_is_cancelled_keeps_no_group_and_no_task(hanging, make):
     async with connect(hanging.address, client_id="me") as mq:

@@ -22,7 +22,6 @@ async def brokers(peer) -> AsyncIterator[Brokers]:
     world.pool.close()
 
 
-@pytest.mark.guards("held_locks.HeldLocks.ask: queue in locked -> True")
 async def test_only_what_the_broker_locked_is_ours(peer, brokers):
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:2]).encode()))
     assert await HeldLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])
@@ -37,8 +36,6 @@ async def test_a_broker_that_does_not_answer_gives_none(peer, brokers):
     assert await locks.lock([MessageQueue("t", "nowhere", 0)]) == set()
 
 
-@pytest.mark.guards("held_locks.HeldLocks._report: drop self._failing.add")
-@pytest.mark.guards("held_locks.HeldLocks.ask: drop self._failing.discard")
 async def test_an_outage_is_one_line_until_the_next_success(peer, brokers, caplog):
     refused, locked = Answer(ResponseCode.SYSTEM_ERROR), Answer(body=LockedQueues(QUEUES).encode())
     peer.script(RequestCode.LOCK_BATCH_MQ, refused, refused, locked, refused)
@@ -57,7 +54,6 @@ async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     assert sent == [QUEUES[:1], QUEUES[1:]]
 
 
-@pytest.mark.guards("held_locks.HeldLocks.ask: drop self._owed.update")
 async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(
     peer, brokers
 ):
@@ -73,7 +69,6 @@ async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_memb
     assert sent == QUEUES[:1]
 
 
-@pytest.mark.guards("held_locks.HeldLocks.unlock: drop self._owed.update")
 async def test_queues_that_were_given_up_while_their_broker_was_away_are_unlocked_later(peer, brokers):
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR), Answer())
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:1]).encode()))

@@ -22,7 +22,6 @@ async def test_more_takes_only_what_is_there():
     assert len(inbox) == 0
 
 
-@pytest.mark.guards("Inbox.take_here: drop self._wake(min(len(items), _WOKEN))")
 async def test_every_waiting_taker_gets_an_item_of_many():
     inbox: Inbox[int] = Inbox()
     takers = [asyncio.ensure_future(inbox.take()) for _ in range(20)]

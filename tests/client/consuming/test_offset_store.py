@@ -25,14 +25,12 @@ async def test_a_broker_knows_where_the_group_stands_or_that_it_never_began(peer
     assert await offsets.read(ONE) is None
 
 
-@pytest.mark.guards("BrokerOffsets.read: true error.code")
 async def test_any_other_answer_is_an_error(peer, offsets):
     peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR))
     with pytest.raises(RemoteError):
         await offsets.read(ONE)
 
 
-@pytest.mark.guards("BrokerOffsets.commit: changed = {queue: at for queue, at in offsets.items()}")
 async def test_only_what_changed_is_committed(peer, offsets):
     await offsets.commit({ONE: 1, TWO: 2})
     await offsets.commit({ONE: 1, TWO: 3})
@@ -42,7 +40,6 @@ async def test_only_what_changed_is_committed(peer, offsets):
     assert [(each.queue_id, each.commit_offset) for each in sent] == [(0, 1), (1, 2), (1, 3), (0, 1)]
 
 
-@pytest.mark.guards("BrokerOffsets.commit: isinstance(answer, SparrowError) -> False")
 async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
     peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
     await offsets.commit({ONE: 1})
@@ -51,9 +48,6 @@ async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
     assert len(peer.requests(UPDATE)) == 2
 
 
-@pytest.mark.guards(
-    "BrokerOffsets._report: drop self._failing.add", "BrokerOffsets.commit: drop self._failing.discard"
-)
 async def test_an_outage_is_one_line_for_a_queue(peer, offsets, caplog):
     peer.script(UPDATE, *[Answer(ResponseCode.SYSTEM_ERROR, remark="not now")] * 3)
     for _ in range(4):  # the last one is taken
@@ -74,7 +68,6 @@ async def away(peer, offsets):
     return offsets
 
 
-@pytest.mark.guards("BrokerOffsets.resume: remembered if is_there else committed -> committed")
 async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_back(peer, away):
     peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=4))
     peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=9))
@@ -83,10 +76,6 @@ async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_
     assert await away.resume(ONE) == 4, "it counts once; what follows is committed"
 
 
-@pytest.mark.guards(
-    "BrokerOffsets._report: drop self._uncommitted[queue] = offset",
-    "BrokerOffsets._report: is_slaves(error) -> False",
-)
 async def test_what_a_slave_refused_is_gone_on_with_too(peer, offsets):
     """Its master is elsewhere now, and the broker was the master before."""
     peer.script(
@@ -144,7 +133,7 @@ async def test_an_offset_of_0_can_be_told_from_none(peer, offsets, tmp_path):
     assert await local.has(ONE) and not await local.has(TWO)
 
 
-@pytest.mark.covers("S-CONS-05", breaks="LocalOffsets.commit: drop snapshot.save")
+@pytest.mark.covers("S-CONS-05")
 async def test_local_offsets_outlast_the_program_in_javas_form(tmp_path):
     file = tmp_path / "client" / "group" / "offsets.json"
     offsets = LocalOffsets(file)

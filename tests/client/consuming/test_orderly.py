@@ -90,7 +90,7 @@ async def test_queues_do_not_wait_for_each_other(world):
     assert {(await world.take())[0].queue for _ in range(2)} == set(QUEUES)
 
 
-@pytest.mark.covers("S-CONS-17", breaks="Orderly._put_down: return None")
+@pytest.mark.covers("S-CONS-17")
 async def test_a_failed_message_blocks_its_queue_for_a_second_and_comes_again(world):
     world.pull(2)
     (first,) = await world.take()
@@ -214,7 +214,6 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     assert world.aside.copies == [(0, 0)] and world.owned[0].commit_offset == 1
 
 
-@pytest.mark.guards("DeliveredMessage._deliver_to: drop self._wish = NO_WISH")
 @pytest.mark.parametrize(
     ("suspend_s", "wish", "waits_s"),
     [
@@ -244,7 +243,6 @@ async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise
     assert await world.take(), "a wish is for once"
 
 
-@pytest.mark.guards("Orderly._pause_s: drop return level_s")
 @pytest.mark.parametrize(("delay", "waits_s"), [("10s", 10), ("45s", 45), ("2h", 7200), (None, 60)])
 async def test_the_delay_of_a_retry_is_the_pause_of_its_queue(background, delay, waits_s):
     world = World(background)

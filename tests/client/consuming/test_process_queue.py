@@ -49,12 +49,6 @@ def test_filtered_messages_move_what_is_committed():
     assert owned.commit_offset == 40
 
 
-@pytest.mark.guards(
-    "ProcessQueue.has_room: true messages",
-    "ProcessQueue.has_room: true size_bytes",
-    "ProcessQueue.has_room: true span",
-    "ProcessQueue.settle: drop self._wake",
-)
 @pytest.mark.parametrize(
     "limits", [FlowLimits(messages=3), FlowLimits(size_bytes=300), FlowLimits(span=2)], ids=str
 )
@@ -80,7 +74,6 @@ async def test_an_orderly_queue_tells_when_nothing_is_handled():
     await asyncio.wait_for(waiting, 1)
 
 
-@pytest.mark.guards("ProcessQueue.drop: drop State")
 def test_a_dropped_queue_is_not_owned():
     owned, _ = filled(0)
     owned.drop()

@@ -129,10 +129,6 @@ def test_a_damaged_message_is_left_out_and_told(caplog):
     assert [each.queue_offset for each in messages_in(rec(0) + b"rubbish", QUEUE, ALL, LINES)] == [0]
 
 
-@pytest.mark.guards(
-    "messages_in: lines.log(log, logging.ERROR, 'skipping the rest of an answer for %s: %s', queue, error) "
-    "-> log.error('skipping the rest')"
-)
 async def test_a_broker_that_answers_rubbish_writes_few_lines(peer, pulled, caplog):
     """It did so 3,400 times a second, each time with a line."""
     peer.script(PULL, *(found(b"rubbish", next_offset=number + 1) for number in range(100)))
@@ -140,7 +136,6 @@ async def test_a_broker_that_answers_rubbish_writes_few_lines(peer, pulled, capl
     assert len([line for line in caplog.messages if "skipping the rest" in line]) == 20
 
 
-@pytest.mark.guards("pulling.request: max_msg_bytes = None")
 async def test_one_answer_brings_more_messages_than_those_of_java(mq):
     queue = MessageQueue("t", "broker-0", 0)
     await asyncio.gather(*[mq.send("t", b"%d" % number, queue=queue) for number in range(200)])
@@ -373,7 +368,6 @@ async def test_an_expression_that_cannot_be_read_ends_the_pulling(peer, filtered
         await asyncio.wait_for(filtered.puller.run(), 5)
 
 
-@pytest.mark.guards("Asker._recover: drop _check_filter")
 async def test_a_broker_that_says_when_asked_that_it_cannot_filter_ends_the_pulling(peer, filtered):
     peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="no"))
     peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="no SQL")
@@ -401,7 +395,6 @@ async def test_what_a_pull_commits_is_known_while_it_is_under_way(peer, pulled):
     assert pulled.owned.pull_commits == 0
 
 
-@pytest.mark.guards("pulling.found_in: drop demand_progress")
 @pytest.mark.parametrize("following", [2, 0, -5])
 async def test_messages_that_lead_nowhere_are_not_taken_again_and_again(peer, pulled, caplog, following):
     peer.usual[PULL] = lambda _: found(rec(pulls(peer)[-1].queue_offset), next_offset=following)
@@ -413,10 +406,6 @@ async def test_messages_that_lead_nowhere_are_not_taken_again_and_again(peer, pu
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
 
 
-@pytest.mark.guards(
-    "Asker.run: drop await self._clock.sleep(pause_s)",
-    "Puller._take: return True",
-)
 @pytest.mark.parametrize(
     "answers",
     [
@@ -435,7 +424,6 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
     await until(lambda: len(pulls(peer)) == 7)
 
 
-@pytest.mark.guards("Puller._take: answer.header.next_begin_offset > owned.next_offset -> False")
 @pytest.mark.parametrize("code", [ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SUCCESS])
 async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer, pulled, code):
     """The broker filters them, or the client if only the hashes of their tags are wanted."""

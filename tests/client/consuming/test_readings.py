@@ -82,7 +82,6 @@ async def test_a_refusal_is_raised_and_the_queue_asked_again_afterwards(peer, re
     await rounds(readings, lambda: readings.of(QUEUE).fetched)
 
 
-@pytest.mark.guards("Readings._refused: false error.code in pulling.PASSING")
 @pytest.mark.parametrize(
     "code",
     [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL],
@@ -96,7 +95,6 @@ async def test_a_refusal_that_passes_is_waited_out(peer, readings, caplog, code)
     await rounds(readings, lambda: reading.fetched)
 
 
-@pytest.mark.guards("Readings._refused: false reading.is_shared")
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_shared_queue_that_its_topic_has_lost_is_no_error(peer, readings, caplog, is_deleted):
     """`topic scale` and `topic move` take queues away, and the reader sees it in the route."""
@@ -170,7 +168,6 @@ def test_an_operator_sees_where_a_queue_stands():
     assert (report.commit_offset, report.cached_msg_max_offset, report.cached_msg_count) == (4, 9, 0)
 
 
-@pytest.mark.guards("Reading.move: drop stored_ms")
 @pytest.mark.parametrize(("is_sought", "following"), [(False, 2), (True, 4)])
 async def test_a_shorter_queue_is_read_from_the_first_newer_message_on(peer, readings, is_sought, following):
     peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=2))
@@ -221,7 +218,6 @@ async def test_messages_that_lead_nowhere_are_said_and_not_handed_out(peer, read
     assert [each.offset for each in given] == [0]
 
 
-@pytest.mark.guards("Readings._take: answer.header.next_begin_offset > reading.next_offset -> False")
 async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer, readings):
     reading = readings.add(QUEUE, ALL)
     reading.move(0)
@@ -230,7 +226,6 @@ async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer,
     assert (reading.next_offset, reading.not_before) == (19, 0)
 
 
-@pytest.mark.guards("Readings._rest: drop reading.not_before = now_s + pause_s")
 @pytest.mark.parametrize("code", [0, ResponseCode.PULL_NOT_FOUND])
 async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, readings, code):
     reading = readings.add(QUEUE, ALL)

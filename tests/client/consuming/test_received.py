@@ -118,11 +118,6 @@ def invalid(cause: Exception) -> InvalidMessage:
 RULES = Retry("1s", 15, never=[LookupError])
 
 
-@pytest.mark.guards(
-    "received.fail: return True -> return False",
-    "consuming.retry.refusal: failures >= retry.times -> False",
-    "consuming.retry.refusal: isinstance(cause, retry.never) -> False",
-)
 @pytest.mark.parametrize(
     ("error", "failures", "outcome", "wish"),
     [
@@ -157,7 +152,6 @@ def test_time_that_is_given_adds_up(message):
     assert message._wish.extended_s == 15
 
 
-@pytest.mark.guards("Handling._end: return is_swallowed -> return True")
 async def test_a_block_that_raises_is_retried_and_raises(message, told, caplog):
     with pytest.raises(ValueError, match="broken"):
         async with message.process():
@@ -174,7 +168,6 @@ async def test_what_a_block_raises_can_be_swallowed_and_is_logged(message, told,
     assert "broken" in caplog.text
 
 
-@pytest.mark.guards("Handling._fail: not unsettled -> False")
 async def test_the_log_does_not_promise_another_delivery_of_an_acknowledged_message(message, told, caplog):
     async with message.process(swallow=True):
         message.ack()
@@ -193,7 +186,6 @@ async def test_the_log_does_not_promise_another_delivery_of_an_acknowledged_mess
         (KeyboardInterrupt(), Outcome.CANCELLED),
     ],
 )
-@pytest.mark.guards("received.is_ending: error.subgroup(endings) is not None -> False")
 def test_what_ends_neither_task_nor_program_is_a_failure(message, told, error, outcome):
     with pytest.raises(type(error)), message.process():
         raise error

@@ -49,11 +49,6 @@ class Wordless(Exception):
         raise LookupError("no text")
 
 
-@pytest.mark.guards(
-    "consuming.retry.refusal: text_of(error) or 'rejected' -> str(error) or 'rejected'",
-    "consuming.retry.text_of: str(TracebackException(type(error), error, None)) -> str(error)",
-    "consuming.retry.text_of: said.encode(errors='backslashreplace').decode() -> said",
-)
 def test_a_reason_is_text_whatever_the_error_holds():
     rules = Retry("1s", never=Exception)
     assert refusal(Reject("\udcff"), 0, None) == "\\udcff"

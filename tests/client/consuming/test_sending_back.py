@@ -53,10 +53,6 @@ async def test_the_broker_copies_it_from_its_own_log(peer, retries):
     assert not peer.sent
 
 
-@pytest.mark.guards(
-    "sending_back._level: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL",
-    "Retries._send: copied = {name: value for name, value in stored.properties.items()}",
-)
 @pytest.mark.covers("S-RETRY-03", "S-RETRY-05")
 async def test_when_it_does_not_a_copy_is_sent(peer, retries):
     peer.script(BACK, REFUSED)
@@ -89,7 +85,7 @@ INTERVALS_S = [10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3
 
 @pytest.mark.slow
 @pytest.mark.covers("S-RETRY-01", "S-RETRY-05", "S-RETRY-06")
-@pytest.mark.covers("S-RETRY-02", breaks="later.retry_rules: FIRST_RETRY_LEVEL = 2")
+@pytest.mark.covers("S-RETRY-02")
 async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_then_it_is_dead(tmp_path):
     """The broker's clock is turned by hand; the client lives in real time, and retries as soon as it is told."""
     clock = ManualClock()
@@ -121,7 +117,7 @@ async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_
 
 
 @pytest.mark.covers("S-STORE-09")
-@pytest.mark.covers("S-RETRY-07", breaks="BrokerSettings: 72 -> 48")
+@pytest.mark.covers("S-RETRY-07")
 async def test_dead_letters_are_kept_for_72_hours_like_all_messages(tmp_path):
     clock = ManualClock()
     hours = ";".join(map(str, range(24)))
@@ -174,7 +170,6 @@ async def parked(mq: Client, cluster: Cluster, level: int) -> None:
     raise AssertionError(f"no retry was parked at level {level}")
 
 
-@pytest.mark.guards("sending_back._wished: nearest_level(wish.delay_s) -> 0")
 async def test_a_delay_that_is_no_level_takes_the_nearest_one_at_a_broker_with_levels_only(peer, retries):
     peer.script(BACK, Answer(), Answer())
     for delay, level in (("14s", 3), ("25s", 4)):

@@ -10,7 +10,6 @@ from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 
 
-@pytest.mark.guards("PullConsumer._apply: is_shared = False")
 @pytest.mark.slow
 async def test_a_subscribed_topic_may_lose_queues(tmp_path):
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
@@ -64,7 +63,6 @@ async def test_who_subscribes_shares_the_queues_with_its_group_and_takes_over(cl
         assert await first.poll(timeout_s=0.2) == [], "what the other one had committed does not come again"
 
 
-@pytest.mark.guards("PullConsumer._apply: drop reading.is_held = True")
 async def test_a_program_is_told_what_comes_and_goes_and_may_seek_before_the_first_message(mq):
     await send_to_all(mq, "t")
     told: list[tuple[str, int]] = []
@@ -148,7 +146,6 @@ async def committed(reader) -> int:
     return sum([await reader.committed(queue) or 0 for queue in reader.assigned])
 
 
-@pytest.mark.guards("PullConsumer._commit_handled: each.handled -> each.position")
 async def test_what_an_earlier_poll_returned_is_committed_by_itself(mq):
     await send_to_all(mq, "t")
     async with mq.pull_consumer(group="g", start="earliest", auto_commit_s=0.05) as reader:
@@ -185,7 +182,6 @@ async def test_leaving_commits_what_was_handled(mq, fails, is_shared):
         assert (await committed(after) < 4) is fails
 
 
-@pytest.mark.guards("PullConsumer._give_up: drop _commit_handled")
 async def test_queues_that_others_get_are_committed_first(cluster, mq):
     await send_to_all(mq, "t", 4)
     async with (

@@ -89,7 +89,6 @@ class Panic(BaseException):
         BaseExceptionGroup("parts", [asyncio.CancelledError(), IndexError("index out of range")]),
     ],
 )
-@pytest.mark.guards("Handling._settle: is_ending(error, is_stray=is_stray) -> True")
 async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(background, caplog, error):
     async def handle(message) -> None:
         if message.offset == 0:
@@ -101,7 +100,6 @@ async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(backgroun
     assert shop.told == [(0, Outcome.RETRY), (1, Outcome.DONE)] and "index out of range" in caplog.text
 
 
-@pytest.mark.guards("Workers._work: drop sleep(0)")
 async def test_a_handler_that_never_waits_leaves_time_to_others(background):
     handled: list[int] = []
 
@@ -119,7 +117,6 @@ async def test_a_handler_that_never_waits_leaves_time_to_others(background):
     assert handled == list(range(1000))
 
 
-@pytest.mark.guards("Workers._ended: drop _replace", "Workers.finish: self._workers = [] -> None")
 async def test_a_handler_that_cancels_its_own_task_costs_no_worker(background, caplog):
     async def handle(message) -> None:
         if message.offset < 2:
@@ -163,7 +160,6 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_another_goes_on(ba
     assert "for 10 s; giving it back" in caplog.text
 
 
-@pytest.mark.guards("Workers._watch: worker.portion is not worker.seen -> worker.seen is None")
 async def test_time_is_counted_for_each_message_alone(background):
     async def handle(message) -> None:
         await shop.clock.sleep(6)
@@ -174,8 +170,6 @@ async def test_time_is_counted_for_each_message_alone(background):
     assert [outcome for _, outcome in shop.told] == [Outcome.DONE] * 4
 
 
-@pytest.mark.guards("Workers._expire: drop cancel")
-@pytest.mark.guards("Workers._work: worker.late or error -> error")
 @pytest.mark.parametrize(
     ("retry", "outcome"),
     [
@@ -219,7 +213,6 @@ async def test_a_thread_that_takes_too_long_is_reported_and_in_order_waited_for(
     await until(lambda: len(shop.told) == 2)
 
 
-@pytest.mark.guards("finished: is_generator(result) -> False")
 async def test_a_handler_that_returns_a_generator_has_failed(background, caplog):
     async def later(message):
         return (each for each in [message])
@@ -230,7 +223,6 @@ async def test_a_handler_that_returns_a_generator_has_failed(background, caplog)
     assert shop.told == [(0, Outcome.RETRY), (1, Outcome.RETRY)] and "write it without `yield`" in caplog.text
 
 
-@pytest.mark.guards("Workers._work: drop _ignore", "Workers._ignore: drop self._is_ignoring = True")
 @pytest.mark.parametrize(("result", "told"), [(False, 1), ("RECONSUME_LATER", 1), (True, 0), (None, 0)])
 async def test_a_result_of_a_handler_is_said_once_to_decide_nothing(background, caplog, result, told):
     async def handle(message):
@@ -243,7 +235,6 @@ async def test_a_result_of_a_handler_is_said_once_to_decide_nothing(background, 
     assert caplog.text.count(f"returned {result!r}, which is ignored") == told
 
 
-@pytest.mark.guards("Workers._watch: extended_s = limit_s")
 async def test_a_handler_may_ask_for_more_time(background):
     async def handle(message) -> None:
         message.extend(20)
@@ -310,7 +301,6 @@ async def test_the_end_waits_for_handlers_and_cancels_those_that_go_on(backgroun
     assert shop.told == [(1, Outcome.DONE), (0, Outcome.CANCELLED)] and "are cut short" in caplog.text
 
 
-@pytest.mark.guards("Workers.finish: drop log.error")
 async def test_a_handler_that_wraps_its_cancellation_is_cancelled_all_the_same(background, caplog):
     async def handle(message) -> None:
         try:
@@ -343,7 +333,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_named(background, capl
     released.set()
 
 
-@pytest.mark.covers("S-START-08", breaks="Workers.resize: return None")
+@pytest.mark.covers("S-START-08")
 @pytest.mark.parametrize("in_threads", [False, True])
 async def test_more_or_fewer_handlers_run_as_soon_as_it_is_wanted(background, in_threads):
     gates = [threading.Event() for _ in range(20)]

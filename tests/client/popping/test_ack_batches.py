@@ -54,7 +54,6 @@ def test_the_bits_are_those_of_the_messages(offsets):
     assert [ack.start_offset + place for place in bits_of(ack.bits)] == sorted(set(offsets))
 
 
-@pytest.mark.guards("message_runs.runs_of: message._receipt is not receipt -> False")
 def test_a_run_of_two_pops_has_an_acknowledgement_of_each():
     second = sharing(7, 8)
     for message in second:
@@ -85,7 +84,6 @@ def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
     assert batches["broker-b"].messages == pairs[-1]
 
 
-@pytest.mark.guards("ack_batches.batches_of: max(MOST_BITS - place, 0) -> len(run)")
 def test_those_that_are_far_from_the_start_of_their_pop_stay_alone():
     messages = sharing(5, 6, 5 + MOST_BITS)
     alone, batches = batches_of("g", messages)

@@ -6,13 +6,6 @@ from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.errors import ClientClosed
 
 
-@pytest.mark.guards(
-    "AckBuffer.add: false not self._messages",
-    "AckBuffer.add: true not self._messages",
-    "AckBuffer.extend: messages and not self._messages -> messages",
-    "AckBuffer.extend: messages and not self._messages -> not self._messages",
-    "AckBuffer.extend: drop self._begin",
-)
 def test_the_first_message_of_a_turn_begins_the_acknowledgement_of_all():
     begun: list[int] = []
     buffer = AckBuffer(lambda: begun.append(1))

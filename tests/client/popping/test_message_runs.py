@@ -1,5 +1,3 @@
-import pytest
-
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.popping.message_runs import (
     runs_of,
@@ -37,10 +35,6 @@ def test_messages_that_were_not_acknowledged_are_found():
     assert first._is_spent and third._is_spent
 
 
-@pytest.mark.guards(
-    "message_runs.runs_of: message._receipt is not receipt -> False",
-    "message_runs.runs_of: message.offset != offset -> False",
-)
 def test_messages_of_a_run_share_a_receipt_and_follow_each_other():
     assert runs_of([]) == []
     assert runs_of(messages(5, 6, 7)) == [(0, 3)]
@@ -50,7 +44,6 @@ def test_messages_of_a_run_share_a_receipt_and_follow_each_other():
     assert runs_of(messages(5) + messages(6, receipt="other")) == [(0, 1), (1, 2)]
 
 
-@pytest.mark.guards("message_runs.spent_by_receipt: not message._is_spent -> False")
 def test_acknowledged_messages_are_counted_by_their_receipts_in_turn():
     some = messages(5, 6, 8, receipt="a") + messages(9, receipt="b") + messages(7, receipt="a")
     spend(some, True)
@@ -59,7 +52,6 @@ def test_acknowledged_messages_are_counted_by_their_receipts_in_turn():
     assert spent_by_receipt([]) == spent_by_receipt([some[1]]) == []
 
 
-@pytest.mark.guards("message_runs.settle_later: true not message._is_spent")
 def test_nothing_settles_messages_while_they_are_being_acknowledged():
     done, failed = some = messages(5, 6)
     settled: list[object] = []

@@ -11,7 +11,6 @@ from tests.client.popping.answers import ACK, POP, POPPED_MS, fields, popped, re
 HANDLE = f"5 {POPPED_MS} 30000 2 0 broker-a 1 7"
 
 
-@pytest.mark.guards("PopAnswer._of_queue: true key not in self._shared")
 @pytest.mark.parametrize("topic", ["t", "%RETRY%g_t"])
 async def test_messages_of_one_queue_share_a_receipt_and_differ_in_their_offsets(peer, popping, topic):
     peer.script(POP, popped(rec(7, topic=topic), rec(9, topic=topic), rec(9, topic=topic, queue_id=2)))
@@ -21,11 +20,6 @@ async def test_messages_of_one_queue_share_a_receipt_and_differ_in_their_offsets
     assert [each.queue for each in (first, other)] == [MessageQueue(topic, "broker-a", 1 + n) for n in (0, 1)]
 
 
-@pytest.mark.guards(
-    "PopAnswer._are_plain: all(numbers) -> True",
-    "PopAnswer._are_plain: sum(numbers) == len(found) -> True",
-    "PopAnswer._are_plain: len(numbers) == len(starts) -> True",
-)
 @pytest.mark.parametrize("counts", ["2,1", "1,1", "3", "3,0", None])
 async def test_messages_have_the_receipt_of_their_queue_whatever_the_broker_counts(peer, popping, counts):
     header = PopMessageReply(POPPED_MS, 30_000, 2, 0, "0 1 5;0 2 9", most_msg_nums=512, queue_counts=counts)
@@ -35,7 +29,6 @@ async def test_messages_have_the_receipt_of_their_queue_whatever_the_broker_coun
     assert first._receipt is second._receipt is not other._receipt
 
 
-@pytest.mark.guards("PopAnswer._are_plain: all(kind is Kind.NORMAL for kind, _ in starts) -> True")
 async def test_a_message_of_a_retry_topic_keeps_its_own_handle_if_the_broker_counts(peer, popping):
     handle = f"4 {POPPED_MS} 20000 2 1 broker-a 1 4"
     header = PopMessageReply(POPPED_MS, 30_000, 2, 0, "1 1 4;0 1 5", most_msg_nums=512, queue_counts="1,1")

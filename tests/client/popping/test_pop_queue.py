@@ -61,7 +61,6 @@ def test_a_forgotten_message_is_not_acknowledged_and_frees_its_place():
     assert (world.queue.held, world.queue.unsettled_bytes, world.acked) == ([], 0, [])
 
 
-@pytest.mark.guards("PopQueue.settle_all: drop self._acks.extend")
 def test_a_message_whose_time_was_over_is_acknowledged_with_the_others():
     world = World()
     late, done = world.hold(2)
@@ -100,7 +99,6 @@ async def test_quick_handlers_find_more_messages_here_and_slow_ones_leave_them_t
     assert world.queue.room_beside(0) == 32
 
 
-@pytest.mark.guards("PopQueue.has_room_beside: self._most * _ASK_AT -> self._most // 2")
 async def test_a_whole_answer_for_a_quick_handler_leaves_room_for_the_next_pop():
     world = World()
     await world.handle(times=8, per_s=1_000_000)

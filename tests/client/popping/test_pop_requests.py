@@ -47,9 +47,6 @@ async def test_a_pop_asks_any_queue_and_its_messages_have_receipts(peer, popping
     assert messages[0]._left_s == 30
 
 
-@pytest.mark.guards(
-    "PopRequests._cut_off: asked.wish != wish -> True", "PopRequests._cut_off: drop asked.waiter"
-)
 async def test_the_next_pop_goes_on_with_one_that_was_cancelled(peer, popping):
     peer.script(POP, None)
     for count in (1, 2):  # also with one that went on itself
@@ -68,11 +65,6 @@ async def test_the_next_pop_goes_on_with_one_that_was_cancelled(peer, popping):
     assert len(fields(peer, POP)) == 1 and not fields(peer, CHANGE)
 
 
-@pytest.mark.guards(
-    "PopRequests._send: drop self._show_found(asked, answer)",
-    "PopRequests._cut_off: drop asked.is_over",
-    "PopRequests._cut_off: drop asked.wish != wish",
-)
 @pytest.mark.parametrize("most", [16, 17])
 async def test_a_cancelled_pop_that_no_call_goes_on_with_shows_its_messages(peer, popping, most):
     peer.script(POP, None)
@@ -93,7 +85,6 @@ async def test_a_cancelled_pop_that_no_call_goes_on_with_shows_its_messages(peer
     assert [each["offset"] for each in fields(peer, CHANGE)] == ["7"]
 
 
-@pytest.mark.guards("PopRequests.answer: drop self._show_found(asked, waiter.result())")
 async def test_a_pop_that_is_cancelled_as_its_answer_comes_shows_its_messages(peer, popping):
     peer.script(POP, popped(rec(7)))
     begin = popping.pops.begin
@@ -251,7 +242,6 @@ async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, poppi
     assert not message._is_spent
 
 
-@pytest.mark.guards("PopRequests._explained: drop self._network.routes.doubt")
 async def test_a_slave_where_the_master_was_is_as_good_as_a_broker_that_is_away(peer, popping):
     peer.script(POP, OF_SLAVE)
     with pytest.raises(NetworkError, match="a slave is where its master was"):
@@ -267,7 +257,6 @@ async def test_a_slave_where_the_master_was_is_as_good_as_a_broker_that_is_away(
         await popping.pops.change_invisible(message, 1)
 
 
-@pytest.mark.guards("PopRequests.ack: ELECTED_S -> 1")
 async def test_acks_wait_until_another_master_is_elected(peer, popping):
     peer.script(POP, popped(rec(7)))
     (message,) = await popping.pop()

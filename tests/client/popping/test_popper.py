@@ -76,11 +76,6 @@ async def test_it_goes_on_after_an_error_and_ends_at_a_broker_that_cannot_pop(pe
     assert len(fields(peer, POP)) == 2
 
 
-@pytest.mark.guards(
-    "Popper._take: owned.has_room_beside(coming) -> False",
-    "PopRequests._send: session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)"
-    " -> session.ask(request, b'', answered, timeout_s=timeout_s, accept=NOTHING_FOUND)",
-)
 async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world, popping):
     roomy = World(popping, concurrency=64)
     peer.script(POP, popped(rec(7)))
@@ -94,7 +89,6 @@ async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world
     running.cancel()
 
 
-@pytest.mark.guards("Popper._take: drop self._pops.leave(following)")
 async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer, world, popping):
     roomy = World(popping, concurrency=64)
     broken = PopMessageReply(POPPED_MS, 30_000, 2, 0, "nonsense", None, None)
@@ -108,7 +102,6 @@ async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer
     running.cancel()
 
 
-@pytest.mark.guards("Popper._ask: bool(answer.body) -> True")
 @pytest.mark.parametrize("code", [ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND])
 async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, world, code):
     peer.usual[POP] = lambda _: Answer(code, PopMessageReply())
@@ -121,7 +114,6 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
     running.cancel()
 
 
-@pytest.mark.guards("Popper._ask: bool(answer.body) -> False")
 async def test_no_pause_comes_between_messages_of_another_tag(peer, popping):
     peer.usual[POP] = lambda _: None
     peer.script(POP, *(popped(rec(offset, "b")) for offset in range(20)))

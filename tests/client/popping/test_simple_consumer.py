@@ -109,16 +109,12 @@ async def test_each_broker_has_its_turn_to_be_first(peer, other, consumer):
     assert {each.queue.broker_name for each in await consumer.receive(2)} == {"broker-a", "broker-b"}
 
 
-@pytest.mark.guards(
-    "SimpleConsumer._wait_out: _PASSING -> frozenset()", "SimpleConsumer._wait_out: _PASSING -> PASSING"
-)
 @pytest.mark.parametrize("code", [ResponseCode.FLOW_CONTROL, ResponseCode.FLUSH_SLAVE_TIMEOUT])
 async def test_a_used_up_quota_and_slaves_that_are_behind_are_waited_out(peer, consumer, code):
     peer.script(POP, Answer(code, remark="not now"), popped(rec(7)))
     assert len(await consumer.receive(1)) == 1
 
 
-@pytest.mark.guards("SimpleConsumer._is_there: return True")
 async def test_a_broker_that_has_lost_the_topic_is_no_error(peer, other, consumer):
     """`topic move` takes the topic from a broker."""
     gone = Answer(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist")
@@ -157,7 +153,6 @@ async def test_a_broker_that_is_away_is_waited_out(peer, other, consumer):
     assert len(await consumer.receive(1)) == 1
 
 
-@pytest.mark.guards("SimpleConsumer.receive: answering or places -> places")
 async def test_a_silent_broker_delays_the_messages_of_others_only_once(peer, other, consumer, monkeypatch):
     monkeypatch.setattr(simple_consumer, "SILENT_S", 0.1)
     peer.script(POP, None)
@@ -227,7 +222,6 @@ async def test_a_cancelled_receive_makes_its_messages_visible_again(peer, consum
     assert [(each["offset"], each["invisibleTime"]) for each in fields(peer, CHANGE)] == [("7", "10")]
 
 
-@pytest.mark.guards("SimpleConsumer._pop: hold_s = HOLD_S")
 async def test_receives_that_run_out_of_time_count_as_no_delivery(tmp_path):
     """A pop that waited at the broker would take the next message for a program that is gone."""
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
@@ -423,7 +417,6 @@ async def two_dead_letters(peer, consumer):
     return message, await asyncio.gather(*calls, return_exceptions=True)
 
 
-@pytest.mark.guards("PopRetries.reject: true not message._is_spent")
 async def test_two_calls_at_the_same_time_make_one_dead_letter(peer, consumer):
     _, results = await two_dead_letters(peer, consumer)
     (sent,) = fields(peer, RequestCode.SEND_MESSAGE_V2)
@@ -432,7 +425,6 @@ async def test_two_calls_at_the_same_time_make_one_dead_letter(peer, consumer):
     assert results == [None, None]
 
 
-@pytest.mark.guards("SimpleConsumer.dead_letter: settle or message._settle -> settle")
 async def test_message_can_be_acknowledged_after_two_calls_failed_to_make_it_a_dead_letter(peer, consumer):
     peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: stored(code=ResponseCode.MESSAGE_ILLEGAL)
     message, results = await two_dead_letters(peer, consumer)
@@ -521,7 +513,6 @@ async def test_operators_see_its_subscriptions_and_that_it_has_no_handler(peer, 
         await consumer._handle_directly(None, "broker-a")
 
 
-@pytest.mark.guards("SimpleConsumer.receive: drop await clock.sleep(min(pause_s")
 async def test_a_broker_that_claims_messages_and_has_none_is_not_asked_without_a_pause(peer, consumer):
     peer.usual[NOTIFICATION] = lambda _: found()
     peer.usual[POP] = lambda _: NOTHING
@@ -529,7 +520,6 @@ async def test_a_broker_that_claims_messages_and_has_none_is_not_asked_without_a
     assert 6 < len(fields(peer, POP)) < 25
 
 
-@pytest.mark.guards("SimpleConsumer.receive: self._pops.came > before -> False")
 async def test_no_pause_comes_between_messages_of_another_tag(peer, mq):
     peer.usual[NOTIFICATION] = lambda _: found()
     peer.script(POP, *(popped(rec(offset, "b")) for offset in range(30)), popped(rec(30, "a")))

@@ -33,7 +33,7 @@ def test_a_batch_has_a_greatest_count():
     assert sizes(split([Message("t", b"x")] * (MAX_COUNT + 1), 1 << 20)) == [MAX_COUNT, 1]
 
 
-@pytest.mark.covers("S-PROD-18", breaks="batching._go_together: true not other.is_delayed")
+@pytest.mark.covers("S-PROD-18")
 @pytest.mark.parametrize(
     "stranger",
     [

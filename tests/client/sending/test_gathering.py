@@ -53,7 +53,6 @@ def bodies(peer: Scripted) -> list[list[bytes]]:
     ]
 
 
-@pytest.mark.guards("Parts.succeed: first_offset + at -> first_offset")
 async def test_sends_of_one_turn_are_one_request_with_a_result_for_each(peer):
     async with client(peer) as mq:
         reply = SendMessageReply(msg_id="A0,A1,A2", queue_id=2, queue_offset=10)
@@ -81,9 +80,6 @@ async def test_a_message_that_meets_nothing_in_flight_leaves_at_once(peer):
     assert [messages_in(command) for command in peer.sent] == [1, 2]
 
 
-@pytest.mark.guards(
-    "Producer._put_one: (is_usual or self._outbox.window.gathers) -> self._outbox.window.gathers"
-)
 async def test_messages_that_leave_alone_take_the_short_way_too(peer, monkeypatch):
     peer.has("t")
     async with connect(peer.address) as mq:
@@ -100,7 +96,6 @@ async def test_messages_that_leave_alone_take_the_short_way_too(peer, monkeypatc
     assert sent[1] == usual | {"UNIQ_KEY": results[1].msg_id, "KEYS": "k"}
 
 
-@pytest.mark.guards("Session._write: is_alone -> False")
 async def test_a_message_that_leaves_alone_is_with_the_socket_at_once(peer):
     peer.has("t")
     async with connect(peer.address) as mq:
@@ -161,7 +156,6 @@ async def test_properties_are_those_of_a_single_message(peer, arguments, namespa
             assert {each.queue.topic for each in results} == {"t"}
 
 
-@pytest.mark.guards("packing.is_plain: return True")
 async def test_what_cannot_be_in_a_batch_goes_alone(peer):
     async with client(peer) as mq:
         queue = (await mq.queues("t"))[0]
@@ -179,7 +173,6 @@ async def test_what_cannot_be_in_a_batch_goes_alone(peer):
     assert [messages_in(command) for command in peer.sent[1:]] == [1] * len(strangers) + [2]
 
 
-@pytest.mark.guards("Producer._put: drop make_way")
 async def test_sends_keep_the_order_of_their_calls(peer):
     """One that goes alone does not pass those that are gathered."""
     async with client(peer) as mq:
@@ -191,7 +184,6 @@ async def test_sends_keep_the_order_of_their_calls(peer):
     ]  # fmt: skip
 
 
-@pytest.mark.guards("Gathering.add: parts.timeout_s != timeout_s -> False")
 async def test_topics_and_time_limits_are_not_mixed(peer):
     peer.has("u")
     async with client(peer) as mq:
@@ -226,7 +218,6 @@ async def test_nothing_is_gathered_if_that_is_not_wanted(peer):
         ProducerSettings(max_batch=0)
 
 
-@pytest.mark.guards("Outbox._may_be_of_one: return False")
 @pytest.mark.parametrize(
     "code",
     [
@@ -313,7 +304,6 @@ async def test_a_repeated_batch_that_a_crash_had_cut_has_its_places_apart(peer):
     ]  # fmt: skip
 
 
-@pytest.mark.guards("Outbox._part: false single.must_stay")
 async def test_a_doubtful_batch_that_is_parted_stays_at_its_broker(peer):
     """Otherwise another broker would store what the first one has already."""
     peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(repeat_window_ms=3_600_000))
@@ -330,7 +320,6 @@ async def test_a_doubtful_batch_that_is_parted_stays_at_its_broker(peer):
     assert [messages_in(command) for command in peer.sent].count(12) == 2
 
 
-@pytest.mark.guards("Parts.succeed: not future.done() -> True")
 async def test_a_sender_that_gives_up_does_not_harm_the_others(peer):
     async with client(peer) as mq:
         peer.script(BATCH, None)
@@ -344,7 +333,6 @@ async def test_a_sender_that_gives_up_does_not_harm_the_others(peer):
         assert futures[0].cancelled() and futures[1].cancelled()
 
 
-@pytest.mark.guards("Together.is_abandoned: return False")
 async def test_a_batch_that_all_have_given_up_is_not_tried_again(peer):
     async with client(peer) as mq:
         peer.script(BATCH, None)
@@ -383,7 +371,6 @@ async def test_gathered_messages_count_as_unanswered_and_fill_the_window(peer):
         assert mq.unanswered == 1
 
 
-@pytest.mark.guards("Outbox.close: drop self.gathering.close()")
 async def test_gathered_messages_fail_when_the_client_is_closed(peer):
     async with client(peer) as mq:
         futures = [mq.send_soon("t", b"x") for _ in range(2)]

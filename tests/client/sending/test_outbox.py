@@ -55,7 +55,7 @@ async def test_a_retriable_error_is_retried_on_another_broker(peer):
         assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]
 
 
-@pytest.mark.covers("S-PROD-03", breaks="RoundRobin.next: self._turns[topic] = turn")
+@pytest.mark.covers("S-PROD-03")
 @pytest.mark.parametrize("queues", [2, 3])
 async def test_a_retry_on_the_only_broker_goes_to_another_queue(peer, queues):
     peer.has("t", queues=queues)
@@ -66,7 +66,7 @@ async def test_a_retry_on_the_only_broker_goes_to_another_queue(peer, queues):
 
 
 @pytest.mark.covers("S-PROD-03")
-@pytest.mark.covers("S-PROD-21", breaks="Outgoing.failure: return error")
+@pytest.mark.covers("S-PROD-21")
 async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
     peer.has("t")
     peer.script(SEND, *[Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark="disk full")] * 3)
@@ -77,7 +77,6 @@ async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
     assert not caught.value.is_in_doubt and "It is not stored" in str(caught.value)
 
 
-@pytest.mark.guards("Outbox._answered: drop item.attempts -= 1")
 async def test_a_send_that_a_slave_refuses_waits_for_the_master_and_has_all_attempts_there(peer):
     peer.has("t")
     of_a_slave = Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"no: {OF_A_SLAVE}")
@@ -113,9 +112,7 @@ async def test_all_attempts_together_have_a_time_limit(peer):
     assert caught.value.is_in_doubt and "must expect it twice" in str(caught.value)
 
 
-@pytest.mark.covers(
-    "S-PROD-19", breaks="Outbox._answered: self._retry(item, error) #1 -> self._fail(item, error)"
-)
+@pytest.mark.covers("S-PROD-19")
 async def test_a_lost_connection_is_retried_on_a_new_one(peer):
     peer.has("t")
     peer.script(SEND, None)
@@ -283,7 +280,7 @@ async def test_queues_and_brokers_take_turns(peer):
         assert sorted(queue_ids(peer)) == sorted(queue_ids(other)) == [0, 0, 1, 1]
 
 
-@pytest.mark.covers("S-PROD-15", breaks="ProducerSettings: avoid_slow_brokers = True")
+@pytest.mark.covers("S-PROD-15")
 @pytest.mark.parametrize(("settings", "is_avoided"), [({}, False), ({"avoid_slow_brokers": True}, True)])
 async def test_a_broker_that_failed_is_left_alone_if_wanted(peer, settings, is_avoided):
     async with Scripted("broker-b") as other, client(peer, timeout_s=2, **settings) as mq:
@@ -294,7 +291,6 @@ async def test_a_broker_that_failed_is_left_alone_if_wanted(peer, settings, is_a
         assert (len(other.sent) == 1) == is_avoided
 
 
-@pytest.mark.guards("Outbox._answered: item.asked -> item.started")
 async def test_a_broker_is_not_blamed_for_the_time_that_another_took(peer):
     """A second attempt is as slow as it was itself, not as both were together."""
     clock = ManualClock()
@@ -397,7 +393,6 @@ async def test_what_cannot_be_sent_takes_no_place_in_the_window(peer, arguments)
         assert (await mq.send("t", b"x")).offset == 7
 
 
-@pytest.mark.guards("Outbox._admit: drop _release")
 async def test_a_client_that_was_not_entered_keeps_no_place_taken(peer):
     mq = connect(peer.address, settings=ProducerSettings(window=1))
     for send in (mq.send_soon, mq.send_nowait):
@@ -409,7 +404,6 @@ async def test_a_client_that_was_not_entered_keeps_no_place_taken(peer):
         assert (await mq.send("t", b"x")).offset == 7
 
 
-@pytest.mark.guards("WindowWaiters._offer_room: drop asyncio")
 async def test_room_that_the_first_sleeper_does_not_use_is_the_next_ones(peer):
     """Woken one by one, the second would sleep for ever: the first one sends nothing whose answer could wake it."""
     peer.has("t")
@@ -513,7 +507,6 @@ async def test_ordered_messages_wait_for_a_broker_that_restarts_and_keep_their_o
                 assert [int(command.body) for command in restarted.sent] == list(range(20))
 
 
-@pytest.mark.guards("Outbox._advance_lane: true attempts")
 async def test_ordered_messages_to_a_broker_that_stays_away_fail_together(peer):
     peer.has("t")
     peer.routes["t"].broker_datas[0].broker_addrs[0] = NOBODY

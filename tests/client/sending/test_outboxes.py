@@ -54,7 +54,6 @@ async def run(program: str, *arguments: str) -> str:
     return said.decode()
 
 
-@pytest.mark.guards("outboxes._forgotten: drop _warn", "Outboxes.close: drop _warn")
 @pytest.mark.parametrize("program", [IN_THREADS, STARTED])
 async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(
     cluster: Cluster, program: str
@@ -63,7 +62,6 @@ async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(
     assert said.count("messages were not answered when the client ended") == 1 and "close()" in said
 
 
-@pytest.mark.guards("Outbox._fail: self._closed -> False", "outgoing.set_error: drop future.exception")
 async def test_the_block_of_a_client_that_ends_by_an_error_is_reported_in_one_line(cluster: Cluster) -> None:
     said = await run(BROKEN_OFF, cluster.namesrv)
     assert said.count("messages were not answered when the client ended") == 1

@@ -53,7 +53,6 @@ async def test_a_failure_says_where_how_often_and_what_to_do():
     assert caught.value.cause is cause
 
 
-@pytest.mark.guards("Outgoing._keeping: false ResponseCode.MESSAGE_ILLEGAL")
 async def test_a_message_that_is_refused_for_good_is_not_to_be_sent_again():
     item, future = awaited(queue=QUEUES[0])
     item.fail(RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the delivery is 3542400 s away"))

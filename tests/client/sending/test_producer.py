@@ -40,7 +40,7 @@ def sent_properties(command) -> dict[str, str]:
 
 
 @pytest.mark.covers("S-PROD-17")
-@pytest.mark.covers("S-PROD-20", breaks="outgoing.result_of: sent.header.queue_offset -> 0")
+@pytest.mark.covers("S-PROD-20")
 async def test_a_message_is_sent_with_all_that_belongs_to_it(peer, sender):
     result = await sender.send(
         "t", b"hello", tag="paid", keys=["k1", "k2"], delay="10s", properties={"a": "1"}
@@ -182,7 +182,6 @@ async def test_what_is_no_handle_cannot_be_recalled(sender, wrong):
         await sender.recall(wrong)
 
 
-@pytest.mark.guards("Outbox.ask: (ResponseCode.SLAVE_NOT_AVAILABLE,) -> ()")
 async def test_a_recall_is_stored_although_no_slave_has_it_and_is_not_safe_if_one_is_late(peer, sender):
     handle = str(RecallHandle("t", "broker-a", 4102444800000, "id"))
     peer.script(

@@ -5,8 +5,8 @@ from sparrowmq.errors import ConfigError
 
 
 @pytest.mark.covers("S-PROD-03", "S-PROD-11", "S-PROD-12")
-@pytest.mark.covers("S-PROD-10", breaks="ProducerSettings: compress_over_bytes = 8192")
-@pytest.mark.covers("S-PROD-04", breaks="ProducerSettings: timeout_s = 30.0")
+@pytest.mark.covers("S-PROD-10")
+@pytest.mark.covers("S-PROD-04")
 def test_what_java_takes_is_taken():
     usual = ProducerSettings()
     assert (usual.retries, usual.timeout_s, usual.retry_not_stored) == (2, 3.0, False)

@@ -67,10 +67,10 @@ def broker_handler(broker):
     return broker._server.dispatch._routes[RequestCode.END_TRANSACTION][1].__self__
 
 
-@pytest.mark.covers("S-TX-01", breaks="Transaction.__aexit__: self.rollback -> self.commit")
-@pytest.mark.covers("S-TX-10", breaks="Producer._put_half: drop Property.TRAN_MSG")
-@pytest.mark.covers("S-TX-02", breaks="Transactions._park: return False")
-@pytest.mark.covers("S-PROD-01", breaks="Transactions.end: placed = self._finish(transaction)")
+@pytest.mark.covers("S-TX-01")
+@pytest.mark.covers("S-TX-10")
+@pytest.mark.covers("S-TX-02")
+@pytest.mark.covers("S-PROD-01")
 async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back(cluster, mq):
     async with mq.transaction("orders", b"one", tag="paid", keys="k") as first:
         assert first.result.status is SendStatus.OK and first.result.offset == 0
@@ -87,8 +87,8 @@ async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back
     assert one.properties["TRAN_MSG"] == "true" and one.properties["PGROUP"] == "tellers"
 
 
-@pytest.mark.covers("S-TX-09", breaks="Transactions._producers_of: producers = []")
-@pytest.mark.covers("S-TX-04", breaks="Transactions._add: self._rules.timeout_ms -> 1000")
+@pytest.mark.covers("S-TX-09")
+@pytest.mark.covers("S-TX-04")
 async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, books):
     async with connect(cluster.namesrv, clock=clock, group="tellers") as gone:
         gone.check()(books.check)
@@ -117,12 +117,9 @@ async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(clust
 
 
 @pytest.mark.slow
-@pytest.mark.covers(
-    "S-TX-07",
-    breaks="Transactions._discard: drop self._finish",
-)
-@pytest.mark.covers("S-TX-06", breaks="Transactions._next_look_ms: self._rules.interval_ms #1 -> 30_000")
-@pytest.mark.covers("S-TX-05", breaks="Transactions._look_at: border most_checks")
+@pytest.mark.covers("S-TX-07")
+@pytest.mark.covers("S-TX-06")
+@pytest.mark.covers("S-TX-05")
 async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside(cluster, clock, mq, books):
     async with mq.transaction("orders", b"paid") as transaction:
         await transaction.unknown()
@@ -138,7 +135,6 @@ async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside
     assert broker_handler(broker)._store.queues.obtain("TRANS_CHECK_MAX_TIME_TOPIC", 0).end.value == 1
 
 
-@pytest.mark.guards("Transaction.__aexit__: Exception -> BaseException")
 async def test_a_cancelled_block_says_nothing_and_the_check_decides(cluster, clock, mq, books):
     began = asyncio.Event()
 
@@ -191,7 +187,7 @@ async def test_a_group_without_check_cannot_begin_one(cluster):
             mq.transaction("orders", b"one")
 
 
-@pytest.mark.covers("S-TX-08", breaks="Producer.transaction: false is_delayed")
+@pytest.mark.covers("S-TX-08")
 async def test_what_cannot_be_sent_in_a_transaction_is_told_at_once(mq):
     with pytest.raises(InvalidMessage, match="cannot be delayed"):
         mq.transaction(Message("orders", b"one", delay_level=3))
@@ -313,7 +309,6 @@ def test_ctrl_c_in_a_blocking_transaction_leaves_it_to_the_check(tmp_path):
             transaction.commit()
 
 
-@pytest.mark.guards("Producer.transaction: false DEFAULT_GROUP", "Client._add_check: false DEFAULT_GROUP")
 @pytest.mark.parametrize("namespace", ["", "shop"])
 def test_programs_that_name_no_group_have_no_transactions(namespace):
     """They would answer for each other: each is asked about half of the other's transactions."""

@@ -78,14 +78,12 @@ async def ending(peer):
     made.pool.close()
 
 
-@pytest.mark.guards("UnsureEnds._answered: drop self._note_master")
 async def test_the_first_end_of_a_connection_is_answered_and_others_are_one_way(ending):
     await ending.is_master()
     await ending.tell(1)
     await ending.sees((0, False), (1, True))
 
 
-@pytest.mark.guards("UnsureEnds._answered: drop self.later", "_is_lost: error.is_slaves -> False")
 @pytest.mark.parametrize("refusal", [OF_SLAVE, LATE])
 async def test_an_end_that_a_master_has_not_is_asked_again(peer, ending, refusal):
     peer.script(END, refusal, refusal)
@@ -101,7 +99,6 @@ async def test_another_refusal_stays(peer, ending):
     assert not ending.tasks and ending.seen() == [(0, False)]
 
 
-@pytest.mark.guards("UnsureEnds._ended: border self._clock.age(at)", "UnsureEnds._ended: drop self.later")
 async def test_what_was_sent_shortly_before_a_connection_ended_is_asked_again(ending):
     await ending.is_master()
     await ending.tell(1)
@@ -121,7 +118,6 @@ async def test_an_end_without_a_connection_is_asked_later(ending):
     assert len(ending.tasks) == 1
 
 
-@pytest.mark.guards("UnsureEnds._send_waiting: self._clock.age(begun) < ELECTED_S -> True")
 async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
     ending.ends.later("gone", [end(5)])
     await ending.clock.advance(module.ELECTED_S + 1)
@@ -132,7 +128,6 @@ async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
     assert "cannot send 1 ends of transactions to gone" in caplog.text and not ending.ends._waiting
 
 
-@pytest.mark.guards("UnsureEnds.tell: false self._brokers.takes_reasons(session)")
 async def test_a_broker_of_apache_gets_an_end_once(peer, ending):
     peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply())
     await ending.tell(0)

@@ -42,7 +42,6 @@ async def test_as_many_wake_as_there_is_room_for_and_in_their_order(window):
     assert await settled(tasks) == [True, True, False]
 
 
-@pytest.mark.guards("window_waiters._wake: not sleeper.done() -> True")
 async def test_a_cancelled_sleeper_takes_no_room(window):
     waiters = WindowWaiters(window)
     tasks = await sleepers(2, waiters.room)
@@ -53,7 +52,6 @@ async def test_a_cancelled_sleeper_takes_no_room(window):
     assert await settled(tasks) == [True, True] and tasks[0].cancelled()
 
 
-@pytest.mark.guards("WindowWaiters.look: not self._window.unanswered -> True")
 async def test_the_end_comes_with_the_last_answer(window):
     waiters = WindowWaiters(window)
     await WindowWaiters(Window(SIZE, 1, 1)).end()  # an empty window is no wait

@@ -37,7 +37,6 @@ def test_each_cluster_has_a_folder_of_its_own_that_only_the_user_reads(state: Pa
         assert again == first, "the order of the addresses does not count"
 
 
-@pytest.mark.guards("history_folder._name_of: len(name) <= _LONGEST_NAME -> True")
 def test_many_addresses_make_no_name_that_is_too_long(state: Path) -> None:
     names = [f"name-server-{number}.example.com" for number in range(20)]
     with held(None, ";".join(names)) as one, held(None, ";".join(names[:19])) as other:
@@ -51,10 +50,6 @@ def test_without_the_variable_it_is_in_the_home(tmp_path: Path, monkeypatch: pyt
         assert folder == tmp_path / ".local/state/sparrowmq/console/127.0.0.1_9876"
 
 
-@pytest.mark.guards(
-    "history_folder._hold: drop fcntl.flock",
-    "history_folder._hold: return 'another console keeps its history there'",
-)
 def test_a_second_console_of_a_cluster_leaves_the_files_alone(
     state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,7 +103,6 @@ def test_a_folder_can_be_named_and_the_history_switched_off(
 
 
 @pytest.mark.slow
-@pytest.mark.guards("console_command._serve: replace(settings, history=folder) -> settings")
 def test_the_command_keeps_its_history_unless_it_is_off(state: Path) -> None:
     folder = state / "127.0.0.1_1"
     folder.mkdir(parents=True)

@@ -72,7 +72,6 @@ async def test_log_out_closes_every_open_page(visit, stage):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("page_frame.frame: drop ui.add_body_html(_LOG_IN_AGAIN)")
 async def test_a_page_that_connects_after_the_log_out_shows_the_log_in(visit, stage):
     boss, other = await two_pages(visit, stage)
     await other.evaluate("window.socket.disconnect()")
@@ -83,7 +82,6 @@ async def test_a_page_that_connects_after_the_log_out_shows_the_log_in(visit, st
 
 
 @pytest.mark.slow
-@pytest.mark.guards("socket_sessions._on_connect: _LOAD_AGAIN -> 'refused'")
 async def test_a_page_of_an_earlier_log_in_that_connects_is_loaded_again(visit, stage):
     boss, other = await two_pages(visit, stage)
     await other.evaluate("window.socket.disconnect(); window.is_old = true")

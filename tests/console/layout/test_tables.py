@@ -61,7 +61,6 @@ async def test_cells_are_values_and_no_html(cell, shown):
     assert table.element.rows == [{"id": 0, "column-0": shown}]
 
 
-@pytest.mark.guards("Table._cut: self._wraps -> False", "console.layout.tables: _LONGEST = 1 << 20")
 async def test_a_long_text_is_sent_as_a_whole_only_where_it_is_shown_so():
     """A producer chooses keys and tags, and a page of messages has many rows."""
     cells = ["k" * 32_000, link("g" * 501, "groups"), Badge("b" * 500, "red-9")]

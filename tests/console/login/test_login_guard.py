@@ -89,7 +89,6 @@ def test_a_cookie_is_found_among_others_in_linear_time():
         assert thread_time() - before_s < 0.05
 
 
-@pytest.mark.guards("login_guard._with: name == b'cookie' -> False")
 def test_pages_get_no_cookie_with_quotes(client):
     """FastAPI parses all cookies for each page, in quadratic time."""
     log_in(client)
@@ -98,7 +97,6 @@ def test_pages_get_no_cookie_with_quotes(client):
     assert client.get("/").text == "olga OPERATE, dark and without slow"
 
 
-@pytest.mark.guards("Guard.renew: drop self.sessions.end_of")
 @pytest.mark.parametrize(
     "changed", [{}, {"olga": Account("olga", Role.VIEW, KEPT)}], ids=["gone", "another role"]
 )

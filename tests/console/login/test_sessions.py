@@ -1,5 +1,3 @@
-import pytest
-
 from sparrowmq.console.login.sessions import LIFE_S, Notice, Session, Sessions
 from sparrowmq.console.users import Role
 from sparrowmq.testing import ManualClock
@@ -81,7 +79,6 @@ def test_the_eldest_makes_room():
     assert sessions.find(first) is None and sessions.find(others[-1]) is not None
 
 
-@pytest.mark.guards("Sessions.begin: len(own) >= _MOST_OF_USER -> False")
 def test_a_user_who_logs_in_again_and_again_ends_only_the_own_sessions():
     sessions = Sessions(ManualClock())
     other = sessions.begin("other", Role.ADMIN)

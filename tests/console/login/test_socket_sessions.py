@@ -118,14 +118,6 @@ async def test_a_socket_whose_log_in_has_ended_may_use_no_page_and_an_absent_pag
     page.delete()
 
 
-@pytest.mark.guards(
-    "socket_sessions._on_event: true isinstance(given[0], Mapping)",
-    "socket_sessions._on_event: not isinstance(ident, str) -> False",
-    "socket_sessions._on_event: false event == 'log'",
-    "socket_sessions._on_event: _BAD_FIELDS -> ()",
-    "socket_sessions._on_connect: drop if environ",
-    "socket_sessions._on_disconnect: handler(sid) -> handler(sid, *_)",
-)
 async def test_messages_that_no_browser_sends_cause_a_short_line_and_no_error(caplog):
     BoundSockets(core.app)  # puts the checks before NiceGUI's handlers
     session = Session("vera", Role.VIEW, 1e9)

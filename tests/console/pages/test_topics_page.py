@@ -5,7 +5,7 @@ from tests.console.visiting import PHONE
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.covers("S-ADM-04", breaks="create_topic.run: drop view.admin.create_topic")
+@pytest.mark.covers("S-ADM-04")
 async def test_topics_are_filtered_paged_and_made(visit, stage):
     boss = await visit("boss")
     page = boss.page

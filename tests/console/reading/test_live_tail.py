@@ -61,7 +61,6 @@ def message(body, sys_flag=0):
     return ReceivedMessage(stored, MessageQueue("T", "broker-a", 0))
 
 
-@pytest.mark.guards("Tail._drop_oldest: size_bytes > KEPT_BYTES -> False")
 async def test_large_messages_are_kept_up_to_a_number_of_bytes():
     tail = Tail(Wanted("T"))
     await tail.take([message(bytes(4 << 20)) for _ in range(10)])

@@ -92,7 +92,6 @@ async def test_a_dead_master_with_a_slave_is_one_trouble_and_counts_as_lost(trou
     assert [(each.address, each.role) for each in troubles.lost()] == [("a:0", "master")]
 
 
-@pytest.mark.guards("Troubles.update: replace(trouble, remedy=ELECTION) -> trouble")
 @pytest.mark.parametrize(
     ("figures", "words"), [({"memberId": "2"}, "its members elect one"), ({}, "make a slave the master")]
 )

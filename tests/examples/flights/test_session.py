@@ -37,7 +37,7 @@ except SparrowError as error:
     print(error)
 """
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def run(program: str, folder) -> subprocess.CompletedProcess:

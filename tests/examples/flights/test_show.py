@@ -24,7 +24,7 @@ COUNT = 5000
 STOPPED_WITHIN = 0.5  # of the time of the start: a busy machine slows both
 
 # A busy machine needs a minute for what takes 15 s otherwise.
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager

@@ -134,8 +134,6 @@ with BackgroundCluster(folder / "store") as cluster:
 """
 
 
-@pytest.mark.spark
-@pytest.mark.java
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_a_failed_query_tells_its_cause_and_so_does_a_spark_that_is_gone(tmp_path):

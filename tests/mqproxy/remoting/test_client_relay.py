@@ -246,7 +246,6 @@ async def test_a_broker_that_no_route_has_named_is_found(tmp_path, pool):
             await stranger.call(GetMaxOffset("orders", 0))
 
 
-@pytest.mark.guards("Relay._ask: false is_slaves")
 async def test_after_the_refusal_of_a_slave_requests_reach_the_new_master(tmp_path, pool):
     async with proxied(tmp_path) as place:
         former, next_master = place.cluster.brokers
@@ -266,10 +265,6 @@ async def test_after_the_refusal_of_a_slave_requests_reach_the_new_master(tmp_pa
             await until(arrives)
 
 
-@pytest.mark.guards(
-    "Relay._link: drop servers.cluster.addresses.doubt(name)",
-    "Relay._ended: drop self._servers.cluster.addresses.doubt(name)",
-)
 @pytest.mark.parametrize("is_closed", [False, True], ids=["the same client", "after it has connected again"])
 async def test_requests_leave_a_master_that_hangs_once_another_one_leads(
     tmp_path, pool, monkeypatch, is_closed
@@ -374,7 +369,6 @@ async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_pa
         assert answered == ["pull", "later"]
 
 
-@pytest.mark.guards("Link.read: FrameReader(ANSWER_LIMITS) -> FrameReader()")
 async def test_the_answer_to_a_batch_of_thousands_reaches_the_client(tmp_path, pool):
     async with proxied(tmp_path, 1) as place:
         session, _ = await plain_session(pool, place)
@@ -495,7 +489,6 @@ async def test_routes_that_one_client_asks_for_do_not_hold_up_others(tmp_path):
         await asyncio.gather(*calls)
 
 
-@pytest.mark.guards("Relay.take: drop self._refuse(command, RemoteError")
 async def test_requests_are_refused_while_mqproxy_stops(tmp_path, monkeypatch):
     def spawn(work, name):
         work.close()

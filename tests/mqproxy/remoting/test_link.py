@@ -109,7 +109,6 @@ async def test_a_broker_is_mute_if_it_owes_an_answer_but_not_while_it_holds_a_lo
         assert not link.is_mute
 
 
-@pytest.mark.guards("link.answer_s: drop min(wait_s, LONGEST_WAIT_S)", "link.answer_s: 1000 -> 100")
 @pytest.mark.parametrize(
     ("field", "text", "limit_s"),
     [

@@ -239,7 +239,6 @@ async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path
                 assert (await known.call(GetBrokerCluster())).code == 0
 
 
-@pytest.mark.guards("remoting_port.open_remoting_port: drop drained", "Room.demand_bytes: drop mqproxy stops")
 async def test_requests_in_flight_get_their_answers_when_it_stops(tmp_path):
     async with Cluster(tmp_path) as cluster:
         async with connect(cluster.namesrv) as mq:

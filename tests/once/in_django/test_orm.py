@@ -24,7 +24,6 @@ def bill(text: str) -> None:
     Waiting.objects.create(topic="bills", fifo="", body=text.encode(), fields="{}")
 
 
-@pytest.mark.guards("DjangoStore.attempt: transaction.atomic(self._using) -> nullcontext()")
 def test_effect_and_mark_commit_together():
     @idempotent(DjangoStore(), name="billing")
     def handle(message: ReceivedMessage) -> None:
@@ -64,9 +63,6 @@ def test_an_inbox_in_a_transaction_of_your_own():
     assert not Mark.objects.exists()
 
 
-@pytest.mark.guards(
-    "orm._mark: Mark.objects.using(using).create(mark=mark) -> Mark.objects.using(using).get_or_create(mark=mark)"
-)
 def test_handlers_that_run_at_the_same_time_wait_for_each_other():
     def handle_some(first: int) -> None:
         barrier.wait()

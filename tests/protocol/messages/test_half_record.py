@@ -24,7 +24,6 @@ def half_of(properties=b"TAGS\x01a\x02", topic=HALF_TOPIC, crc=True, **more):
     return record.encode(entry(topic, 0, properties, **more), Placed(500, 9, 2000, V4), crc)
 
 
-@pytest.mark.guards("Half.commit: sys_flag & kept | SysFlag.COMMIT -> sys_flag & kept")
 @pytest.mark.parametrize("crc", [True, False])
 @pytest.mark.parametrize("half_crc", [True, False])
 @pytest.mark.parametrize("topic", ["Orders", "T" * 200])
@@ -64,7 +63,6 @@ def test_properties_of_java_without_their_last_end_get_it_before_the_crc():
     assert record.decode(found).properties == {"TAGS": "a"}
 
 
-@pytest.mark.guards("Half.__init__: false not has_sound_body(raw)")
 @pytest.mark.parametrize(
     ("at", "error"), [(3, RemoteProtocolError), (7, RemoteProtocolError), (90, CorruptRecord)]
 )

@@ -36,7 +36,6 @@ def test_ids_of_one_maker_differ_within_a_millisecond() -> None:
     assert len({ids.next(NOON_MS) for _ in range(0x10000)}) == 0x10000
 
 
-@pytest.mark.guards("UniqueIds.reserve: self._counter + RESERVED -> self._counter")
 def test_reserved_ids_are_those_of_their_time_and_of_nothing_else() -> None:
     ids, expected = UniqueIds(bytes(4), 1, 2, 0xFFF0), UniqueIds(bytes(4), 1, 2, 0xFFF0)
     reserved = ids.reserve(NOON_MS)

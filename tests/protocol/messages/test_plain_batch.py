@@ -56,7 +56,6 @@ def completed(part: BatchPart) -> Properties:
     return properties
 
 
-@pytest.mark.guards("_Frame.record: self._offset = size - 1", "PlainBatch._record: false wait_at")
 @given(PARTS, st.sampled_from(["T", "T" * 127, "T" * 128]), st.sampled_from([HOST, V6_HOST]), st.booleans())
 @example([BatchPart(b"", b"TAGS\x01a\x02TAGS\x01\x02")], "T", HOST, True)
 @example([BatchPart(b"", b"WAIT\x01true\x02TAGS\x01a\x02WAIT\x01true\x02")], "T", HOST, True)

@@ -100,7 +100,6 @@ def test_a_name_that_stands_there_twice_is_removed_twice() -> None:
     assert twice.render() == "a\x01b\x02"
 
 
-@pytest.mark.guards("Properties.remove: kept.append(text[begin:at]) -> kept.append(text[:at])")
 @pytest.mark.parametrize("separator", ["", "a\x01b\x02"])
 def test_removing_repeated_properties_takes_time_in_proportion_to_their_number(separator: str) -> None:
     def seconds(times: int) -> float:

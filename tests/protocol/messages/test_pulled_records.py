@@ -73,7 +73,6 @@ def one_by_one(body: bytes) -> Decoded:
     return slow
 
 
-@pytest.mark.guards("pulled_records.decode_all: read_i64_be(records, at + QUEUE_OFFSET_AT) -> at")
 @given(st.lists(RECORDS, max_size=4))
 def test_every_field_is_the_one_of_the_slow_decoder(encoded):
     fast, found = in_one_pass(b"".join(encoded))
@@ -91,7 +90,6 @@ def test_every_field_is_the_one_of_the_slow_decoder(encoded):
         assert (pulled.topic, pulled.tags) == (stored.topic, stored.tags)
 
 
-@pytest.mark.guards("pulled_records.decode_all: false crc32")
 @given(st.lists(RECORDS, min_size=1, max_size=3), st.data())
 def test_damaged_bytes_give_the_same_messages_and_the_same_errors(encoded, data):
     body = bytearray(b"".join(encoded))

@@ -13,7 +13,6 @@ def recalls(*owners, key="orders+AB01", topic="orders"):
     return found
 
 
-@pytest.mark.guards("Recalls.include: false owner in owners", "Recalls.include: false None in owners")
 @pytest.mark.parametrize(
     "owners, owner, is_recalled",
     [

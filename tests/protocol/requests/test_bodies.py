@@ -153,7 +153,6 @@ def test_a_route_of_5_is_read() -> None:
     assert bodies.TopicRoute.decode(sent).broker_datas == [bodies.BrokerRoute("c", "b", {0: "h:1"}, False)]
 
 
-@pytest.mark.guards("requests.bodies: Meta(le=MOST_QUEUES) -> 0")
 @pytest.mark.parametrize("name", ["readQueueNums", "writeQueueNums"])
 def test_a_route_with_more_queues_than_a_topic_has_is_refused(name: str) -> None:
     raw = json.dumps({"queueDatas": [{"brokerName": "b", name: 1 << 31}]}).encode()
@@ -161,11 +160,6 @@ def test_a_route_with_more_queues_than_a_topic_has_is_refused(name: str) -> None
         bodies.TopicRoute.decode(raw)
 
 
-@pytest.mark.guards(
-    "requests.bodies: MOST_ROUTE_BYTES = 1 << 30",
-    "requests.bodies: MOST_ADDRESSES = 1 << 30",
-    "requests.bodies: MOST_ROUTE_QUEUES = 1 << 30",
-)
 @pytest.mark.parametrize(
     ("members", "what"),
     [
@@ -179,10 +173,6 @@ def test_a_route_that_would_fill_a_client_is_refused(members: dict[str, object],
         bodies.TopicRoute.decode(json.dumps(members).encode())
 
 
-@pytest.mark.guards(
-    "requests.bodies._check_brokers: len(words) > MOST_NAME or not words.isprintable() -> False",
-    "requests.bodies._check_brokers: not words.isprintable() -> False",
-)
 @pytest.mark.parametrize(
     "broker",
     [

@@ -74,13 +74,11 @@ def test_a_registration_without_topics_has_none():
     assert at_once(pieces(RegisterBrokerBody().encode()))[0] == {}
 
 
-@pytest.mark.guards("registration_pieces.pieces: raw[begin - len(_BEGIN) - 1 : begin - len(_BEGIN)] -> b''")
 def test_a_name_that_ends_like_the_table_is_not_taken_for_it():
     with pytest.raises(NotJson):
         at_once(pieces(b'{"x\\"topicConfigTable":{"a":{"perm":2}},"topicConfigSerializeWrapper":{}}'))
 
 
-@pytest.mark.guards("RegisterBrokerBody.reading: drop NotJson")
 def test_a_second_table_is_refused():
     raw = registration(None).encode()
     cut = raw.index(b'"topicConfigTable"')

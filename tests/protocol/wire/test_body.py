@@ -44,14 +44,12 @@ def test_what_is_no_such_body_is_refused(raw: bytes) -> None:
         Sample.decode(raw)
 
 
-@pytest.mark.guards("Body.of_request: false len(raw) > cls.MOST_BYTES")
 def test_the_body_of_a_request_has_a_limit() -> None:
     assert Sample.of_request(b'{"groupName":"%b"}' % (b"g" * 100_000)).group_name == "g" * 100_000
     with pytest.raises(RemoteProtocolError, match="takes 524304 bytes, and this request may have 524288"):
         Sample.of_request(b'{"groupName":"%b"}' % (b"g" * REQUEST_BYTES))
 
 
-@pytest.mark.guards("Body.of_request: false len(raw) <= DIALECT_BYTES")
 def test_a_small_request_may_be_in_a_dialect() -> None:
     assert Sample.of_request(b'{"someTable":{0:"a"},"groupName":null}') == Sample({0: "a"})
 

@@ -135,9 +135,6 @@ def binary(fields: bytes) -> bytes:
     return bytes(17) + len(fields).to_bytes(4, "big") + fields
 
 
-@pytest.mark.guards("_decode_json: drop if len(header)")
-@pytest.mark.guards("_has_many_fields: next(islice(_TEXT.finditer(header), _MOST_TEXTS, None), None) -> None")
-@pytest.mark.guards("_binary_fields: drop if count == MAX_EXT_FIELDS")
 @pytest.mark.parametrize(
     ("serializer", "header"),
     [

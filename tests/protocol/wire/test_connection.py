@@ -69,7 +69,6 @@ def test_requests_are_signed_when_asked() -> None:
 
 
 @pytest.mark.parametrize("serializer", Serializer)
-@pytest.mark.guards("Connection._added: SIGNED_QUERY_VERSION -> PROTOCOL_VERSION")
 def test_only_a_signed_query_by_key_says_that_it_is_of_an_old_client(serializer: Serializer) -> None:
     def version_of(request: Request[Any], sign: Sign | None) -> int | None:
         client: Connection[str] = Connection(serializer=serializer, sign=sign)

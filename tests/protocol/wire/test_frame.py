@@ -108,7 +108,6 @@ def test_large_frames_and_those_behind_them_come_whole_from_any_pieces(header: b
     assert reader.pending_bytes == 0 and not reader.has_more
 
 
-@pytest.mark.guards("FrameReader.room: drop self._begin_body")
 @pytest.mark.parametrize("size", [7, 20_000, 70_000, 300_000])
 def test_what_a_large_frame_lacks_may_be_received_into_its_place(size: int) -> None:
     given = [(0, b"h" * 20, bytes(range(256)) * 600), (1, b"small", b"x"), (0, b"{}", b"def" * 40_000)]
@@ -132,7 +131,6 @@ def test_what_a_large_frame_lacks_may_be_received_into_its_place(size: int) -> N
     assert filled > 80_000 or size == 300_000, "a large frame was copied"
 
 
-@pytest.mark.guards("FrameReader.filled: size_bytes > self._missing_bytes -> False")
 def test_more_than_the_room_is_never_taken() -> None:
     reader, stream = FrameReader(), frame(b"{}", bytes(40_000))
     with pytest.raises(ValueError, match="1 bytes are more than the room"):
@@ -178,8 +176,6 @@ def test_so_many_frames_come_at_once_and_the_rest_with_the_next_feed() -> None:
     assert reader.feed(stream[-2:]) == frames[6:] and reader.pending_bytes == 0
 
 
-@pytest.mark.guards("FrameReader._cut: 4 * header_bytes -> header_bytes")
-@pytest.mark.guards("FrameReader._cut: headers > most_headers -> False")
 def test_so_many_bytes_of_headers_come_at_once_and_binary_ones_count_four_times() -> None:
     texts = [(0, b"h" * 30, b"")] * 4
     binaries = [(1, b"h" * 30, b"body")] * 2

@@ -61,7 +61,6 @@ def with_queue(text: str) -> str:
     return text.replace("QUEUE", QUEUE_KEY)
 
 
-@pytest.mark.guards("_Reader._string: text.isascii() -> True")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -262,10 +261,6 @@ def test_members_that_are_none_are_left_out_and_sets_are_sorted() -> None:
     assert json.dumps(value).decode() == '{"a":null,"b":[null,0.0,"世"]}'
 
 
-@pytest.mark.guards(
-    "json._standard: (member := found[name]) is None -> (member := found[name]) is Ellipsis",
-    "_Shape.__init__: fields = list(msgspec.structs.fields(kind))",
-)
 @given(st.lists(VALUES, max_size=3), st.none() | st.text(max_size=3))
 def test_what_the_standard_has_is_written_alike_with_and_without_the_dialect(
     values: list[object], text: str | None
@@ -297,7 +292,6 @@ def test_an_answer_that_no_client_could_read_is_refused(monkeypatch: pytest.Monk
         at_once(json.dumping(["x" * 100] * 2000))
 
 
-@pytest.mark.guards("json.dumping: drop parts[:]", "json.dumping: drop pieces.append(b''.join(parts)) #2")
 def test_tables_are_written_in_steps_as_they_are_at_once() -> None:
     queues = {MessageQueue("T", "b", number): TopicOffset(0, number, 1) for number in range(500)}
     for body in (

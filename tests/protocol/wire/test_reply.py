@@ -25,7 +25,6 @@ def test_a_reply_is_whole_once_its_pieces_are_joined(body: Buffer | list[memoryv
     assert reply.body == (b"onetwo" if body else b"") and size == len(reply.body)
 
 
-@pytest.mark.guards("reply.add_reply: drop flag")
 def test_a_request_that_wants_no_reply_gets_none() -> None:
     pieces: list[Buffer] = []
     assert add_reply(pieces, asked(oneway=True), 0, None, None, b"body") == 0

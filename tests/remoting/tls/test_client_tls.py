@@ -82,9 +82,6 @@ def serving(folder: Path, ours: Pair) -> Iterator[tuple[int, list[str]]]:
         thread.join()
 
 
-@pytest.mark.guards(
-    "ClientContext.wrap_socket: drop self._look()", "ClientContext.wrap_bio: drop self._look()"
-)
 @pytest.mark.parametrize("way", ["loop", "socket"])
 async def test_a_new_connection_shows_the_renewed_certificate(
     tmp_path: Path, ours: Pair, shown: Pair, way: str
@@ -112,7 +109,6 @@ async def test_a_new_connection_shows_the_renewed_certificate(
     assert seen == ["client", "renewed"]
 
 
-@pytest.mark.guards("ClientContext._look: drop self._ends_at")
 def test_the_end_is_that_of_the_file_as_it_is_now(ours: Pair, shown: Pair) -> None:
     context = client(shown, ours)
     first = context.ends_at
@@ -120,10 +116,6 @@ def test_the_end_is_that_of_the_file_as_it_is_now(ours: Pair, shown: Pair) -> No
     assert first is not None and context.ends_at is not None and context.ends_at < first
 
 
-@pytest.mark.guards(
-    "ClientContext._look: now == self._failed and str(error) != self._complaint -> str(error) != self._complaint",
-    "ClientContext._look: str(error) != self._complaint -> True",
-)
 def test_a_pair_that_cannot_be_used_is_named_once_it_stays(
     tmp_path: Path, ours: Pair, shown: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,7 +132,6 @@ def test_a_pair_that_cannot_be_used_is_named_once_it_stays(
     assert "the TLS files have changed" in caplog.text
 
 
-@pytest.mark.guards("ClientContext._look: drop self._complaint = ''")
 def test_files_that_are_back_unchanged_are_no_problem(ours: Pair, shown: Pair) -> None:
     context, folder = client(shown, ours), shown.key.parent
     away = folder.rename(folder.with_name("away"))

@@ -68,7 +68,6 @@ async def talking(clock: ManualClock, dispatch: Dispatch = echo) -> AsyncIterato
             await writer.wait_closed()
 
 
-@pytest.mark.guards("Encryption.__init__: HANDSHAKE_S -> HANDSHAKE_S * 1000")
 async def test_a_handshake_that_stops_half_way_is_ended_in_its_time(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     async with talking(clock) as (server, client):
@@ -91,10 +90,6 @@ async def test_after_its_handshake_a_connection_has_no_such_limit() -> None:
         assert len(server.sessions) == 1
 
 
-@pytest.mark.guards(
-    "Encryption._read: not self._is_paused and (not self._is_over) -> not self._is_over",
-    "Encryption.pause_reading: drop _transport",
-)
 async def test_what_was_read_before_a_pause_took_effect_waits_until_the_session_reads_again() -> None:
     """A loop may give what it has already taken from the socket although it was told to pause."""
     asked: list[Command] = []
@@ -124,7 +119,6 @@ async def test_who_says_goodbye_gets_one_back() -> None:
         await until(lambda: not server.sessions)
 
 
-@pytest.mark.guards("Encryption._decrypted: drop self._refused(error)")
 async def test_a_changed_byte_ends_the_connection_and_costs_one_line_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -100,7 +100,6 @@ async def test_who_speaks_tls_where_there_is_none_is_told_of_once(
     assert caplog.text.count("it speaks TLS, and ") == 1
 
 
-@pytest.mark.guards("Opening.data_received: false _tls")
 async def test_plain_text_is_refused_with_an_answer_where_tls_is_enforced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

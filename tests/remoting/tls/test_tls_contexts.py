@@ -126,7 +126,6 @@ async def test_an_expired_certificate_is_refused_with_a_clear_line_at_both_ends(
     assert "it left during the TLS handshake; perhaps it does not trust the certificate" in caplog.text
 
 
-@pytest.mark.guards("tls_contexts._load_client: settings.checks_server_name -> False")
 async def test_a_certificate_for_another_address_is_refused_unless_names_do_not_matter(
     folder: Path, ours: Pair
 ) -> None:
@@ -144,7 +143,6 @@ async def test_who_does_not_ask_gets_on_with_any_certificate(folder: Path, their
             await session.call(PULL)
 
 
-@pytest.mark.guards("tls_contexts: ClientAuth.REQUIRE = ssl.CERT_OPTIONAL")
 async def test_a_client_without_certificate_is_refused_where_one_is_required(
     server: Pair, client: Pair, ours: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -279,9 +277,6 @@ async def test_changed_files_are_used_and_broken_ones_are_told_once(
     watching.cancel()
 
 
-@pytest.mark.guards(
-    "ChangedFiles.look: self._seen != last or self._seen == self.loaded -> self._seen == self.loaded"
-)
 async def test_files_that_are_just_being_replaced_are_left_alone(
     tmp_path: Path, server: Pair, client: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,7 +345,6 @@ def test_one_clients_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     assert len(caplog.records) == 3
 
 
-@pytest.mark.guards("tls_contexts._new_server_context: drop ssl.OP_NO_RENEGOTIATION")
 def test_no_client_asks_for_one_handshake_after_the_other(server: Pair) -> None:
     for context in (server_context(showing(server)), self_signed_context(ServerTlsSettings())):
         assert context.options & ssl.OP_NO_RENEGOTIATION

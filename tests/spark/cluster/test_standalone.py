@@ -32,7 +32,7 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.cluster.standalone import RUN_LIMIT_S, START_LIMIT_S, Standalone, standalone
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(590)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(590)]
 
 ROWS = 12_000
 COUNTING = """

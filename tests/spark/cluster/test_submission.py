@@ -83,7 +83,6 @@ def test_the_program_of_pipelines_is_their_command():
     assert "Keep TOPIC as a Parquet, Delta or Iceberg table." in done.stdout, done.stderr
 
 
-@pytest.mark.guards("submission._variables: not _is_near(options) -> _is_near(options)")
 def test_drivers_are_reachable_from_other_machines_and_not_where_there_are_none(told):
     assert "SPARK_LOCAL_IP" not in told("--master", FAR, "a.py").environment
     assert (

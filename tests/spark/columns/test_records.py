@@ -187,7 +187,6 @@ def test_a_damaged_body_is_null_and_known():
     ]
 
 
-@pytest.mark.guards("RecordColumns._inflate: drop INNER_BATCH")
 def test_a_body_that_is_called_an_inner_batch_is_damaged_and_hides_no_other_row():
     records = RecordColumns(encode(0) + encode(1, sys_flag=SysFlag.INNER_BATCH) + encode(2))
     assert records.column("body").to_pylist() == [b"hello", None, b"hello"]

@@ -14,7 +14,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.testing.background import BackgroundCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")

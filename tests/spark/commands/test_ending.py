@@ -125,9 +125,7 @@ def test_a_report_of_an_earlier_command_is_not_taken_for_this_ones():
     assert json.loads(CliRunner().invoke(command).stdout)["read"] == 0
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(400)
-@pytest.mark.guards("Runner.stream: self._is_stopped_with_java(is_stopped) -> False")
 @pytest.mark.parametrize(
     ("number", "args", "reaches", "status", "stopped"),
     [
@@ -177,9 +175,7 @@ def test_a_stream_that_is_stopped_ends_with_a_line_and_without_a_stack(
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.guards("ending.end_of_java: process is None or isinstance(error, SparrowError) -> True")
 def test_a_killed_java_is_named_with_what_to_do(tmp_path):
     query = "select sum(id % 7) from range(10000000000000)"
     command = [sys.executable, "-m", "sparrowmq", "pipeline", "sql", query, "-n", "127.0.0.1:1"]

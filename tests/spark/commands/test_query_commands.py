@@ -14,7 +14,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.pipeline_command import pipeline
 from tests.spark.pipelines.test_traces import reports
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.slow

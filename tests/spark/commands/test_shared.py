@@ -79,7 +79,6 @@ def test_the_account_comes_from_the_environment_unless_it_is_named_or_nobody_is_
     assert found.stdout.splitlines()[0] == f"{options} {to_options}"
 
 
-@pytest.mark.guards("_signed: of_target = _ACCOUNT")
 @pytest.mark.parametrize(
     ("of_target", "to_options"),
     [
@@ -96,7 +95,6 @@ def test_the_targets_account_comes_from_variables_of_its_own(of_target, to_optio
     assert found.stdout.splitlines()[0] == f"{source} {to_options}"
 
 
-@pytest.mark.guards("shared.ends_well: sentence(error) -> str(error)")
 def test_a_file_that_cannot_be_opened_is_named_with_what_to_do():
     found = run("-o", "open=/absent/file")
     assert found.exit_code == 1

@@ -15,7 +15,7 @@ from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from tests.spark.pipelines.tables.test_retries import make
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.slow

@@ -87,7 +87,6 @@ def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
     assert (found[3].topic, found[3].read) == ("good", 4)
 
 
-@pytest.mark.guards("batch_parts._uploaded: drop to.remove")
 def test_a_part_whose_rejects_cannot_be_written_behind_an_address_leaves_no_rows_there(part, tmp_path):
     class Full(Storage):
         def upload(self, local, name):

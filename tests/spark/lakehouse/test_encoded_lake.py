@@ -72,7 +72,6 @@ def ids(folder):
     return sorted(row["id"] for row in rows_of(folder))
 
 
-@pytest.mark.guards("KeptTable.again: shape is None -> True")
 def test_avro_bodies_become_rows_and_each_schema_is_asked_for_once(namesrv, registry, topic, tmp_path):
     first, second = registry.add("old", OLD), registry.add("new", NEW)
     found = settings(namesrv, tmp_path, {topic: {"mode": "avro", "registry": registry.url}})
@@ -126,9 +125,6 @@ def test_avro_bodies_are_in_the_partitions_of_their_fields(namesrv, registry, to
     assert error["reason"] == "place is too long for a partition"
 
 
-@pytest.mark.guards(
-    "EncodedBodies.beyond: is_used and fields in (None, shape.fields) -> fields in (None, shape.fields)"
-)
 def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(
     namesrv, registry, topic, tmp_path, monkeypatch
 ):
@@ -156,7 +152,6 @@ def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(
     assert len(rows_of(tmp_path / f"{topic}.errors")) == 1
 
 
-@pytest.mark.guards("Encoding.columns: drop InvalidSchema")
 @pytest.mark.parametrize("wrong", ["double", {"type": "array", "items": "long"}])
 def test_a_schema_whose_key_cannot_be_one_makes_rejects_and_its_table_goes_on(
     namesrv, registry, topic, tmp_path, wrong
@@ -207,7 +202,6 @@ def test_while_the_registry_is_away_the_other_tables_go_on(namesrv, topic, tmp_p
     assert ids(tmp_path / other) == [0, 1, 2] and rows_of(tmp_path / topic) == []
 
 
-@pytest.mark.guards("Rounds._asked: not ask.done() -> False")
 def test_while_a_registry_is_slow_the_other_tables_go_on(namesrv, registry, topic, tmp_path):
     plain, answers = f"{topic}-plain", Event()
     registry.failures.append(answers)

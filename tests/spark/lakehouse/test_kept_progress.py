@@ -47,7 +47,6 @@ def test_the_note_of_an_earlier_release_says_only_which_batch_is_done(tmp_path):
     assert kept_progress(tmp_path) == planned.done(-1, -1)
 
 
-@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 @pytest.mark.parametrize(
     "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("5", "6")]
 )

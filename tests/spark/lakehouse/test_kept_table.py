@@ -206,7 +206,6 @@ def test_fields_become_columns_that_are_kept_before_a_row_has_them(make):
     assert [(row["id"], row["name"]) for row in rows_of(table.root)] == [(7, "x")]
 
 
-@pytest.mark.guards("KeptTable._repaired: absent_files(place.path, lake) -> ''")
 def test_a_start_names_the_files_that_readers_miss(make):
     table = make(format="delta")
     look(table, 5)
@@ -247,8 +246,6 @@ def test_files_are_merged_and_old_days_taken_out(make):
     assert rows_of(table.root) == []
 
 
-@pytest.mark.guards("KeptTable.plan: drop keep_progress")
-@pytest.mark.guards("KeptTable._fields_of_begun: self._progress.batch <= lake.last_batch() -> False")
 @pytest.mark.parametrize("has_rows", [True, False])
 def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(make, has_rows):
     """Killed between the two tables, or after both, and then the schema gets wider."""
@@ -277,7 +274,6 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
     assert sorted(row["id"] for row in rows_of(again.root)) == (["1", "2", "3"] if has_rows else ["text"])
 
 
-@pytest.mark.guards("target_in: lake.clear_staged() -> to.storage.clear()")
 def test_rejects_that_were_committed_behind_an_address_and_not_moved_are_moved_by_the_next_attempt(
     make, tmp_path, monkeypatch, clock
 ):
@@ -318,7 +314,6 @@ def _die(*_args):
     raise _DeadError
 
 
-@pytest.mark.guards("KeptTable.begin: drop finish_retry")
 def test_a_retry_of_errors_that_was_killed_is_finished_first(make, monkeypatch):
     table = make(mode="schema", schema="id bigint")
     look(table, 2)
@@ -338,7 +333,6 @@ def test_a_retry_of_errors_that_was_killed_is_finished_first(make, monkeypatch):
     assert not rows_of(errors)
 
 
-@pytest.mark.guards("KeptTable._open: drop regained")
 def test_columns_that_an_older_copy_of_the_settings_lacks_are_those_of_the_table(make):
     table = make(mode="schema", schema="id bigint")
     look(table, 1)

@@ -200,7 +200,6 @@ def test_the_last_message_of_a_key_is_its_row_and_tombstones_take_rows_out(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.guards("KeptTable._add: self._progress.batch <= lake.last_batch() -> False")
 @pytest.mark.parametrize("seed", range(2))
 def test_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
     play(tmp_path, kind, seed, 5)

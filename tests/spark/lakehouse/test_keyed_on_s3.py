@@ -44,7 +44,6 @@ def files(run):
     return {storage.relative(each.path) for each in storage.list() if each.path.endswith(".parquet")}
 
 
-@pytest.mark.guards("KeyedBatch.on: drop self.target.remove")
 def test_the_last_message_of_a_key_is_its_row_and_no_staged_file_stays(where):
     orders = Orders()
     for key in range(6):

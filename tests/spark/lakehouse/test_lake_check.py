@@ -29,7 +29,6 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.guards("BlockingNetwork.topics: drop update")
 def test_the_topics_that_a_broker_makes_for_itself_become_no_tables(namesrv, tmp_path):
     *tables, last = checked(settings(namesrv, tmp_path, {".*": {}}))
     assert [line.partition(":")[0] for line in tables] == ["orders-a", "orders-b", "tmp-1"]
@@ -51,7 +50,6 @@ def on_s3(namesrv, tmp_path, **more):
     return settings(namesrv, tmp_path, {"orders-a": section})
 
 
-@pytest.mark.guards("lake_check._ask: str(error) -> None")
 def test_a_store_that_is_away_is_said_in_a_line(namesrv, tmp_path, s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"^orders-a: s3://bucket/x/orders-a is away: OSError"):

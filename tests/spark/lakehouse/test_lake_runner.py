@@ -53,7 +53,6 @@ SECTIONS = {
 
 @pytest.mark.slow
 @timeout
-@pytest.mark.spark
 def test_topics_become_tables_of_all_formats_and_go_on_after_a_restart(spark, namesrv, tmp_path):
     topics = ("s-raw", "s-json", "s-ice", "s-schema", "s-more")
     bodies = [*numbers(40), b"bad"]
@@ -86,7 +85,6 @@ def test_topics_become_tables_of_all_formats_and_go_on_after_a_restart(spark, na
 
 @pytest.mark.slow
 @timeout
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", [pytest.param("raw", marks=pytest.mark.nightly), "json"])
 def test_the_rows_are_those_of_the_pipeline_whose_table_can_be_taken_over(spark, namesrv, tmp_path, mode):
     topic = f"same-{mode}"
@@ -119,7 +117,6 @@ def test_the_rows_are_those_of_the_pipeline_whose_table_can_be_taken_over(spark,
 
 
 @timeout
-@pytest.mark.spark
 @pytest.mark.slow
 def test_a_schema_that_is_none_ends_the_start(spark, namesrv, tmp_path):
     found = settings(namesrv, tmp_path, {"x": {"mode": "schema", "schema": "id biggest"}})
@@ -154,7 +151,6 @@ def test_a_run_without_brokers_ends_with_the_reason(tmp_path):
     assert is_done(rounds) and "127.0.0.1:9" in str(report.error)
 
 
-@pytest.mark.guards("Rounds._find_topics: drop raise BrokersAway")
 def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
     with BackgroundCluster(tmp_path / "brokers", brokers=0) as cluster:
         found = settings(cluster.namesrv, tmp_path, {".*": {}})
@@ -166,8 +162,6 @@ def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("lake_runner.is_done: false 0 < rounds.looks_without_some < MOST_FAILURES")
-@pytest.mark.guards("Rounds._find_topics: self._topics_away(there) -> set()")
 def test_a_run_names_the_brokers_whose_messages_it_lacks(namesrv, tmp_path):
     """One topic is at two brokers, and one at the broker that goes away, also as an earlier run knows it."""
     at = partial(OurBroker, namesrv, tmp_path / "store", {"brokerName": "away", "brokerClusterName": "c"})
@@ -216,8 +210,6 @@ def test_a_run_ends_at_a_signal_after_its_round(namesrv, tmp_path):
         assert 0 < table.figures.rows < 50 and table.figures.batches == 1
 
 
-@pytest.mark.guards("until_ended: not is_stopped() and not has_ended() -> not is_stopped()")
-@pytest.mark.guards("until_ended: None if is_stopped() else _JAVA_ENDED -> None")
 def test_an_idle_lake_ends_at_once_when_java_has_ended_and_says_so(namesrv, tmp_path):
     send(namesrv, {"java-a": numbers(3)})
     now, asked = [0.0], iter([False, False])
@@ -231,7 +223,6 @@ def test_an_idle_lake_ends_at_once_when_java_has_ended_and_says_so(namesrv, tmp_
     assert "the Java process of Spark has ended" in str(why)
 
 
-@pytest.mark.guards("until_ended: is_stopped() or not has_ended() -> True")
 @pytest.mark.parametrize("signalled", [False, True])
 def test_a_signal_that_ended_java_in_the_middle_of_a_round_is_no_failure(namesrv, tmp_path, signalled):
     send(namesrv, {"gone-a": numbers(3)})

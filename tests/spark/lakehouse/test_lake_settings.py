@@ -127,7 +127,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read_settings(tmp_path / "bad.toml")
 
 
-@pytest.mark.guards("lake_settings.read_settings: encoding = 'utf-8'")
 def test_a_file_may_begin_with_the_mark_of_utf_8(tmp_path):
     text = 'name_server = "a:1"\n[tables.".*"]\nto = "/läke/{topic}"\n'
     (tmp_path / "lake.toml").write_text(text, encoding="utf-8-sig")
@@ -135,7 +134,6 @@ def test_a_file_may_begin_with_the_mark_of_utf_8(tmp_path):
     assert found.to == "/läke/{topic}"
 
 
-@pytest.mark.guards('lake_settings._table: value == "" -> False')
 def test_an_empty_text_in_a_section_takes_a_default_out():
     defaults = {**ON_S3, "format": "iceberg", "catalog": "prod", "table": "shop.{topic}"}
     section = {"format": "delta", "catalog": "", "table": ""}

@@ -51,7 +51,6 @@ def test_the_status_has_a_row_for_each_table(lake):
     assert bad["error"] and bad["failures"] >= 1
 
 
-@pytest.mark.guards("lake_status._row: table.why or table.absent -> table.why")
 def test_files_that_were_gone_at_the_begin_are_shown_also_while_all_goes_on(lake):
     rounds, _ = lake
     rounds.tables["good"].absent = "readers of it fail"
@@ -97,8 +96,6 @@ def test_a_lake_that_has_not_asked_the_brokers_for_long_is_not_ready(lake):
     assert why_not_ready(rounds) == "the brokers were not asked yet"
 
 
-@pytest.mark.guards("lake_status.why_not_ready: not table.is_gone -> True")
-@pytest.mark.guards("lake_status.pages: drop _failing(rounds)")
 def test_readiness_names_each_table_that_fails_and_a_lake_whose_tables_all_fail_is_not_ready(lake):
     rounds, _ = lake
     bad, good = (rounds.tables[name] for name in ("bad", "good"))

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 KINDS = ("delta", "delta --key", "iceberg", "iceberg --key", "parquet")
 
 

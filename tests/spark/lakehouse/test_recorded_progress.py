@@ -127,7 +127,6 @@ class LakeMishaps(Mishaps):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.guards("recorded_progress.compared: return Compared(progress)")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [("delta", 0), ("iceberg", 0), ("delta", 1), ("iceberg", 1)])
 def test_after_each_mishap_each_message_is_there_once_or_the_start_is_refused(tmp_path, kind, seed):
@@ -177,10 +176,6 @@ def test_a_state_that_is_the_one_of_its_tables_stays(decide):
         assert (found.progress, found.why) == (progress, "")
 
 
-@pytest.mark.guards(
-    "progress.passes: "
-    "some.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue)) -> True"
-)
 def test_a_topic_that_was_made_again_is_no_other_copy(decide):
     progress = planned(4, 0, 2, incarnation=2)
     assert decide(progress, held(planned(3, 5, 9))).why == ""
@@ -245,7 +240,6 @@ def rival(request, tmp_path):
     return rival
 
 
-@pytest.mark.guards("KeptTable._add: drop demand_same_batch")
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_two_runs_with_copies_of_one_state_one_ends(rival, tmp_path, kind):
     first, second, topic = rival(kind)
@@ -263,9 +257,6 @@ def test_of_two_runs_with_copies_of_one_state_one_ends(rival, tmp_path, kind):
     assert Counter(row["number"] for row in rows) == topic.wanted(ROWS)
 
 
-@pytest.mark.guards("KeptTable.plan: was_taken_back(self._progress, *self._open()) -> False")
-@pytest.mark.guards("Iceberg.record: drop refresh")
-@pytest.mark.guards("Held.reached: self.last if self.record is None else self.record.batch -> self.last")
 @pytest.mark.parametrize("is_at_work", [True, False], ids=["while it runs", "between two runs"])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_messages_of_a_table_that_was_taken_back_are_read_again(tmp_path, kind, is_at_work):
@@ -294,7 +285,6 @@ def test_messages_of_a_table_that_was_taken_back_are_read_again(tmp_path, kind, 
     assert Counter(row["number"] for row in rows_of(kind, root, state)) == Counter(numbers)
 
 
-@pytest.mark.guards("recorded_progress._behind: other.last >= newest.batch -> False")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("which", [ROWS, ERRORS])
 def test_a_table_that_was_taken_back_without_its_errors_or_they_without_it_is_refused(tmp_path, kind, which):

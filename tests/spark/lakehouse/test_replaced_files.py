@@ -63,7 +63,6 @@ def data_files(run):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("KeptTable.add: drop self.remove_replaced()")
 def test_replaced_files_go_when_readers_had_time_to_end(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)
     most = 0
@@ -93,7 +92,6 @@ def test_a_reader_that_began_before_has_its_files_for_as_long_as_promised(tmp_pa
     run.table.close()
 
 
-@pytest.mark.guards("UnusedFiles.__init__: self._monotonic = monotonic -> self._monotonic = clock")
 def test_a_clock_that_jumps_forward_takes_no_time_from_readers(tmp_path, clock):
     steady = Clock()
     run = Run(tmp_path, "delta", Orders(), clock=clock, monotonic=steady, replaced_stay_s=STAY_S)
@@ -109,7 +107,6 @@ def test_a_clock_that_jumps_forward_takes_no_time_from_readers(tmp_path, clock):
     run.table.close()
 
 
-@pytest.mark.guards("KeptTable.has_replaced: self._replaced.may_go -> False")
 def test_a_table_without_new_messages_is_cleared_too_also_after_a_restart(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)
     replace_all(run, 1)
@@ -125,7 +122,6 @@ def test_a_table_without_new_messages_is_cleared_too_also_after_a_restart(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.guards("KeptTable.merge: drop self._replaced.note")
 def test_files_that_were_merged_go_likewise_and_a_merge_bears_files_that_are_gone(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)
     for key in range(10, 20):
@@ -142,7 +138,6 @@ def test_files_that_were_merged_go_likewise_and_a_merge_bears_files_that_are_gon
     run.table.close()
 
 
-@pytest.mark.guards("ReplacedFiles.remove: {self._name(path) for path in needed} -> set()")
 def test_snapshots_with_a_tag_keep_their_files_and_no_other_snapshot_lacks_files(tmp_path, clock):
     run = filled(tmp_path, "iceberg", clock)
     catalog = tables.catalog_in(run.table.state)
@@ -184,11 +179,6 @@ def first_version(run):
     )
 
 
-@pytest.mark.guards(
-    "ReplacedFiles.remove: drop *lake.paths()",
-    "Delta.retire: drop self._table.update_incremental()",
-    "Iceberg.retire: drop table.refresh()",
-)
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_restored_table_keeps_the_files_that_it_has_again(tmp_path, kind, clock, is_restarted):
     run = filled(tmp_path, kind, clock)

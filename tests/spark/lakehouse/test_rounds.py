@@ -100,10 +100,6 @@ def test_a_new_topic_is_found_a_deleted_one_is_said_and_fields_become_columns(na
     assert [row["x"] for row in rows_of(tmp_path / f"{name}b")] == [True]
 
 
-@pytest.mark.guards(
-    "lake_status.state_of_table: true table.has_all",
-    "lake_status.state_of_table: table.lag or table.is_due() -> True",
-)
 def test_a_table_is_kept_only_if_its_queues_were_looked_at(namesrv, name, tmp_path):
     """The page of a lake that had just started said of each table that it has all messages."""
     topic = f"{name}a"
@@ -119,7 +115,6 @@ def test_a_table_is_kept_only_if_its_queues_were_looked_at(namesrv, name, tmp_pa
             assert state_of_table(table) == "kept"
 
 
-@pytest.mark.guards("Rounds._find_topics: table.brokers <= self.network.registered -> True")
 def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
     topic = f"{name}a"
     broker = partial(OurBroker, namesrv, tmp_path / "store", {"brokerName": "away", "brokerClusterName": "c"})
@@ -137,7 +132,6 @@ def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
             until(rounds, lambda: len(rows_of(tmp_path / topic)) == 5)
 
 
-@pytest.mark.guards("Rounds._find_ends: table.may_try() -> True")
 def test_a_topic_that_was_made_again_is_said_once_and_not_at_each_look(tmp_path):
     said: list[str] = []
     with (
@@ -156,7 +150,6 @@ def test_a_topic_that_was_made_again_is_said_once_and_not_at_each_look(tmp_path)
         assert rounds.tables["a"].figures.failures == 1
 
 
-@pytest.mark.guards("KeptTable._repaired: drop demand_committed")
 def test_a_batch_whose_commit_was_removed_does_not_come_twice(namesrv, name, tmp_path):
     topic = f"{name}a"
     for begin in (0, 5):
@@ -198,7 +191,6 @@ def test_damaged_files_of_a_table_end_in_a_sentence_or_change_nothing(namesrv, n
         shutil.copytree(tmp_path / "copy", root)
 
 
-@pytest.mark.guards("kept_table._add: drop widen")
 def test_columns_get_wider_and_nested_and_no_message_is_a_reject(namesrv, name, tmp_path):
     topic = f"{name}a"
     batches = [
@@ -277,10 +269,6 @@ def test_a_table_that_fails_waits_and_the_others_go_on(namesrv, name, tmp_path):
     assert len(rows_of(tmp_path / f"{name}a")) == 5 and len(rows_of(tmp_path / f"{name}b")) == 5
 
 
-@pytest.mark.guards(
-    "Rounds._commit: table.discard -> len",
-    "Rounds._asked: self._attempt(table, partial(table.discard, some)) -> None",
-)
 @pytest.mark.parametrize("fails", ["another part", "again"])
 def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(
     namesrv, name, tmp_path, monkeypatch, fails
@@ -309,7 +297,6 @@ def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(
         assert uploaded and not list(tmp_path.rglob("*.parquet"))
 
 
-@pytest.mark.guards("Rounds._written: drop self._failed")
 def test_a_batch_whose_bodies_add_columns_each_time_is_not_added(namesrv, name, tmp_path, monkeypatch):
     """The files of the last time are gone already, as another time was to follow."""
     send(namesrv, {f"{name}a": numbers(5)})
@@ -406,7 +393,6 @@ def test_small_files_are_merged_while_the_lake_runs(namesrv, name, tmp_path):
     assert sorted(json.loads(row["body"])["id"] for row in rows_of(tmp_path / f"{name}a")) == list(range(25))
 
 
-@pytest.mark.guards("KeptTable.fail: f'{self.root} or {self.state}' -> '-'")
 def test_a_full_disk_is_named_and_the_table_goes_on_when_there_is_room(namesrv, name, tmp_path):
     with skipped_without("a small disk"):
         disk = SmallDisk(tmp_path, 1 << 20)

@@ -51,7 +51,6 @@ def refusing(parts):
 
 @pytest.mark.slow
 @timeout
-@pytest.mark.spark
 def test_a_job_that_fails_is_done_again_topic_by_topic(spark, monkeypatch):
     monkeypatch.setattr(spark_workers, "write_all", refusing)
     found = SparkWorkers(spark)([part("a", 5), part("bad", 1), part("b", 7), part("a", 2)])

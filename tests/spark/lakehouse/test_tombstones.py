@@ -36,7 +36,6 @@ def marked(deletes, *messages):
 EMPTY = "the body is empty"
 
 
-@pytest.mark.guards("Tombstones.marked: pc.or_(deleted, is_empty) -> deleted")
 def test_an_empty_body_deletes_the_first_of_its_keys():
     found = marked(
         None,

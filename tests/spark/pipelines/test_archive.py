@@ -16,7 +16,7 @@ from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import forget_last_commit
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,6 @@ def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic,
 
 
 @pytest.mark.slow
-@pytest.mark.guards("archive._rows_and_record: true _record(root, settled) == record")
 def test_a_batch_that_is_archived_while_the_reader_begins_is_read_once(topic, where, tmp_path, monkeypatch):
     topic.send(0, 100)
     archive(topic.name, tmp_path / "a", **where)
@@ -112,8 +111,6 @@ def test_the_file_that_is_being_written_is_left_though_the_next_one_was_made_in_
 
 
 @pytest.mark.slow
-@pytest.mark.guards("archive._since: again = frozenset()")
-@pytest.mark.guards("archive._reached: false record is not None and record.end is not None")
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.nightly)])
 def test_the_reader_of_a_topic_that_was_made_again_misses_none_of_it(topic, where, tmp_path, kind):
     server, losing = topic.options["nameServer"], {"failOnDataLoss": "false"}

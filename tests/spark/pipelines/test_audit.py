@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.pipelines import audit, table
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -63,8 +63,6 @@ def test_a_topic_and_its_table_are_the_same_until_rows_are_gone(topic, look, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Side._read: name.lower() not in places -> True")
-@pytest.mark.guards("row_shapes.column: name.replace('`', '``') -> name")
 def test_fields_of_bodies_named_as_places_or_with_points_do_not_hide_where_rows_are(topic, look, tmp_path):
     topic.send_bodies([b'{"id":1,"TOPIC":"x","msgId":"same","queueOffset":7,"a.b":1,"c`d":2}'] * 8)
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}

@@ -16,7 +16,7 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.lake import tables
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -51,7 +51,6 @@ def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.guards("backfill._before: newest_ms is not None -> False")
 def test_rows_of_a_topic_that_was_made_again_come_from_brokers_alone(topic, where, folder, tmp_path):
     with sync.connect(topic.options["nameServer"]) as mq:
         mq.admin.create_topic(topic.name, queues=1)

@@ -69,7 +69,6 @@ def journal(tmp_path):
     return [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
 
 
-@pytest.mark.guards("dead_letter_replay._rest: drop span.end")
 def test_each_dead_letter_is_sent_once_however_often_it_is_replayed(mq, group, dead, replay, tmp_path):
     mq.send("orders", b"for all groups")
     dead([b"1", b"2", b"3"])
@@ -100,7 +99,6 @@ def test_a_run_that_was_killed_is_gone_on_with(dead, replay, tmp_path):
 
 
 @pytest.mark.parametrize("again", [1, 2, 3])
-@pytest.mark.guards("dead_letter_replay.dlq_replay: drop demand #2")
 def test_a_journal_of_a_topic_that_was_made_again_is_refused(mq, group, dead, replay, tmp_path, again):
     dead([b"1", b"2"])
     replay()

@@ -18,7 +18,7 @@ from sparrowmq.spark.pipelines import dedup
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -49,8 +49,6 @@ def passed(topic):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Repeats.find: self.known.times(asked, window_ms) -> {}")
-@pytest.mark.guards("CopyingStream.run: drop self._repeats.regain")
 def test_a_message_passes_once_within_a_batch_between_batches_and_after_faults(topic, drop, tmp_path):
     send(topic, 1, 2, 2, 3)
     report = drop()
@@ -105,8 +103,6 @@ def test_topics_of_a_pattern_are_copied_without_repeats_and_new_ones_are_found(t
     assert run() == 0
 
 
-@pytest.mark.guards("Repeats.check: is_steady(keys) -> True")
-@pytest.mark.guards("Repeats.check: is_of_rows(keys, rows) -> True")
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [

@@ -24,7 +24,7 @@ from tests.spark.pipelines.killing import environment, kill_when
 from tests.spark.pipelines.lake.tables import rows_of
 from tests.spark.pipelines.test_traces import reports
 
-pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("SPARROWMQ_KILLS", "2"))
 AFRESH = max(KILLS // 2, 1)  # kills of an audit: a second finds what the first found

@@ -30,7 +30,7 @@ from tests.schemas.samples import MONEY, ORDER, ORDER_BODY, SHOP
 from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

@@ -67,7 +67,6 @@ def test_without_names_all_groups_are_shown_and_one_that_is_not_there_is_told(na
 @pytest.mark.parametrize(
     ("groups", "whose"), [(["billing"], "group billing"), ([], "the groups of the cluster are not known")]
 )
-@pytest.mark.guards("lag_report._ask: return found, 1 -> raise")
 def test_a_group_that_nobody_can_tell_of_is_an_error_of_its_round(groups, whose, tmp_path):
     said: list[str] = []
     with ExitStack() as stack:

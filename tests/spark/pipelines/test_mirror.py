@@ -23,7 +23,7 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SAME = ("queueId", "msgId", "bornTimestamp", "tags", "keys", "body", "flag")
 
@@ -77,8 +77,6 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
 
 
 @pytest.mark.slow
-@pytest.mark.guards("CopyingStream._from_begin: self._state.begin -> None")
-@pytest.mark.guards("CopyingStream.run: drop repair")
 def test_a_start_that_died_before_its_first_plan_has_settled_where_the_mirror_begins(topic, copy, tmp_path):
     topic.send(0, 20)
     assert copy(options={"startingOffsets": "latest"}).written == 0
@@ -88,7 +86,6 @@ def test_a_start_that_died_before_its_first_plan_has_settled_where_the_mirror_be
 
 
 @pytest.mark.slow
-@pytest.mark.guards("State.may_plan_again: begun.batch <= batch -> begun.batch < batch")
 def test_a_damaged_plan_of_copied_messages_is_made_again_and_doubles_nothing(topic, copy, far, tmp_path):
     topic.send(0, 40)
     assert copy(options={"maxOffsetsPerTrigger": "20"}).written == 40
@@ -116,7 +113,6 @@ def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, cop
 
 
 @pytest.mark.slow
-@pytest.mark.guards("CopyingStream.run: drop self._ends")
 def test_a_target_that_was_made_again_ends_the_mirror_and_copies_go_on_where_asked(topic, copy, far):
     topic.send(0, 100)
     assert copy().written == 100

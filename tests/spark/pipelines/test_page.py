@@ -75,7 +75,6 @@ def test_help_of_each_command_needs_the_extras_of_the_page_alone():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_messages_of_the_first_box_are_counted_with_the_extras_of_the_page_alone(tmp_path):
@@ -153,7 +152,6 @@ def typed(words: list[str], places: Mapping[str, str]) -> dict:
     return report
 
 
-@pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_every_command_and_every_piece_does_what_the_page_says(spark, places, tmp_path, monkeypatch):

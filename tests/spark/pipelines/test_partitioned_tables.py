@@ -18,7 +18,7 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 COUNTRIES = ["DE", "007", "a/b %", None, ""]
 BODIES = [

@@ -24,7 +24,7 @@ from tests.spark.test_with_spark import Topic
 
 module = sys.modules[publish.__module__]
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -64,7 +64,6 @@ def far(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("SentRows.without: not self.next -> True")
 def test_rows_are_not_sent_again_when_the_targets_retention_has_removed_them(topic, where, far, tmp_path):
     topic.send(0, 120)
     table(topic.name, tmp_path / "t", once=True, **where)
@@ -109,7 +108,6 @@ def test_a_run_that_was_killed_before_its_note_sends_no_row_again(topic, where, 
     assert (repeated.read, repeated.written) == (40, 0)
 
 
-@pytest.mark.guards("publish._demand_newest: not state.may_plan_again(known.runs) -> False")
 @pytest.mark.parametrize(("runs", "is_refused"), [(0, True), (1, True), (2, False), (3, False)])
 def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newest(
     tmp_path, runs, is_refused
@@ -124,7 +122,6 @@ def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newe
         module._demand_newest(State(tmp_path, {"topic": "t"}), SentRows(runs))
 
 
-@pytest.mark.guards("publish._stored: SentRows.load(folder).runs -> False")
 def test_a_note_about_stored_logs_that_is_gone_lets_no_row_count_as_sent(tmp_path):
     folder = tmp_path / "t.state" / "publish-t"
     snapshot.save(folder / "sent.json", SentRows(1))
@@ -144,7 +141,6 @@ def test_rows_of_json_tables_become_objects_again(topic, where, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("publish._publish: settled.mode == 'raw' -> {'properties', 'body'} <= set(rows.columns)")
 def test_rows_with_the_fields_properties_and_body_become_objects_again(topic, where, tmp_path):
     sent = {"body": "b", "properties": "p", "c`d": 1}
     topic.send_bodies([json.dumps(sent).encode()])
@@ -190,7 +186,6 @@ def test_only_tables_that_say_where_rows_come_from_are_sent(topic, where, tmp_pa
         publish(tmp_path / "other", "t", **where)
 
 
-@pytest.mark.guards("publish._publish: is_steady(chosen) -> True")
 def test_a_condition_with_another_result_each_time_is_refused(topic, where, tmp_path):
     topic.spark.sql("select struct('t' as topic) as _mq").write.parquet(str(tmp_path / "t"))
     with pytest.raises(ConfigError, match=r"where='rand\(\) < 0.5' chooses other rows each time"):

@@ -10,7 +10,7 @@ from pyspark.errors import ParseException
 
 from sparrowmq.spark.pipelines.query_plan import needed_columns, scans, tables_in, takes_columns_by_name
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -22,10 +22,6 @@ def view(topic):
     topic.spark.catalog.dropTempView("t")
 
 
-@pytest.mark.guards(
-    "query_plan._look: used | _references(node) -> used",
-    "query_plan._look: needed | before -> needed",
-)
 @pytest.mark.parametrize(
     ("query", "needed", "count"),
     [

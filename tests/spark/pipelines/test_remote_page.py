@@ -58,7 +58,6 @@ def run(*words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_topic_becomes_a_table_on_s3(topic, keys, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
@@ -90,7 +89,6 @@ def test_a_topic_becomes_a_table_on_s3(topic, keys, tmp_path, monkeypatch):
     assert all(row._day is not None for row in found)
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
@@ -107,7 +105,6 @@ def test_an_archive_on_s3_is_read_together_with_its_topic(topic, keys, tmp_path,
 
 
 @needs_postgres
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_command_and_program_does_what_the_page_says(topic, keys, tmp_path, monkeypatch):

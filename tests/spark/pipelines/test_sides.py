@@ -10,7 +10,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import audit
 from sparrowmq.spark.pipelines.sides import Side
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_side_is_a_kind_and_a_place():
@@ -22,7 +22,6 @@ def test_a_side_is_a_kind_and_a_place():
     ]
 
 
-@pytest.mark.guards("Side.rows: is_steady(found) -> True")
 @pytest.mark.parametrize(
     ("left", "given", "complaint"),
     [

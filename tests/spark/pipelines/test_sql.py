@@ -15,7 +15,7 @@ from sparrowmq.errors import ConfigError, NoRoute
 from sparrowmq.spark.pipelines import query_plan, sql
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -46,7 +46,6 @@ def test_the_tables_of_a_query_are_topics(topic, ask):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("sql._view: drop span.of")
 @pytest.mark.parametrize(
     "query",
     [
@@ -63,7 +62,6 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
 
 
 @pytest.mark.slow
-@pytest.mark.guards("sql._is_pushed_down: return True")
 @pytest.mark.parametrize(
     "query",
     [
@@ -104,7 +102,6 @@ def test_only_what_a_query_asks_for_is_read(topic, ask):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("sql.sql: drop report.read = None")
 def test_messages_that_a_condition_leaves_unread_are_not_reported_as_read(topic, ask):
     topic.send(0, 40)
     for condition, read in (("queueId = 0", None), ("queueId = 0 and keys = 'k'", None), ("keys = 'k'", 40)):
@@ -116,7 +113,6 @@ def test_messages_that_a_condition_leaves_unread_are_not_reported_as_read(topic,
     assert joined.report.read == 40
 
 
-@pytest.mark.guards("sql._chosen: needed = {}")
 @pytest.mark.parametrize(
     ("query", "columns"),
     [
@@ -136,7 +132,6 @@ def test_only_the_columns_that_a_query_needs_are_made(topic, ask, query, columns
 
 
 @pytest.mark.slow
-@pytest.mark.guards("sql._has_a_row_for_each_offset: return True")
 @pytest.mark.parametrize(
     ("query", "options", "reads"),
     [
@@ -157,7 +152,6 @@ def test_messages_that_need_only_be_counted_are_not_read(topic, ask, query, opti
     assert (query_plan.scans(answer.chosen) > 0) is reads
 
 
-@pytest.mark.guards("sql.sql: drop _keep_apart(session, query)")
 def test_topics_that_differ_in_case_are_two(topic, ask):
     other = Topic(topic.spark, topic.options["nameServer"])
     other.name = other.options["topic"] = topic.name.upper()
@@ -170,7 +164,6 @@ def test_topics_that_differ_in_case_are_two(topic, ask):
     assert ask("select STORETIMESTAMP from {topic}").rows.count() == 3
 
 
-@pytest.mark.guards("own_session._copy: return spark.newSession()")
 def test_a_view_of_the_caller_goes_before_a_topic_of_its_name(topic, ask):
     topic.send(0, 3)
     topic.spark.sql("select 7 as n").createOrReplaceTempView("mine")

@@ -36,7 +36,7 @@ from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 BAD = [b"no json", b"", b"[1]"]
 MALFORMED = 1000
@@ -86,7 +86,6 @@ def rows_of(kind, path):
     return sorted(found, key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
 
 
-@pytest.mark.guards("TableProgress.add: false lake")
 @pytest.mark.parametrize(
     "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:])]
 )
@@ -184,7 +183,6 @@ def test_a_table_begins_once_though_spark_forgets_its_first_batches(topic, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.guards("table._begin: first_span(given, settled.begin) -> first_span(given, None)")
 def test_a_start_that_died_before_its_first_plan_has_settled_where_the_table_begins(topic, tmp_path):
     given = {"name_server": topic.options["nameServer"], "once": True, "spark": topic.spark}
     given |= {"options": {"startingOffsets": "latest"}, "say": lambda _: None}
@@ -264,7 +262,6 @@ def test_bodies_in_each_compression_are_rows_to_all_readers(topic, run, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.guards("table._source: past_damage(given) -> given")
 def test_a_body_that_cannot_be_decompressed_is_an_error_and_stops_no_table(topic, run):
     async def send():
         async with Client(topic.options["nameServer"]) as mq:

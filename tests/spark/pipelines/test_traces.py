@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages.trace import PubTrace, Reaction, SubAfterTrace,
 from sparrowmq.spark.pipelines import trace
 from tests.hostile_bodies import send_damaged
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 T0 = 1_700_000_000_000
 
@@ -32,7 +32,6 @@ def reports(number):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("traces.trace: past_damage(given) -> given", "traces._rows: drop if body is None")
 def test_latencies_are_those_of_the_steps_of_each_message(topic, tmp_path):
     topic.send_bodies(
         [body for number in range(1, 101) for body in reports(number)] + [b"Pub\x01no trace\x02"]

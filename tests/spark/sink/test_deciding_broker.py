@@ -34,7 +34,6 @@ def once(peer):
         kept.forget()
 
 
-@pytest.mark.guards("deciding_broker.of_stream: drop place.keep(kept)")
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_the_first_broker_of_the_topic_is_chosen_once_for_the_life_of_a_query(once, checkpoint, form):
     chosen = of_stream(once(), form.format(checkpoint))
@@ -48,7 +47,6 @@ def test_a_new_broker_with_an_earlier_name_changes_nothing(once, checkpoint):
     assert of_stream(once(), str(checkpoint)).broker_name == "z"
 
 
-@pytest.mark.guards("deciding_broker.of_stream: false options.broker_name not in")
 def test_another_broker_than_the_one_that_has_decided_is_refused(once, checkpoint):
     assert of_stream(once(brokerName="b"), str(checkpoint)).broker_name == "b"
     assert of_stream(once(), str(checkpoint)).broker_name == "b"
@@ -56,7 +54,6 @@ def test_another_broker_than_the_one_that_has_decided_is_refused(once, checkpoin
         of_stream(once(brokerName="c"), str(checkpoint))
 
 
-@pytest.mark.guards("_Checkpoint.of: return cls(system, folder)")
 @pytest.mark.parametrize("place", [None, "", "absent", "nothing://here/there"])
 def test_a_stream_whose_checkpoint_cannot_be_reached_needs_the_name(once, tmp_path, place):
     place = str(tmp_path / place) if place == "absent" else place

@@ -24,7 +24,6 @@ def made(count=None, **columns):
     return [(bytes(part.body), properties.parse(part.properties), part.flag) for part in batch.decode(body)]
 
 
-@pytest.mark.guards("envelopes._own: is_kept = values.is_valid()")
 def test_everything_that_a_row_may_say_is_in_its_message():
     found = made(
         body=[b"one", b"", b"three"],
@@ -65,7 +64,6 @@ def test_several_keys_are_one_text():
     ]
 
 
-@pytest.mark.guards("envelopes._joined: keys.cast(pa.list_(pa.string())) -> keys")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -80,7 +78,6 @@ def test_keys_of_every_kind_of_list_are_taken(kind):
     assert [each["KEYS"] for _, each, _ in found] == ["k1 k2", "c"]
 
 
-@pytest.mark.guards("envelopes.reserved: return RESERVED")
 @pytest.mark.parametrize(
     ("columns", "keys", "tags"),
     [
@@ -103,8 +100,6 @@ def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
     assert [(each.get("a"), each.get("b")) for each in found] == [("1", "2"), (None, None), ("3", None)]
 
 
-@pytest.mark.guards("envelopes._separable: false _count(found, _VALUE_END)")
-@pytest.mark.guards("envelopes._own: false pc.any(pc.and_kleene(")
 @pytest.mark.parametrize(
     "columns",
     [

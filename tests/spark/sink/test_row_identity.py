@@ -1,7 +1,5 @@
 """sparrowmq.spark.sink.row_identity: what is repeated has the ids that it had."""
 
-import pytest
-
 from sparrowmq.spark.sink.row_identity import RowIds, Writing, of_stream, of_write
 
 NOW_MS = 1_795_000_000_000
@@ -17,7 +15,6 @@ def test_a_repeated_task_makes_the_same_ids_whenever_it_runs():
     assert ids(3, run="a") == ids(3, run="b")
 
 
-@pytest.mark.guards("RowIds.__init__: said = f'{writing.writer}\\x00{writing.partition}'")
 def test_no_two_rows_have_the_same_id():
     made = [
         *ids(70_000, batch=1, partition=2),

@@ -72,9 +72,6 @@ def sent(peer, connect):
     return sent
 
 
-@pytest.mark.guards(
-    "row_messages._properties: name not in without and value is not None -> name not in without"
-)
 @given(columns=tables())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_columns_become_the_messages_that_rows_become_one_by_one(sent, columns):
@@ -96,7 +93,6 @@ def test_a_flag_that_no_message_holds_is_a_row_that_is_rejected(sent, caplog):
     assert "a row has the flag 2147483648" in caplog.text
 
 
-@pytest.mark.guards("row_messages._delay_level: false 0 <= level < _FLAGS")
 def test_a_delay_level_below_zero_is_a_row_that_is_rejected(sent, caplog):
     levels = [0, -1, None, 3, 1 << 31]
     columns = {"body": pa.array([b"1"] * len(levels)), "delayLevel": pa.array(levels, pa.int64())}
@@ -105,7 +101,6 @@ def test_a_delay_level_below_zero_is_a_row_that_is_rejected(sent, caplog):
     assert "a row has the delayLevel -1; levels begin with 1, and 0 or null is no delay" in caplog.text
 
 
-@pytest.mark.guards("row_messages._properties: false empty :=")
 @pytest.mark.parametrize(
     "columns",
     [
@@ -129,7 +124,6 @@ def everything(found):
     return sorted(chain.from_iterable(found.values()), key=repr)
 
 
-@pytest.mark.guards("RowMessages._shares: order = np.lexsort((-np.arange(len(chosen)), chosen))")
 def test_rows_of_several_topics_and_queues_go_to_each_in_their_order(peer, connect):
     for topic in ("T", "U"):
         for queue_id in range(4):

@@ -143,7 +143,6 @@ def test_a_message_alone_has_no_envelope(peer, sender):
     assert everything(peer) == [1, 2]
 
 
-@pytest.mark.guards("QueueBatch.packed: self.count == 1 -> not self.count")
 def test_the_largest_message_that_a_broker_takes_is_stored(tmp_path):
     largest = 4 << 20
     with BackgroundCluster(tmp_path) as cluster:
@@ -236,7 +235,6 @@ def test_what_one_broker_does_not_take_another_may(peer, sender):
         sending.finish()
 
 
-@pytest.mark.guards("Sender._refuse: false batch")
 def test_an_illegal_message_is_found_and_given_back_and_the_others_are_stored(peer, sender):
     peer.answers[SEND_BATCH].append(Refuse(13))
     peer.later[SEND, 4] = Refuse(13)
@@ -277,7 +275,6 @@ def test_without_anybody_to_give_it_to_an_illegal_message_ends_the_task(peer, se
         sending.finish()
 
 
-@pytest.mark.guards("sender.Sender.queues: self._route(topic).keyed -> self._route(topic).writable")
 def test_the_queues_of_an_ordered_topic_stay_while_a_broker_is_away(tmp_path):
     with BackgroundCluster(tmp_path, brokers=2) as cluster:
         cluster.run(create_ordered(cluster.namesrv))

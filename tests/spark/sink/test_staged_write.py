@@ -228,7 +228,6 @@ def test_14_rows_of_all_brokers_are_there_once(pair, begin):
     }
 
 
-@pytest.mark.guards("staged_write.commit: others.items -> staged.items")
 def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_its_work(pair, begin):
     query = begin(pair, allBrokers="true")
     died = spread(query, 0, range(100)).attempt
@@ -246,9 +245,6 @@ def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_
     assert query.shows(range(200))
 
 
-@pytest.mark.guards(
-    "_Committing.ask: self._network.link_to(broker) -> self._network.link(MessageQueue('t-narrow', broker, 0))"
-)
 def test_14_a_broker_that_lacks_one_of_the_topics_publishes_the_rows_of_the_others(pair, begin):
     query = begin(pair, allBrokers="true", onError="dlq", dlqTopic="t-narrow", retries="1")
     only_at = query.network.link_to("broker-0")
@@ -261,7 +257,6 @@ def test_14_a_broker_that_lacks_one_of_the_topics_publishes_the_rows_of_the_othe
     assert query.shows(range(100))
 
 
-@pytest.mark.guards("StagedSender.queue_instead: others = list(self.queues(topic))")
 def test_a_batch_that_got_no_answer_stays_with_its_broker(pair, begin):
     query = begin(pair, allBrokers="true")
     topic = query.given["topic"]
@@ -299,10 +294,6 @@ def test_17_a_query_that_was_started_elsewhere_too_is_refused(query):
     assert query.shows(range(8))
 
 
-@pytest.mark.guards(
-    "_Committing.__init__: CommitBatch(writing.writer, writing.run, writing.batch, plan) -> "
-    "CommitBatch(writing.writer, writing.run, writing.batch)"
-)
 def test_18_an_older_checkpoint_is_refused(query):
     for batch in range(2):
         query.commit(query.task(batch, 0, range(5 * batch, 5 * batch + 5)), plan=f"offsets {batch}")
@@ -316,7 +307,6 @@ def test_18_an_older_checkpoint_is_refused(query):
     assert query.shows(range(10))
 
 
-@pytest.mark.guards("StreamWriter.commit: plan = None")
 def test_18_a_stream_names_its_batches_by_the_files_of_its_checkpoint(query, tmp_path):
     (tmp_path / "metadata").touch()
     (tmp_path / "offsets").mkdir()
@@ -358,7 +348,6 @@ def test_delayed_rows_are_refused(query):
         send_all(iter([batch]), query.network, query.options, Writing("delaying", run="r"))
 
 
-@pytest.mark.guards("StagedSender._request: true batch")
 def test_a_request_that_is_sent_again_is_staged_once(peer, begin):
     peer.store("T", 0, [])
     peer.answers[32_001].extend([Refuse(2, "busy"), Refuse(10, "not flushed in time"), Refuse(0), Refuse(0)])

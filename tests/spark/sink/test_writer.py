@@ -171,7 +171,6 @@ def test_kafkas_headers_are_properties(send):
             send({"value": [b"1"], "headers": headers(row)})
 
 
-@pytest.mark.guards("RowMessages._queue: queues[row.partition] -> queues[0]")
 def test_kafkas_partition_is_the_queue_by_its_place(send):
     rows = send({"value": [b"%d" % n for n in range(8)], "partition": [3, 3, 0, 1, 2, 3, 1, None]})
     assert [row["queueId"] for row in rows[:7]] == [3, 3, 0, 1, 2, 3, 1]
@@ -239,7 +238,6 @@ def test_writers_report_what_was_stored_whatever_is_missing(peer, connect, kind,
     assert count_stored([report, None, report]) == 4
 
 
-@pytest.mark.guards("writer.tell_failure: options.guarantee == EXACTLY_ONCE -> False")
 def test_a_failed_write_does_not_count_staged_messages_as_stored(peer, caplog):
     for guarantee in ("exactly_once", "idempotent"):
         tell_failure("the write", peer.sink(topic="T", deliveryGuarantee=guarantee), [Stored(2), None])

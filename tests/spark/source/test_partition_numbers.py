@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +32,6 @@ def test_queues_of_several_brokers_have_numbers_one_after_the_other():
     ]
 
 
-@pytest.mark.guards("partition_numbers.numbered: max(ends.get(queue.topic, 0), number + 1) -> number")
 @given(st.lists(st.sets(QUEUES), max_size=5))
 def test_numbers_never_change_and_never_meet_and_are_kept(looks):
     known: dict[MessageQueue, int] = {}
@@ -56,9 +54,6 @@ def test_a_checkpoint_keeps_numbers_and_one_without_them_is_read():
     assert (from_json(kept), from_json(kept).numbers) == (offsets, {})
 
 
-@pytest.mark.guards(
-    "partition_ranges.capped: Offsets(end, incarnations_of(end), numbers_of(end)) -> Offsets(end)"
-)
 def test_ranges_have_the_numbers_also_below_a_limit():
     start = Offsets({q(0): 0, q(0, "broker-b"): 0})
     end = Offsets({q(0): 90, q(0, "broker-b"): 90}, {}, {q(0): 0, q(0, "broker-b"): 1})

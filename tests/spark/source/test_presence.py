@@ -48,7 +48,6 @@ def look(peer, connect, presence):
 HERE = {q(0): Bounds(0, 10)}
 
 
-@pytest.mark.guards("Presence.bounds: absent[queue.broker_name] = held -> found[queue] = Bounds(0, 0)")
 def test_brokers_that_are_there_are_read_whatever_the_others_do(look):
     assert look({q(0): 3}) == HERE
     assert look({q(0): 3, q(0, broker="broker-b"): 9}) == HERE

@@ -70,7 +70,6 @@ def test_asks_follow_what_the_broker_gives(peer, pull):
     assert set(sizes) == {64, 32, 8}
 
 
-@pytest.mark.guards("Pulls._learn: true was_short")
 def test_an_answer_that_ends_with_a_file_of_the_broker_makes_no_later_ask_smaller(peer, pull):
     fill(peer, 3_000)
     peer.per_file = 1_000
@@ -79,7 +78,6 @@ def test_an_answer_that_ends_with_a_file_of_the_broker_makes_no_later_ask_smalle
     assert sorted(size for size in sizes if size != 64) == [24, 48, 56], "two rests, and the end"
 
 
-@pytest.mark.guards("Pulls._learn: min(self._step + more, most) -> self._step + more")
 def test_no_more_rows_are_asked_for_than_fit_into_an_answer(peer, pull):
     fill(peer, 5_000)
     assert pull(span(0, 5_000), pullMaxBytes="9000") == expected(span(0, 5_000))
@@ -118,7 +116,6 @@ def test_a_broker_that_stays_away_is_an_error(peer, pull):
         pull(span(0, 5))
 
 
-@pytest.mark.guards("Pulls._refused: _advice(ask.range.queue, refusal) -> ''")
 def test_a_queue_that_its_topic_does_not_show_any_more_is_named_with_what_to_do(peer, pull):
     fill(peer, 5, 5)
     hidden = Refuse(
@@ -172,8 +169,6 @@ def test_rows_removed_by_retention_end_the_query_or_are_left_out(peer, pull):
     assert pull(span(0, 30), span(60, 100), failOnDataLoss="false") == expected(span(60, 100))
 
 
-@pytest.mark.guards("Pulls._lack: drop replace(gap, start=self._gap.start)")
-@pytest.mark.guards("Pulls._moved: min(bounds.start, ask.range.end) -> bounds.start")
 def test_rows_that_were_removed_are_told_once_and_exactly(peer, pull, caplog):
     fill(peer, 300, 20)
     peer.delete("T", 0, 140)

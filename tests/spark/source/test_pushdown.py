@@ -68,7 +68,6 @@ def at(offset, micros=0):
     )
 
 
-@pytest.mark.guards("Chosen.add: max(end, floor + 1) -> end")
 @pytest.mark.parametrize(
     ("wanted", "rows"),
     [

@@ -206,7 +206,6 @@ def test_a_broker_that_does_not_know_the_group_does_not_end_the_query(peer, plan
     assert "was not kept for group G: the peer answered with code 26" in caplog.text
 
 
-@pytest.mark.guards("query_offsets.Plan.row_bytes: rows * sum(sizes) -> sum(sizes)")
 def test_the_size_of_rows_is_their_mean_where_messages_grow_and_queues_differ(peer, plan):
     """Small messages first, and then large ones; and most rows in the queue with small ones."""
     peer.store("T", 0, [b"x" * 100] * 500 + [b"x" * 10_000] * 500)

@@ -44,7 +44,6 @@ def test_small_answers_are_put_together(peer, table):
     assert batches == 1
 
 
-@pytest.mark.guards("range_reader.read: drop freeze_loaded()")
 def test_a_worker_of_spark_looks_for_garbage_only_in_what_came_after_its_first_rows(peer, table):
     peer.store("T", 0, [b"x"])
     freeze_loaded.cache_clear()
@@ -104,7 +103,6 @@ def batches(peer, connect):
     return batches
 
 
-@pytest.mark.guards("RecordColumns.parts: size_bytes > most_bytes and row > begin -> row < begin")
 def test_small_bodies_that_inflate_to_much_come_in_bounded_batches(peer, batches):
     body = bytes(3 << 20)
     peer.store("T", 0, [zlib.compress(body)] * 60, sys_flag=SysFlag.COMPRESSED)

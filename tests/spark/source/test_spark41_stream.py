@@ -53,7 +53,6 @@ def test_an_absent_broker_is_held_once_the_place_is_known(peer, stream):
     assert reader.latestOffset() == json_of(10)
 
 
-@pytest.mark.guards("UnlimitedStreamReader.partitions: false keys")
 def test_after_a_restart_the_first_batch_needs_all_brokers_and_loses_no_new_queue(peer, stream):
     peer.store("T", 1, [b"x"] * 3)
     with pytest.raises(NetworkError):
@@ -94,7 +93,6 @@ def checkpoint(tmp_path):
     return checkpoint
 
 
-@pytest.mark.guards("UnlimitedStreamReader.latestOffset: self._reached = from_json(self.initialOffset())")
 def test_with_its_checkpoint_a_batch_is_as_small_as_it_shall_be_after_a_restart_too(stream, checkpoint):
     given = {"maxOffsetsPerTrigger": "3", "checkpointLocation": checkpoint(json_of(4))}
     reader = stream(**given)
@@ -116,7 +114,6 @@ def test_one_of_several_sources_is_not_taken_for_another(stream, checkpoint):
         reader.latestOffset()
 
 
-@pytest.mark.guards("UnlimitedStreamReader.partitions: drop self._demand_own")
 def test_a_checkpoint_of_other_topics_is_refused(stream):
     of_another = {"v": 1, "topics": {"U": {BROKER: {"0": 3}}}}
     with pytest.raises(ConfigError, match="read U, and this query reads none of it"):

@@ -53,9 +53,6 @@ def test_a_stream_starts_at_the_end_unless_told_otherwise_and_stays_there(peer, 
     assert stream(startingOffsets="earliest").initialOffset() == json_of(0, 0)
 
 
-@pytest.mark.guards(
-    "StreamReader._demand_own: not any(self._options.reads(queue.topic) for queue in begun) -> False"
-)
 def test_a_checkpoint_of_other_topics_is_refused(stream):
     of_another = {"v": 1, "topics": {"U": {BROKER: {"0": 3, "1": 0}}}}
     for ask in (
@@ -83,9 +80,6 @@ def test_each_batch_goes_on_where_the_last_ended(peer, stream):
     assert reader.latestOffset(end, ALL) == end
 
 
-@pytest.mark.guards(
-    "Plan.numbered: {*offsets, *(queue for topic in new for queue in self._readable(topic))} -> offsets"
-)
 def test_partitions_have_numbers_that_a_checkpoint_of_before_does_not_have(peer, stream):
     peer.store("T", 2, [b"x"])
     chosen = {"topic": None, "assign": json.dumps({"T": {BROKER: [1, 2]}}), "startingOffsets": "earliest"}
@@ -115,9 +109,6 @@ def test_the_rate_is_limited_in_bytes(stream):
     assert reader.latestOffset(json_of(100, 10), ReadMaxBytes(50)) == json_of(100, 10)
 
 
-@pytest.mark.guards(
-    "StreamReader._limited: size = None", "StreamReader._limited: drop end = capped(begin, end, rows)"
-)
 @pytest.mark.parametrize(
     ("max_rows", "max_bytes", "expected"),
     [
@@ -247,7 +238,6 @@ def test_of_a_broker_without_incarnations_an_end_that_went_back_is_a_new_topic(s
     assert again == renewed(100, 10, incarnation=-2)
 
 
-@pytest.mark.guards("StreamReader._limited: drop past_gaps")
 def test_a_batch_with_a_limit_has_a_whole_gap_and_tells_it_once(peer, stream, caplog):
     """Rows that retention removed before a slow stream came to them."""
     reader = stream(failOnDataLoss="false", maxOffsetsPerTrigger="20")
@@ -293,9 +283,6 @@ def test_a_task_reads_no_other_topic_of_the_name(peer, stream):
     assert rows(stream(failOnDataLoss="false"), start, end) == []
 
 
-@pytest.mark.guards(
-    "incarnations.advanced: Offsets(begin, begin.incarnations | _named(begin, held), begin.numbers) -> Offsets()"
-)
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_broker_without_a_route_keeps_its_place_while_the_others_are_read(stream, strict):
     start = json_of(60, 10)
@@ -325,7 +312,6 @@ def test_a_broker_that_does_not_answer_is_away_until_it_does(peer, stream, caplo
     assert ended == "broker broker-a is back after 60 s"
 
 
-@pytest.mark.guards("tasks.ranges_of: drop learn")
 def test_a_name_server_that_is_away_is_not_needed(peer, stream):
     reader = stream(retries="0")
     start = reader.initialOffset()

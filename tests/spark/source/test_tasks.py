@@ -32,7 +32,6 @@ def test_a_query_without_rows_reads_nothing(connect):
     assert ranges_of(connect(), InputPartition(None)) == ranges_of(connect(), None) == ()
 
 
-@pytest.mark.guards("tasks.tasks: at_once(options) -> 8")
 def test_tasks_follow_the_cores_of_the_session(peer, connect):
     ranges = [Range(MessageQueue("T", BROKER, number), 0, 50_000) for number in range(20)]
     peer.store("T", 0, [])

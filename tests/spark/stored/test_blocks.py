@@ -60,7 +60,6 @@ def test_a_file_may_be_full_to_its_last_bytes(tmp_path):
     assert log.offsets() == [[0, 1]]
 
 
-@pytest.mark.guards("blocks.blocks: drop lose_damaged")
 @pytest.mark.parametrize("field", ["size", "magic", "zeros", "huge size"])
 def test_damage_is_told_with_its_place_or_passed_over(tmp_path, caplog, field):
     log = Log(tmp_path, [b"x" * 100] * 10, begin=4096)

@@ -34,7 +34,6 @@ def found(path, at_least=1, since_ms=None, fail=True):
     ]
 
 
-@pytest.mark.guards("log_files.log_files: whole = path")
 def test_files_have_whole_names_as_workers_are_in_other_folders(stores, monkeypatch):
     store, _ = filled(stores, 6)
     monkeypatch.chdir(store.parent)
@@ -78,7 +77,6 @@ def test_a_log_that_its_broker_has_open_is_read_as_far_as_it_is_written(stores, 
     assert bodies(read(stores.settings.path)) == list(range(31))
 
 
-@pytest.mark.guards("log_files._end_of: false unsure and (not opened.is_sound(*unsure[-1]))")
 @pytest.mark.parametrize("there", [1, 4, 8, 60, 110])
 def test_a_record_in_the_writing_is_left_to_the_next_query(stores, read, there):
     store, places = filled(stores, 3)
@@ -104,7 +102,6 @@ def test_a_copy_that_ends_early_is_read_as_far_as_it_goes(stores, read):
     assert bodies(read(copy)) == list(range(8))
 
 
-@pytest.mark.guards("log_files.spans: false begin")
 def test_a_file_that_is_missing_between_others_is_told(stores, read, caplog):
     store, _ = filled(stores, 100)
     copy = shutil.copytree(store, store.parent / "copy")
@@ -199,7 +196,6 @@ def test_a_store_without_messages_has_no_rows(stores, read):
     stores.leave_damaged()
 
 
-@pytest.mark.guards("log_files._end_of: false next_sound")
 def test_damage_before_sound_records_does_not_pass_for_the_end(stores, read):
     store, places = filled(stores, 20)
     stores.leave_damaged()

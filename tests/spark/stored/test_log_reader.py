@@ -75,7 +75,6 @@ def test_a_flipped_bit_in_a_body_is_found_when_the_crcs_are_checked(stores, read
     assert damage in caplog.text
 
 
-@pytest.mark.guards("StoredReader._records: true (records.physical_offsets == block.starts + origin).all")
 @pytest.mark.parametrize("field", [20 + 8, 84])  # the record's own place, the size of its body
 def test_a_record_that_contradicts_itself_is_damage(stores, read, field):
     store = stores.open()

@@ -10,9 +10,6 @@ from sparrowmq.spark.stored.own_topics import clusters_of
 from tests.store.stores import put
 
 
-@pytest.mark.guards("Choice._wants: topic.endswith(REPLY_SUFFIX) -> False")
-@pytest.mark.guards("Choice._wants: topic not in self._own -> True")
-@pytest.mark.guards("clusters_of: drop read")
 def test_topics_that_a_broker_made_for_itself_are_meant_by_their_names_only(stores, read):
     store = stores.open()
     own = ["shop-cluster_REPLY_TOPIC", "shop-cluster", "broker-a"]

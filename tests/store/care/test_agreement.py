@@ -49,11 +49,6 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("size", [20, 512 * 20])
-@pytest.mark.guards(
-    "agreement._Row.agrees: return True",
-    "_Reading.queues_agree: return True",
-    "_Reading.queues_agree: false sum(queue.last_entry()) > self._log.begin",
-)
 def test_sound_stores_agree_and_each_change_is_noticed(
     stores: Stores, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +68,6 @@ def test_sound_stores_agree_and_each_change_is_noticed(
     assert agree(stores.settings, DISK)
 
 
-@pytest.mark.guards("_Reading.queues_agree: true sum(queue.last_entry()) > self._log.begin")
 def test_a_store_of_which_old_files_are_deleted_agrees(stores: Stores) -> None:
     store = stores.open()
     put(store, b"old", "Old")

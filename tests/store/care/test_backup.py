@@ -116,7 +116,6 @@ def test_messages_that_come_meanwhile_do_no_harm(stores: Stores, tmp_path: Path)
     assert_holds(stores, tmp_path / "copy", 60)
 
 
-@pytest.mark.guards("Copy.row: false rest")
 def test_files_that_go_meanwhile_are_left_out_of_the_copy(stores: Stores, tmp_path: Path):
     store = filled(stores, 140)
     store.checkpoint()
@@ -155,7 +154,6 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out_or_whole(stores: Stores, 
     stores.leave_damaged()
 
 
-@pytest.mark.guards("copying.unfinished: growing = to")
 @pytest.mark.parametrize("writes", [1, 3, 6, 12])
 def test_a_copy_that_is_killed_is_not_there_and_the_next_one_succeeds(
     stores: Stores, tmp_path: Path, writes: int
@@ -212,7 +210,6 @@ def test_how_much_of_the_copy_was_checked_is_told(stores: Stores, tmp_path: Path
         assert done == sorted(done) and done[0] == 0
 
 
-@pytest.mark.guards("care.backup.backup: swap copy.tree(*config) with copy.row(*of_log")
 def test_a_copy_has_no_group_ahead_of_its_messages(stores: Stores, tmp_path: Path) -> None:
     """A group whose offset is ahead would skip the messages that the restored store gets there."""
     store = filled(stores, 4)
@@ -235,7 +232,6 @@ def test_a_copy_has_no_group_ahead_of_its_messages(stores: Stores, tmp_path: Pat
     assert saved is not None and queue is not None and saved["offset"] <= queue.max_offset
 
 
-@pytest.mark.guards("Copy.file: true stamp.changed_ns")
 def test_a_file_that_was_written_just_now_may_change_once_more(stores: Stores, tmp_path: Path) -> None:
     filled(stores).checkpoint()
     backup(stores.settings, tmp_path / "first", DISK)
@@ -243,7 +239,6 @@ def test_a_file_that_was_written_just_now_may_change_once_more(stores: Stores, t
     assert found is not None and {file.source for file in found.files} == {None}
 
 
-@pytest.mark.guards("copying.unfinished: drop remove(vfs, growing) #2")
 def test_a_copy_that_fails_leaves_nothing(stores: Stores, tmp_path: Path) -> None:
     filled(stores)
 
@@ -280,7 +275,6 @@ def test_full_files_of_an_earlier_copy_are_linked_and_the_copy_is_whole(
     assert_holds(stores, tmp_path / "first", 140)
 
 
-@pytest.mark.guards("Earlier.link: false known.source != stamp")
 def test_a_file_that_has_changed_is_copied_again_and_the_earlier_copy_stays(
     stores: Stores, tmp_path: Path
 ) -> None:
@@ -295,7 +289,6 @@ def test_a_file_that_has_changed_is_copied_again_and_the_earlier_copy_stays(
     assert not second.samefile(first) and second.read_bytes() == first.read_bytes()
 
 
-@pytest.mark.guards("OwnFiles.write: drop self._own")
 def test_a_recovery_that_writes_to_a_shared_file_changes_no_earlier_copy(
     stores: Stores, tmp_path: Path
 ) -> None:

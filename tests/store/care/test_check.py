@@ -334,14 +334,12 @@ def test_the_check_changes_nothing(planted: Planted, number: int):
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.guards("_Check._missing_keys: border found.physical_offset < index.files[0].begin_offset")
 def test_a_key_of_the_first_record_that_the_index_lost_is_said(planted: Planted):
     slots = planted.settings.index_slots * SLOT_SIZE
     planted.write(planted.index, HEADER.size + slots + INDEX_ENTRY.size, b"\x7f\x7f\x7f\x7f")
     assert any(line.startswith("the record at 0: ") for line in verify(planted.settings))
 
 
-@pytest.mark.guards("_Check.lost_queues: border queue.end.value < wanted.end")
 def test_a_queue_of_which_all_records_expired_is_not_missed(stores: Stores):
     with stores.open() as store:
         put(store, b"old", "Old")

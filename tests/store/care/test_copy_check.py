@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from sparrowmq import snapshot
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup
@@ -30,7 +28,6 @@ def test_a_copy_is_whole_until_a_file_changes(stores: Stores, tmp_path: Path) ->
     )
 
 
-@pytest.mark.guards("copy_problems: not agree(settings, vfs, watch)")
 def test_the_log_of_a_copy_without_manifest_is_checked(stores: Stores, tmp_path: Path) -> None:
     filled(stores)
     backup(stores.settings, tmp_path / "copy", DISK)
@@ -43,7 +40,6 @@ def test_the_log_of_a_copy_without_manifest_is_checked(stores: Stores, tmp_path:
     assert any("the log is damaged from offset 0" in each for each in copy_problems(settings, DISK))
 
 
-@pytest.mark.guards("config_problems: drop yield from found")
 def test_files_of_the_broker_are_read_in_each_dialect(tmp_path: Path) -> None:
     config = tmp_path / "config"
     snapshot.save(config / "topics.json", {"topics": 1})

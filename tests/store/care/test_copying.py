@@ -26,7 +26,6 @@ def test_a_copy_appears_at_the_end(tmp_path: Path) -> None:
     assert (to / "a").read_text() == "1" and not Path(growing).exists()
 
 
-@pytest.mark.guards("copying.unfinished: drop remove(vfs, growing) #2")
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), unfinished(DISK, str(tmp_path / "copy")) as growing:
         Path(growing, "a").write_text("1")
@@ -34,7 +33,6 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.guards("copying.unfinished: drop remove(vfs, growing) #1")
 def test_what_a_kill_left_goes_with_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "copy.unfinished" / "below").mkdir(parents=True)
     (tmp_path / "copy.unfinished" / "below" / "a").write_text("old")
@@ -42,7 +40,6 @@ def test_what_a_kill_left_goes_with_the_next_one(tmp_path: Path) -> None:
         assert list(Path(growing).iterdir()) == []
 
 
-@pytest.mark.guards("Copy.tree: drop self.tree", "Copy.tree: drop self.file")
 def test_a_folder_is_copied_with_the_folders_in_it(tmp_path: Path) -> None:
     (tmp_path / "config" / "below").mkdir(parents=True)
     for name in ("a", "below/b"):
@@ -85,7 +82,6 @@ def earlier(tmp_path: Path, **how: bool) -> tuple[Earlier, Path]:
     return Earlier(str(tmp_path / "earlier"), {"a": known}, **how), tmp_path / "source"
 
 
-@pytest.mark.guards("Earlier.link: false known.source != stamp")
 def test_a_file_is_linked_if_its_source_is_as_it_was(tmp_path: Path) -> None:
     files, source = earlier(tmp_path)
     stamp, to = DISK.stamp(str(source)), tmp_path / "new"
@@ -120,7 +116,6 @@ def test_without_links_files_are_copied(tmp_path: Path) -> None:
     assert files.link(WithoutLinks(), "a", DISK.stamp(str(source)), str(tmp_path / "new")) is None
 
 
-@pytest.mark.guards("OwnFiles.write: drop self._own", "OwnFiles.truncate: drop self._own")
 @pytest.mark.parametrize("change", ["write", "truncate"])
 def test_a_shared_file_becomes_an_own_one_before_a_write(tmp_path: Path, change: str) -> None:
     (tmp_path / "earlier").write_text("content")

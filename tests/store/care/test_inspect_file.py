@@ -39,7 +39,6 @@ def change(path, at, content):
     path.write_bytes(data)
 
 
-@pytest.mark.guards("StoreFile.close: drop self.vfs.close(self._file)")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_record_of_java_is_sound(version):
     before = descriptors()

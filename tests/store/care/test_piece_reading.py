@@ -16,10 +16,6 @@ def piece(folder: Path, begin: int, content: bytes, why: str = "lost") -> Path:
     return path
 
 
-@pytest.mark.guards(
-    "LogFile.stretches: self._resume(offset, part) or used -> used",
-    "piece_reading.read: Found(begin, end - begin, None) -> Found(begin, 0, None)",
-)
 def test_sound_messages_and_damage_are_found_and_unused_bytes_are_neither(tmp_path: Path) -> None:
     size = len(encoded(body=b"0"))
     records = [encoded(body=b"%d" % number, physical_offset=5000 + number * size) for number in range(3)]

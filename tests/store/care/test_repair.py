@@ -18,7 +18,6 @@ from tests.store.stores import Stores, bodies, put
 DISK = Disk()
 
 
-@pytest.mark.guards("repair.repair: drop checks_all")
 @pytest.mark.parametrize("damaged", [[0], [7], [3, 4, 11], [39], [38, 39]])
 def test_damage_far_behind_the_checkpoint_is_fenced_off_and_kept(stores: Stores, damaged: list[int]):
     store = stores.open(commit_log_file_size=1 << 20)
@@ -42,7 +41,6 @@ def test_damage_far_behind_the_checkpoint_is_fenced_off_and_kept(stores: Stores,
     assert all(bytes(content[places[number][0] :][:100]) in kept for number in damaged)
 
 
-@pytest.mark.guards("Recovery._scan_from: false self.checks_all")
 def test_damage_in_an_early_file_is_fenced_off_though_java_closed_the_store(stores: Stores):
     store = stores.open(commit_log_file_size=64 << 10)
     places = [put(store, b"x" * 4096, key=f"k{number}") for number in range(40)]

@@ -128,9 +128,6 @@ def one_of(copy: Path, name: str) -> Path:
     return path if path.is_file() else min(each for each in path.rglob("*") if each.is_file())
 
 
-@pytest.mark.guards(
-    "care.restore.restore: false work.problems and not salvage", "_Restoring.copy: false problem #2"
-)
 # A copy of an earlier version has no manifest.
 @pytest.mark.parametrize(
     ("name", "damage"),

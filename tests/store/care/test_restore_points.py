@@ -61,7 +61,6 @@ def test_each_point_has_all_that_was_stored_when_it_began(
     assert points.path() == second.path and points.path("20261122T120000Z") == first.path
 
 
-@pytest.mark.guards("RestorePoints.add: drop self._drop(each)")
 def test_only_the_newest_points_stay_and_are_whole(
     stores: Stores, store: MessageStore, points: RestorePoints
 ) -> None:
@@ -73,7 +72,6 @@ def test_only_the_newest_points_stay_and_are_whole(
     assert points.add(stores.settings, NOON_MS + 9 * SECOND, keep=20).dropped == []
 
 
-@pytest.mark.guards("restore_points._following: drop now = before")
 def test_a_clock_that_was_set_back_makes_no_older_point(
     stores: Stores, store: MessageStore, points: RestorePoints
 ) -> None:
@@ -97,7 +95,6 @@ def test_an_interrupted_backup_leaves_the_point_before_whole(
     assert_whole(stores, first.path)
 
 
-@pytest.mark.guards("RestorePoints.add: drop self._clean")
 def test_what_a_killed_backup_left_is_never_a_point_and_goes_with_the_next_one(
     stores: Stores, store: MessageStore, points: RestorePoints, tmp_path: Path
 ) -> None:
@@ -162,7 +159,6 @@ def test_two_backups_at_once_do_not_meet(
     assert points.names() == ["20261122T120000Z"]
 
 
-@pytest.mark.guards("restore_points._following: border now <= before")
 def test_two_backups_in_a_second_are_two_points(
     stores: Stores, store: MessageStore, points: RestorePoints
 ) -> None:
@@ -171,16 +167,6 @@ def test_two_backups_in_a_second_are_two_points(
     assert points.names() == ["20261122T120000Z", "20261122T120001Z"]
 
 
-@pytest.mark.guards(
-    "copying.copy_file: drop vfs.sync(made)",
-    "Copy.tree: drop sync_folder",
-    "Copy.queues: drop sync_folder #1",
-    "Copy.queues: drop sync_folder #2",
-    "copying.unfinished: drop sync_folder",
-    "_Restoring._sync_folders: drop self._vfs.sync_folder",
-    "manifest.save: drop vfs.sync(file)",
-    "manifest.save: drop sync_folder",
-)
 def test_a_copy_gets_its_name_once_a_power_cut_can_lose_nothing_of_it(
     stores: Stores, store: MessageStore, tmp_path: Path
 ) -> None:

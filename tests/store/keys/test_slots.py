@@ -130,7 +130,6 @@ def test_a_file_that_was_deleted_meanwhile_is_not_missed(slots, file, disk):
     assert not os.path.exists(file.path)
 
 
-@pytest.mark.guards("Unwritten.write: false file.size")
 def test_nothing_is_written_behind_the_end_of_a_file_that_was_cut(slots, path, disk):
     store(slots, 1)
     os.truncate(path, 100)

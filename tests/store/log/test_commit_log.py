@@ -59,7 +59,6 @@ def test_a_new_log_has_no_file_until_something_is_appended(log, folder):
     assert log.end == 100 and Disk().list_folder(folder) == ["0" * 20]
 
 
-@pytest.mark.guards("CommitLog.append: drop _burst", "CommitLog.write_out: drop clear")
 @pytest.mark.covers("S-STORE-02")
 def test_records_lie_one_behind_the_other(log):
     assert [append(log, size) for size in (100, 200, 300)] == [0, 100, 300]
@@ -67,7 +66,6 @@ def test_records_lie_one_behind_the_other(log):
     assert [records.physical_offset(found) for found in log.walk(0, 600)] == [0, 100, 300]
 
 
-@pytest.mark.guards("CommitLog._roll: drop pack")
 @pytest.mark.covers("S-STORE-01")
 def test_a_record_that_does_not_fit_goes_to_the_next_file_and_a_blank_fills_this_one(log):
     append(log, 600)
@@ -86,7 +84,6 @@ def test_the_last_eight_bytes_are_kept_for_the_blank(log, size, lies_at):
     assert sizes(log) == [600, size, 900]
 
 
-@pytest.mark.guards("CommitLog.make_room: self.file_size - BLANK_SIZE -> self.file_size")
 def test_a_record_as_large_as_a_file_less_its_blank_fits_and_one_byte_more_never_does(log):
     assert append(log, FILE_SIZE - BLANK_SIZE) == 0
     with pytest.raises(
@@ -143,7 +140,6 @@ def test_the_next_file_is_there_before_the_blank_says_so():
     assert vfs.effects[-2][2:] == (600, BLANK.pack(424, MAGIC_BLANK))
 
 
-@pytest.mark.guards("CommitLog.make_room: drop self._refusal is not None")
 def test_a_log_that_refuses_takes_nothing_and_can_be_read(log):
     append(log, 100)
     log.refuse(StoreError("closed"))
@@ -223,7 +219,6 @@ def test_only_a_record_that_is_whole_and_in_its_place_is_sound(log):
     assert log.sound_record(50) is None
 
 
-@pytest.mark.guards("CommitLog.problem: false crc_from")
 def test_a_record_without_property_crc_is_sound_only_before_the_log_had_them(log):
     append(log, 100)
     log.crc_from = 1
@@ -261,7 +256,6 @@ def test_the_last_used_byte_is_found_across_files(log, used):
     assert log.last_used_byte(700) == max(used, 700)
 
 
-@pytest.mark.guards("CommitLog._file_with: false written")
 def test_a_view_shows_bytes_of_one_file_up_to_the_end(log):
     append(log, 600)
     append(log, 500)
@@ -302,7 +296,6 @@ def test_the_next_file_is_made_early_in_another_thread(log, folder):
     assert append(log, 500) == FILE_SIZE and len(log.row.files) == 2
 
 
-@pytest.mark.guards("CommitLog._file_at: failed = prepared is None")
 def test_a_file_that_could_not_be_made_early_is_made_when_it_is_needed(folder):
     disk = FaultyDisk()
     log = CommitLog(disk, folder, FILE_SIZE)

@@ -82,7 +82,6 @@ def test_files_go_at_both_ends_and_are_gone_from_the_disk(folder):
     row.close()
 
 
-@pytest.mark.guards("FileQueue.drop_first: drop _vfs")
 def test_a_file_that_goes_is_gone_on_disk_before_the_next_one_goes():
     vfs = RecordVfs()
     row = make("/log", 0, 4096, vfs=vfs)
@@ -167,7 +166,6 @@ def test_a_full_disk_changes_nothing_and_the_file_comes_once_there_is_room(folde
     row.close()
 
 
-@pytest.mark.guards("FileQueue.create_next: drop remove")
 def test_a_file_whose_name_cannot_be_brought_to_disk_goes_again(folder, monkeypatch):
     disk = FaultyDisk()
     row = make(folder, 0, vfs=disk)
@@ -190,7 +188,6 @@ def test_a_file_that_does_not_follow_is_not_taken(folder):
     row.close()
 
 
-@pytest.mark.guards("FileQueue.__init__: self._is_unsynced = False")
 def test_a_short_file_that_goes_at_the_start_is_gone_on_disk_before_the_next_one_goes():
     vfs = RecordVfs(DiskState({"/", "/log"}, {f"/log/{0:020d}": bytes(64), f"/log/{64:020d}": b""}))
     row = FileQueue(vfs, "/log", 64)

@@ -56,14 +56,7 @@ async def within_10_s(awaitable):
     return await asyncio.wait_for(awaitable, 10)
 
 
-@pytest.mark.guards(
-    "MessageStore.safety: self._safe if wants_safety else self._written -> self._written",
-    "Flusher._work: drop flushed.advance",
-    "Flusher._work: drop files",
-)
-@pytest.mark.covers(
-    "S-STORE-08", breaks="MessageStore.safety: self._safe if wants_safety else self._written -> self._written"
-)
+@pytest.mark.covers("S-STORE-08")
 async def test_with_sync_flush_an_answer_waits_until_the_message_is_on_disk(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
     async with running(store):
@@ -133,7 +126,6 @@ async def test_nothing_new_is_no_reason_to_sync(stores, disk, clock):
     assert disk.synced == []
 
 
-@pytest.mark.guards("Flusher._flush: drop sync")
 def test_a_sync_covers_each_file_that_was_written_since_the_last_one(stores, disk):
     store = stores.open(vfs=disk)
     put(store)
@@ -149,7 +141,6 @@ def test_a_sync_covers_each_file_that_was_written_since_the_last_one(stores, dis
     assert disk.synced == [f"{8192:020d}"]
 
 
-@pytest.mark.guards("Flusher._end: drop distrust")
 @pytest.mark.covers("S-STORE-08")
 def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk):
     store = stores.open(vfs=disk)
@@ -170,9 +161,6 @@ def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk)
     assert bytes(store.read("Orders", 0, 0, 1).views[0]).find(b"kept") > 0
 
 
-@pytest.mark.guards(
-    "Flusher._work: drop fail", "Flusher._end: drop refuse", "Flusher._end: drop self.flushed.fail"
-)
 async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_more(
     stores, disk, clock, caplog
 ):
@@ -203,7 +191,6 @@ async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_
     assert [record.levelname for record in caplog.records].count("CRITICAL") == 1
 
 
-@pytest.mark.guards("Flusher._flush: false _failed")
 @pytest.mark.parametrize("attempt", ["flush", "checkpoint", "close"])
 async def test_a_sync_that_failed_in_the_thread_is_not_tried_again_by_who_cannot_have_heard_of_it(
     stores, disk, clock, attempt
@@ -381,7 +368,6 @@ async def test_a_second_kick_without_new_bytes_orders_nothing(tmp_path, disk):
     log.close()
 
 
-@pytest.mark.guards("Flusher._next_order: drop files += order.files")
 async def test_kicks_sync_each_file_that_was_written_though_they_are_taken_together(tmp_path, disk):
     log, flusher = flusher_of(tmp_path, disk)
     flusher.start_at(0)
@@ -413,7 +399,6 @@ def test_a_loop_that_ended_first_is_told_in_the_log_alone(tmp_path, disk, caplog
     log.close()
 
 
-@pytest.mark.guards("Flusher.fail: drop isinstance")
 def test_only_the_first_failure_counts(tmp_path, disk):
     log, flusher = flusher_of(tmp_path, disk)
     first = flusher.fail(broken())

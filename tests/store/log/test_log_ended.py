@@ -9,9 +9,6 @@ from tests.store.stores import bodies, put
 WHY = LogEnded("the lead is handed over")
 
 
-@pytest.mark.guards(
-    "Intake.end_log: drop self._log.hold()", "Intake.continue_log: drop self.try_again_if_due()"
-)
 def test_an_ended_log_takes_no_record_until_it_continues(stores):
     store = stores.open()
     put(store, b"before")
@@ -29,7 +26,6 @@ def test_an_ended_log_takes_no_record_until_it_continues(stores):
     assert bodies(store) == [b"before", b"after"]
 
 
-@pytest.mark.guards("Intake.continue_log: true isinstance(self.full, LogEnded)")
 def test_a_full_disk_does_not_end_because_a_handover_fails(stores):
     store = stores.open()
     store.intake.stall(DiskFull("no room"), pause_s=60)

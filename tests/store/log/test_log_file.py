@@ -50,7 +50,6 @@ def test_a_read_ends_where_the_file_does(file, position, size, expected):
     assert file.read(position, size) == b"\1" * expected
 
 
-@pytest.mark.guards("LogFile.remove: drop _vfs")
 def test_what_was_read_stays_good_after_the_file_was_deleted(file, path):
     content = file.read(0, 3)
     file.remove()
@@ -71,7 +70,6 @@ def test_a_file_opened_for_reading_is_not_written_to(file, path, disk):
     reader.close()
 
 
-@pytest.mark.guards("log_file: _UNREADABLE = (errno.EIO, errno.ENODATA)")
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENODATA, errno.EBADMSG])
 def test_a_page_that_cannot_be_read_is_zeros_and_its_neighbours_are_what_they_are(file, disk, caplog, number):
     disk.bad = {(file.path, 2 * PAGE): number}

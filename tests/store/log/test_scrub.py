@@ -45,7 +45,6 @@ def test_a_sound_log_is_gone_through_from_its_begin_to_its_end(stores, caplog):
     assert not caplog.records
 
 
-@pytest.mark.guards("Scrubber.tell: drop distrust")
 @pytest.mark.parametrize("number", [0, 7, 29])
 def test_rot_is_told_once_and_not_served(stores, caplog, number):
     stores.leave_damaged()
@@ -80,12 +79,6 @@ def test_what_retention_took_is_no_damage(stores):
     stores.leave_damaged()
 
 
-@pytest.mark.guards("Scrubber.review: drop _forget_deleted")
-@pytest.mark.guards(
-    "scrub._behind_large: min(STEP_BYTES, crc_at - at) -> crc_at - at",
-    "scrub._behind_large: not piece -> False",
-    "Scrubber.step: self._steps is None or self._looked_at != begin -> self._steps is None",
-)
 def test_a_large_record_is_checked_in_steps(stores):
     stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=4 << 20)
     store = stores.open()
@@ -121,7 +114,6 @@ def test_damage_that_retention_took_is_not_to_be_repaired_any_more(stores):
     stores.leave_damaged()
 
 
-@pytest.mark.guards("upkeep._scrub: max(began_s + ROUND_S - store.clock.monotonic(), pause_s) -> pause_s")
 @pytest.mark.parametrize(("rate", "rounds"), [(1, 1), (0, 0)])
 async def test_it_goes_at_its_rate_and_not_more_than_once_an_hour(stores, clock, monkeypatch, rate, rounds):
     monkeypatch.setattr(upkeep, "ROUND_S", 40.0)

@@ -59,9 +59,6 @@ def piece(why: str, days: int, size: int = 10, end: int = 50) -> Piece:
     return Piece(f"{why}-{days}", why, end, size, NOW_MS - days * DAY_MS)
 
 
-@pytest.mark.guards(
-    "set_aside.expired: true age_ms >= forked_ms", "set_aside.expired: false piece.why == DAMAGED"
-)
 def test_pieces_are_kept_as_long_as_somebody_may_need_them(stores: Stores) -> None:
     """Of a log that begins at 100; the setting is 30 days."""
     kept = [

@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.store.log.scrub import STEP_BYTES
 from sparrowmq.store.log.shipping import Shipping
@@ -53,7 +51,6 @@ def test_a_sound_log_leaves_from_wherever_a_slave_begins(stores):
     assert store.scrubber.damaged == {}
 
 
-@pytest.mark.guards("Shipping._next_sound: place > last -> False")
 def test_what_lies_before_damage_leaves_and_nothing_of_it(stores, caplog):
     store, offsets, places = filled(stores, [300] * 40)
     rot(store, places[20])
@@ -69,9 +66,6 @@ def test_what_lies_before_damage_leaves_and_nothing_of_it(stores, caplog):
     stores.leave_damaged()
 
 
-@pytest.mark.guards(
-    "scrub._behind_large: commit_log.chunk(crc_at, PROPERTY_CRC_SIZE) == property_crc(crc) -> True"
-)
 def test_records_larger_than_a_look_are_compared_whole(stores):
     stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=32 << 20)
     store, offsets, places = filled(stores, [100, 3 << 20, 100, 3 << 20, 100])
@@ -83,8 +77,6 @@ def test_records_larger_than_a_look_are_compared_whole(stores):
     stores.leave_damaged()
 
 
-@pytest.mark.guards("scrub._behind_large: min(STEP_BYTES, crc_at - at) -> crc_at - at")
-@pytest.mark.guards("Shipping._check: self._checked_from == offset -> True")
 def test_a_large_record_is_compared_in_many_calls_and_may_be_deleted_meanwhile(stores):
     stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=4 << 20)
     store, offsets, _ = filled(stores, [3 << 20, 100, 3 << 20, 100])
@@ -104,9 +96,6 @@ def test_a_large_record_is_compared_in_many_calls_and_may_be_deleted_meanwhile(s
     stores.leave_damaged()
 
 
-@pytest.mark.guards(
-    "Shipping.reach: self._log.begin <= offset < self._log.proved_from -> self._log.begin <= offset"
-)
 def test_what_was_written_since_the_start_leaves_without_a_look_until_it_is_distrusted(stores):
     store, _, _ = filled(stores, [300])
     begin = store._log.proved_from = store.end

@@ -27,7 +27,6 @@ def test_the_last_note_counts(path):
         assert synced_mark.load(Disk(), str(path)) == end
 
 
-@pytest.mark.guards("SyncedMark.note: self._sector = self._sector")
 def test_a_damaged_sector_leaves_the_note_before(path):
     mark = begun(path)
     mark.note(200)
@@ -48,7 +47,6 @@ def test_a_missing_file_says_nothing(path):
     assert synced_mark.load(Disk(), str(path)) == 0
 
 
-@pytest.mark.guards("SyncedMark.begin: drop self._vfs.sync")
 def test_a_start_lowers_the_marks_of_the_last_run_on_disk(path):
     begun(path).note(9000)
     disk = Syncs()
@@ -105,7 +103,6 @@ def on_boot(monkeypatch, number):
     monkeypatch.setattr(synced_mark, "boot_id", lambda: bytes(15) + bytes([number]))
 
 
-@pytest.mark.guards("synced_mark.is_of_earlier_boot: boot_id() not in boots -> False")
 def test_a_mark_says_whether_the_machine_was_restarted(path, monkeypatch):
     on_boot(monkeypatch, 1)
     mark = begun(path)

@@ -37,7 +37,6 @@ def filled(stores: Stores, size: int = 100) -> tuple[MessageStore, list[range], 
     return store, disk.parts, placed
 
 
-@pytest.mark.guards("cold_reads.cold_read: places[-1] -> places[0]")
 def test_cold_messages_are_cached_once(stores: Stores, monkeypatch):
     monkeypatch.setattr(cold_reads, "NEAR", 3)
     store, reads, placed = filled(stores)
@@ -54,7 +53,6 @@ def test_cold_messages_are_cached_once(stores: Stores, monkeypatch):
     assert store.cold_read("Orders", 0, 37, 10_000) is None, "near the end"
 
 
-@pytest.mark.guards("cold_reads._cache: border size <= 0")
 def test_as_many_bytes_are_cached_as_the_reader_wants(stores: Stores, monkeypatch):
     monkeypatch.setattr(cold_reads, "NEAR", 0)
     store, reads, placed = filled(stores, 1000)
@@ -75,7 +73,6 @@ def test_offsets_outside_of_the_queue_need_no_thread(stores: Stores, monkeypatch
     assert store.cold_read("Nowhere", 0, 0, 1000) is None
 
 
-@pytest.mark.guards("cold_reads.cold_read: not entry.is_gap -> True")
 def test_gaps_of_a_queue_are_not_read(stores: Stores, monkeypatch):
     """The entry of a gap has offset 0 and a size of 2 GiB: reading it would read a whole file."""
     monkeypatch.setattr(cold_reads, "NEAR", 0)

@@ -106,7 +106,6 @@ def test_one_write_may_go_on_in_the_next_files(queue: ConsumeQueue):
     assert numbers(queue) == list(range(10))
 
 
-@pytest.mark.guards("ConsumeQueue.read: count = min(count, begin + self.file_entries - start)")
 def test_a_read_ends_with_its_file_and_with_the_queue(queue: ConsumeQueue):
     fill(queue, 6)
     assert list(queue.read(1, 32)) == [entry_of(1), entry_of(2), entry_of(3)]
@@ -134,7 +133,6 @@ def test_a_queue_that_begins_in_the_middle_of_a_file_has_a_gap_before(queue: Con
     assert queue.entry(5) is None
 
 
-@pytest.mark.guards("ConsumeQueue.entry: None if entry.is_gap else entry -> entry")
 def test_a_gap_is_no_message(queue: ConsumeQueue):
     fill(queue, 2)
     queue.write_gap(5)
@@ -169,7 +167,6 @@ def test_a_topic_that_would_lead_out_of_the_store_is_refused(queues: QueueTable)
 # Open files
 
 
-@pytest.mark.guards("FewFiles._keep: false _ring")
 def test_many_queues_share_few_open_files(tmp_path: Path):
     queues = table(tmp_path, limit=4)
     for round_ in range(3):
@@ -183,7 +180,6 @@ def test_many_queues_share_few_open_files(tmp_path: Path):
     assert open_paths(tmp_path) == []
 
 
-@pytest.mark.guards("FewFiles._keep: false oldest.used and oldest.file.fd != -1")
 def test_a_file_in_use_stays_open_rather_than_an_idle_one(tmp_path: Path):
     queues = table(tmp_path, limit=3)
     for queue_id in range(4):  # the fourth closes the first, and nobody has used the others since
@@ -196,7 +192,6 @@ def test_a_file_in_use_stays_open_rather_than_an_idle_one(tmp_path: Path):
 # Offsets
 
 
-@pytest.mark.guards("ConsumeQueue.write_fresh: drop advance")
 def test_the_end_rises_once_for_all_fresh_entries(queue: ConsumeQueue):
     seen: list[int] = []
     queue.end.when(1, lambda _: seen.append(queue.max_offset))
@@ -204,7 +199,6 @@ def test_the_end_rises_once_for_all_fresh_entries(queue: ConsumeQueue):
     assert seen == [7]
 
 
-@pytest.mark.guards("ConsumeQueue.find: border log_offset")
 @pytest.mark.parametrize(("offset", "expected"), [(0, 0), (1, 1), (300, 3), (301, 4), (901, 10), (10**9, 10)])
 def test_a_place_in_the_log_is_found(queue: ConsumeQueue, offset: int, expected: int):
     fill(queue, 10)
@@ -231,7 +225,6 @@ def test_a_queue_forgets_what_left_the_log_and_deletes_whole_files(queue: Consum
     assert queue.entry(8) is None
 
 
-@pytest.mark.guards("ConsumeQueue.forget_before: drop not first")
 def test_a_file_stays_until_the_entries_behind_it_are_on_disk(queue: ConsumeQueue):
     fill(queue, 6)
     queue._files.unsynced.take()
@@ -366,7 +359,6 @@ def test_folders_that_are_no_queues_are_left_alone(queue: ConsumeQueue, tmp_path
     assert [(queue.topic, queue.queue_id) for queue in queues] == [("Orders", 0)]
 
 
-@pytest.mark.guards("ConsumeQueue.forget_before: drop sync_folder")
 def test_of_two_files_that_go_the_first_is_gone_on_disk_before_the_second():
     vfs = RecordVfs()
     vfs.make_folder("/store")
@@ -387,7 +379,6 @@ class Reads(Disk):
         return super().read(file, offset, size)
 
 
-@pytest.mark.guards("ConsumeQueue._crc_of: range(0, size, _PART) -> range(0, _PART, _PART)")
 def test_the_content_of_a_large_file_is_read_in_parts(tmp_path):
     queue = table(tmp_path, file_entries=10_000).obtain("Orders", 0)
     fill(queue, 9_000)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -62,7 +60,6 @@ def test_files_that_are_missing_short_or_other_than_they_were_are_told(tmp_path:
     assert again.restore(ends, None) == {again.obtain("Orders", 0): [0, 4, 12]}
 
 
-@pytest.mark.guards("ConsumeQueue._open_to_read: drop _unproved")
 def test_a_full_file_is_looked_at_when_it_is_read_first(tmp_path: Path):
     queues = table(tmp_path)
     fill(queues, "Orders", 9)

@@ -78,7 +78,6 @@ def test_a_new_file_takes_the_place_of_the_one_before(folder):
     assert known(TimerFile(Disk(), folder)).pending == PENDING[0]
 
 
-@pytest.mark.guards("TimerFile.load: drop self._vfs.close(file)")
 def test_a_damaged_file_is_not_believed(folder, caplog):
     file = TimerFile(Disk(), folder)
     file.replace(PENDING, 3, 1000)

@@ -1,5 +1,3 @@
-import pytest
-
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.timers.timer_wheel import RECALL
@@ -143,7 +141,6 @@ def test_what_is_taken_and_not_settled_is_in_the_file(stores):
     timers.close()
 
 
-@pytest.mark.guards("Timers.unsaved: self._recalls[self._recalls_at :] -> b''")
 def test_many_recalls_of_a_slot_are_settled_in_pieces_after_its_messages(stores):
     store = stores.open()
     message_at = timer(store, NOW)

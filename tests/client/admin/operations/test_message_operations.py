@@ -47,7 +47,6 @@ async def test_a_key_that_no_message_has_is_an_error(two, admin):
     assert caught.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
-@pytest.mark.guards("pull_page: drop pulling.demand_progress")
 @pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])
 @pytest.mark.parametrize("following", [7, 6, -1, 1 - (1 << 63)])
 async def test_page_that_leads_nowhere_is_an_error(code, following):

@@ -46,7 +46,6 @@ async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin)
     assert await topics.groups_of_topic(admin.servers, address, "orders") == ["billing"]
 
 
-@pytest.mark.guards("topic_operations.topic_table: page.keys() <= found.keys() -> False")
 @pytest.mark.timeout(20)
 async def test_topics_that_come_again_and_again_are_an_error():
     async with Scripted() as peer, Network(peer.address) as network:

@@ -95,7 +95,6 @@ def test_the_rate_does_not_depend_on_the_round_trip(wired, bodies):
     assert bodies() == list(range(3000))
 
 
-@pytest.mark.guards("CopyPipeline._go_back: drop self._waiting.extendleft")
 @pytest.mark.parametrize("seed", range(3))
 def test_cut_connections_lose_and_double_nothing(wired, bodies, seed):
     cuts = set(random.Random(seed).sample(range(6000), 20))
@@ -113,7 +112,6 @@ def test_cut_connections_lose_and_double_nothing(wired, bodies, seed):
     assert bodies() == list(range(6000))
 
 
-@pytest.mark.guards("CopyPipeline._settle: error.code == ResponseCode.FLUSH_SLAVE_TIMEOUT -> False")
 def test_copies_without_a_slave_in_time_are_asked_for_again_and_those_without_a_slave_are_not(
     wired, bodies, monkeypatch
 ):

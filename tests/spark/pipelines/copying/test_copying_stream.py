@@ -32,7 +32,6 @@ def test_topics_keep_their_names_or_get_another():
         ("(a|b)", "near:1", {"a": True, "b": True, "c": False}),
     ],
 )
-@pytest.mark.guards("copying_stream.routed: f'(?!(?:{copies})$)(?:{topic})' -> topic")
 def test_a_pattern_does_not_find_the_copies(topic, to, meant):
     route = routed(topic, "near:1", Target(to, "{topic}-once"))
     assert route.follows_new_topics
@@ -81,7 +80,6 @@ def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     }
 
 
-@pytest.mark.guards("Route.targets: drop raise")
 def test_a_target_queue_that_was_taken_away_is_named(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("many", queues=3)

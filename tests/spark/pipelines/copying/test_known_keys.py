@@ -29,8 +29,6 @@ def key(number):
     return hashlib.sha256(b"%d" % number).digest()[:16]
 
 
-@pytest.mark.guards("Span.questions: self.end_ms + window_ms - 1 -> self.end_ms")
-@pytest.mark.guards("Span.questions: self.start_ms - window_ms -> self.start_ms")
 def test_a_key_is_found_within_the_window_on_both_sides_and_in_other_spans(tmp_path):
     chance = random.Random(7)
     window_ms = 2 * HOUR_MS
@@ -55,7 +53,6 @@ def test_the_window_is_open_at_its_ends(tmp_path):
     assert found == [NOW_MS - 999, NOW_MS, NOW_MS + 999]
 
 
-@pytest.mark.guards("KnownKeys.begin: last.number < batch -> True")
 def test_a_batch_that_is_repeated_finds_no_key_of_its_own(tmp_path):
     row = (key(1), NOW_MS)
     with KnownKeys(tmp_path, DAY_MS) as known:
@@ -169,7 +166,6 @@ def test_an_addition_that_fails_on_a_full_disk_adds_none_and_can_be_repeated(tmp
         assert len(known.times(rows, DAY_MS)) == 5000
 
 
-@pytest.mark.guards("_demand_disk: drop tempfile")
 def test_keys_that_cannot_be_opened_for_want_of_a_descriptor_are_not_damaged(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with KnownKeys(tmp_path, DAY_MS) as known:
@@ -195,8 +191,6 @@ def fill(folder):
     return rows
 
 
-@pytest.mark.guards("KnownKeys.__enter__: drop self._demand_additions")
-@pytest.mark.guards("KnownKeys._demand_additions: there < self._additions[file] -> there < 0")
 @pytest.mark.parametrize("fault", ["gone", "older", "without the end of its log"])
 def test_keys_that_a_fault_of_the_disk_has_taken_are_missed_at_the_next_start(tmp_path, fault):
     fill(tmp_path / "older")
@@ -223,7 +217,6 @@ def test_keys_that_a_fault_of_the_disk_has_taken_are_missed_at_the_next_start(tm
         assert known.times([(key(2), NOW_MS + DAY_MS)], 1000) != {}
 
 
-@pytest.mark.guards("KnownKeys.forget: drop self.note")
 def test_a_run_that_was_killed_while_it_deleted_spans_misses_none(tmp_path, monkeypatch):
     fill(tmp_path)
     monkeypatch.setattr(KnownKeys, "_drop", lambda _, span: (tmp_path / span.file).unlink())  # and is killed

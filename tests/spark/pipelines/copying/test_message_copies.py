@@ -93,7 +93,6 @@ def test_copies_have_their_ids_properties_and_born_times_and_are_in_order(copier
     assert found[4].properties[ORIGIN] == "m/far@broker-a:3:4"
 
 
-@pytest.mark.guards("Copier._missing: false done")
 def test_what_is_there_is_not_sent_again_by_whoever_comes_next(copier, stored):
     with copier() as first:
         first.copy([original(offset) for offset in range(5)])
@@ -145,7 +144,6 @@ def test_ends_are_those_of_brokers_that_are_there(namesrv, copier, target):
     assert ends_of(options, [target, away]) == {target: 3}
 
 
-@pytest.mark.guards("Copier._send: parcel = list(parcel)")
 @pytest.mark.parametrize("copier", ["as_apache"], indirect=True)
 def test_an_answer_that_is_lost_makes_no_double(copier, stored, monkeypatch):
     """The broker stores a parcel, and the connection ends before it says so."""
@@ -208,7 +206,6 @@ def test_queues_are_paired_by_name_then_number_and_stay_so():
     assert set(paired(sources, queues("u", ("x", 0)), {}).values()) == {MessageQueue("u", "x", 0)}
 
 
-@pytest.mark.guards("Copier._prefix: '' if incarnation is None else f'+{incarnation}' -> ''")
 def test_messages_of_a_topic_that_was_made_again_are_others(copier, stored):
     part = (SOURCE.topic, SOURCE.broker_name)
     with copier() as made:
@@ -242,7 +239,6 @@ def pulled_from(*replies):
     return list(pulled(link, MessageQueue("orders", "broker-0", 0), 3, 9))
 
 
-@pytest.mark.guards("message_copies.pulled: drop demand_progress")
 @pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])
 def test_copies_that_a_broker_does_not_give_to_the_end_are_an_error(code):
     """Their end would pass for that of the copies, and the pipeline would copy the last messages again."""
@@ -250,10 +246,6 @@ def test_copies_that_a_broker_does_not_give_to_the_end_are_an_error(code):
         pulled_from((code, 3, b""))
 
 
-@pytest.mark.guards(
-    "message_copies.pulled: reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY -> False",
-    'message_copies.pulled: b"" if has_skipped else reply.body -> reply.body',
-)
 def test_copies_behind_a_file_that_is_going_are_found():
     last = encoded("orders", body=b"last")
     found = pulled_from((ResponseCode.PULL_RETRY_IMMEDIATELY, 8, b"none"), (ResponseCode.SUCCESS, 9, last))

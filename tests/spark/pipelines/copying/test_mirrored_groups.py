@@ -245,7 +245,6 @@ def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again_with_mirror
     assert there.offsets() == [0, 0]
 
 
-@pytest.mark.guards("MirroredGroups._read_on: not part.has_room() -> False")
 def test_memory_does_not_grow_with_a_group_that_stays_behind(sides, mirrored, monkeypatch):
     """A filter leaves gaps between the originals, so each copy is a run of its own."""
     monkeypatch.setattr(mirrored_groups, "_MOST_RUNS", 4)

@@ -33,7 +33,6 @@ def test_the_first_message_of_a_key_passes_and_others_within_the_window_do_not()
     assert decide(batch, {}, 100) == ({QUEUE: frozenset({2, 5})}, [(b"a", 0), (b"b", 1)])
 
 
-@pytest.mark.guards("seen_keys.decide: at_ms - newest[key] < window_ms -> True")
 def test_the_window_counts_the_times_of_the_messages_and_begins_at_the_one_that_passed():
     batch = places(("a", 1000, 0), ("a", 3500, 1), ("a", 4000, 2), ("a", 6999, 3), ("a", 9000, 4))
     dropped, passed = decide(batch, {}, 3000)
@@ -88,7 +87,6 @@ def test_messages_of_a_batch_come_in_the_order_of_their_times_and_places():
     ]
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.slow
 def test_a_batch_of_spark_and_keys_that_an_earlier_release_has_left(spark, tmp_path):
@@ -142,8 +140,6 @@ def noted(folder, batches):
     return repeats
 
 
-@pytest.mark.guards("Repeats.regain: drop redo")
-@pytest.mark.guards("checkpoint_files.redo: batch + 1 -> batch + 2")
 @pytest.mark.parametrize("damaged", [["last.json"], ["last.json", "last.json.bak"]], ids=len)
 def test_a_batch_whose_keys_a_disk_has_lost_is_done_again(tmp_path, checkpoint, damaged):
     repeats, said = noted(tmp_path / "seen", 3), list[str]()

@@ -46,10 +46,6 @@ def test_an_end_before_the_noted_one_is_that_of_a_topic_made_again(tmp_path, now
     assert SentRows.load(tmp_path).is_before(Offsets(now)) is is_before
 
 
-@pytest.mark.guards(
-    "SentRows.is_before: return has_shrunk or list(others) != self.incarnations -> return has_shrunk"
-)
-@pytest.mark.guards("SentRows.keep: named = ends.incarnations")
 def test_another_incarnation_is_that_of_a_topic_made_again(tmp_path):
     SentRows().keep(tmp_path, reached({A: 1}), Offsets({FAR: 16}, {("again", "far"): 7}))
     SentRows.load(tmp_path).keep(tmp_path, reached({A: 2}), Offsets({}))  # the broker is away
@@ -59,9 +55,7 @@ def test_another_incarnation_is_that_of_a_topic_made_again(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(240)
-@pytest.mark.guards("SentRows._marked: 'left' -> 'inner'")
 def test_only_rows_from_the_noted_offset_on_are_left(spark, tmp_path):
     rows = spark.createDataFrame(
         [("orders", "near", queue, offset, None) for queue in range(3) for offset in range(5)],
@@ -78,9 +72,7 @@ def test_only_rows_from_the_noted_offset_on_are_left(spark, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(240)
-@pytest.mark.guards("SentRows.reached: row.late or row.again -> False")
 def test_rows_of_a_topic_that_was_made_again_are_refused(spark, tmp_path):
     def rows(*places):
         return spark.createDataFrame(

@@ -12,9 +12,6 @@ from sparrowmq.spark.pipelines.lake.absent_files import absent_files
 from tests.spark.pipelines.lake.tables import Table
 
 
-@pytest.mark.guards(
-    "absent_files.absent_files: (there := _size(file)) != size -> (there := _size(file)) is None"
-)
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_files_that_are_gone_or_cut_are_named_where_a_log_names_them(tmp_path, kind):
     table = Table(tmp_path, kind)

@@ -53,7 +53,6 @@ def test_postgresql_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("catalogs._configured: drop _region(files)")
 def test_glue_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
     pytest.importorskip("boto3")
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)

@@ -34,8 +34,6 @@ def test_the_log_says_who_wrote_which_batch_and_how_many_rows_a_file_has(tmp_pat
     assert f"/_day={DAY}/{WRITER}-" in file
 
 
-@pytest.mark.guards("Delta._sync_log: self._on_disk + 1 -> self._table.version()")
-@pytest.mark.guards("Delta._synced: drop self._sync_log")
 def test_all_that_commits_and_merges_write_is_brought_to_the_disk(tmp_path, monkeypatch):
     table, synced = Table(tmp_path, "delta"), set()
     monkeypatch.setattr(delta, "sync", lambda path: synced.add(path.name))
@@ -58,7 +56,6 @@ def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("TinyFiles.add: drop merge")
 @pytest.mark.parametrize(
     "commits", [250, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
 )
@@ -76,7 +73,6 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Delta.commit: drop self._shorten_log()")
 def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 100)
     table = Table(tmp_path, "delta")
@@ -107,7 +103,6 @@ def test_the_log_of_an_owner_who_wants_a_longer_history_is_left_alone(tmp_path, 
     assert DeltaTable(str(table.place.path), version=2).to_pyarrow_dataset().count_rows() == 1
 
 
-@pytest.mark.guards("Delta.commit: isinstance(place.path, Path) -> False")
 def test_a_table_in_a_folder_has_a_checkpoint_each_20_versions(tmp_path):
     table = Table(tmp_path, "delta")
     lake = table.open()
@@ -128,7 +123,6 @@ def test_a_table_that_was_restored_says_where_it_is_now(tmp_path):
     assert table.numbers() == [0, 1]
 
 
-@pytest.mark.guards("delta._record_of: commits[-1]['version'] == 0 -> False")
 def test_a_table_that_was_restored_to_what_it_was_before_its_first_batch_is_refused(tmp_path):
     table = Table(tmp_path, "delta")
     table.open().commit(0, replace(table.staged(0, 0), record="record 0"))

@@ -79,7 +79,6 @@ def with_new_feature(table):
     )
 
 
-@pytest.mark.guards("Delta.commit: drop demand_writable")
 @pytest.mark.parametrize(
     ("altered", "why"),
     [
@@ -102,8 +101,6 @@ def test_a_table_with_a_feature_that_readers_rely_on_gets_no_rows(table, altered
     assert not any("7" in path.name for path in table.place.folder.glob("*/*000000001*"))
 
 
-@pytest.mark.guards("Delta.rewrite: drop demand_plain_files", "Delta._removes: drop demand_plain_files")
-@pytest.mark.guards("remote_reading.delta_files: drop demand_plain_files(url, table)")
 @pytest.mark.parametrize(
     ("altered", "why"),
     [

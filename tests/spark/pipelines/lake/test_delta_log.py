@@ -32,9 +32,6 @@ def file_of(table, version, kind="json"):
     return table.place.folder / f"_delta_log/{version:020}.{kind}"
 
 
-@pytest.mark.guards("Delta.commit: drop demand_whole(place.path)")
-@pytest.mark.guards("delta._opened: drop demand_whole(place)")
-@pytest.mark.guards("table_reading._of_delta: drop demand_whole(path)")
 def test_an_emptied_commit_before_others_is_refused_by_starts_commits_and_readers(tmp_path, table):
     lake = fill(table, 5)
     file_of(table, 4).write_bytes(b"")
@@ -48,7 +45,6 @@ def test_an_emptied_commit_before_others_is_refused_by_starts_commits_and_reader
         read_table(cast("SparkSession", None), table.place.folder)
 
 
-@pytest.mark.guards("delta_log.mend: drop replace_file")
 def test_commits_that_a_power_cut_has_emptied_do_not_count_and_the_table_goes_on(table):
     fill(table, 4)
     for version in (4, 5):
@@ -59,7 +55,6 @@ def test_commits_that_a_power_cut_has_emptied_do_not_count_and_the_table_goes_on
     assert (table.open().last_batch(), table.numbers()) == (3, [0, 1, 2, 3])
 
 
-@pytest.mark.guards("delta_log._empty: each > behind -> True")
 def test_an_emptied_commit_behind_a_checkpoint_that_has_its_rows_does_no_harm(table):
     fill(table, 24)
     file_of(table, 4).write_bytes(b"")
@@ -67,7 +62,6 @@ def test_an_emptied_commit_behind_a_checkpoint_that_has_its_rows_does_no_harm(ta
     assert table.numbers() == list(range(25))
 
 
-@pytest.mark.guards("delta_log.mend: drop _drop_torn")
 @pytest.mark.parametrize("is_zeroed", [False, True])
 def test_a_damaged_checkpoint_goes_if_the_versions_are_there(table, is_zeroed):
     fill(table, 24)
@@ -77,7 +71,6 @@ def test_a_damaged_checkpoint_goes_if_the_versions_are_there(table, is_zeroed):
     assert (table.open().last_batch(), table.numbers()) == (24, list(range(25)))
 
 
-@pytest.mark.guards("delta_log._drop_torn: versions.keys() >= set(range(before + 1, torn + 1)) -> True")
 def test_a_damaged_checkpoint_stays_if_versions_before_it_are_gone(table):
     fill(table, 24)
     checkpoint = file_of(table, 19, "checkpoint.parquet")
@@ -88,7 +81,6 @@ def test_a_damaged_checkpoint_stays_if_versions_before_it_are_gone(table):
     assert checkpoint.exists()
 
 
-@pytest.mark.guards("delta_log.mend: drop versions[version].unlink()")
 def test_a_table_whose_first_commits_a_power_cut_has_emptied_is_begun_again(table):
     fill(table, 1)
     for path in table.place.folder.glob("_delta_log/*.json"):

@@ -61,7 +61,6 @@ def test_a_table_whose_catalog_was_lost_or_is_older_goes_on_from_its_newest_meta
     assert (table.open().last_batch(), table.numbers()) == (2, [1, 2, 3])
 
 
-@pytest.mark.guards("Iceberg._load: drop _demand_new")
 def test_a_table_with_a_state_elsewhere_whose_catalog_was_lost_is_not_begun_again(tmp_path):
     from tests.spark.pipelines.lake.s3 import table_at
 
@@ -88,7 +87,6 @@ def test_a_killed_run_that_made_only_the_metadata_of_a_table_is_no_table(tmp_pat
     assert table.numbers() == [1]
 
 
-@pytest.mark.guards("iceberg._is_whole: return True")
 @pytest.mark.parametrize("half", [0, 40])
 def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, half):
     table = Table(tmp_path, "iceberg")
@@ -100,7 +98,6 @@ def test_metadata_that_a_killed_run_has_half_written_is_passed_over(tmp_path, ha
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards("Iceberg._load: _UNREADABLE -> FileNotFoundError")
 def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_before(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
@@ -112,7 +109,6 @@ def test_metadata_that_a_power_cut_has_emptied_takes_the_table_back_to_the_ones_
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards("Iceberg._load: _is_passing(error) -> False")
 def test_metadata_that_cannot_be_read_for_now_takes_the_table_nowhere(tmp_path, monkeypatch):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
@@ -132,7 +128,6 @@ def test_metadata_that_cannot_be_read_for_now_takes_the_table_nowhere(tmp_path, 
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards("iceberg._damage_in: drop raise", "iceberg.damaged_file: drop raise")
 @pytest.mark.parametrize("files", ["*.metadata.json", "snap-*.avro", "*-m0.avro"])
 def test_a_table_without_a_catalog_is_not_taken_back_by_a_file_that_cannot_be_read_for_now(tmp_path, files):
     table = Table(tmp_path, "iceberg")
@@ -148,8 +143,6 @@ def test_a_table_without_a_catalog_is_not_taken_back_by_a_file_that_cannot_be_re
     assert (table.open().last_batch(), table.numbers()) == (1, [1, 2])
 
 
-@pytest.mark.guards("Iceberg._create: drop sync")
-@pytest.mark.guards("Iceberg._adopt: self._table is None -> False")
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadata(
     tmp_path, monkeypatch, is_synced
@@ -169,8 +162,6 @@ def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadat
     assert (table.open().last_batch(), table.numbers()) == (0, [1])
 
 
-@pytest.mark.guards("Iceberg._adopt: damaged_file(self._table) is None -> True")
-@pytest.mark.guards("Iceberg._adopt: drop _log.warning")
 @pytest.mark.parametrize("files", ["snap-*.avro", "*-m0.avro"])
 @pytest.mark.parametrize("is_zeroed", [False, True])
 def test_manifests_that_a_power_cut_has_emptied_take_the_table_back_to_the_version_before(
@@ -188,7 +179,6 @@ def test_manifests_that_a_power_cut_has_emptied_take_the_table_back_to_the_versi
     assert (table.open().last_batch(), table.numbers()) == (2, [0, 1, 2])
 
 
-@pytest.mark.guards("Iceberg._adopt: drop raise BadStore")
 def test_a_table_without_a_readable_version_is_not_begun_again(tmp_path):
     table = Table(tmp_path, "iceberg")
     for batch in range(12):  # the first versions are gone
@@ -201,7 +191,6 @@ def test_a_table_without_a_readable_version_is_not_begun_again(tmp_path):
         table.open()
 
 
-@pytest.mark.guards("iceberg.damage_named: damaged_file(table, with_entries=True) -> damaged_file(table)")
 @pytest.mark.parametrize("work", ["add", "read"])
 def test_a_manifest_in_which_a_bit_has_flipped_is_named(tmp_path, work):
     table = Table(tmp_path, "iceberg")
@@ -215,7 +204,6 @@ def test_a_manifest_in_which_a_bit_has_flipped_is_named(tmp_path, work):
         lake.paths() if work == "read" else table.add(1, 2)
 
 
-@pytest.mark.guards("iceberg.damaged_file: name.startswith(_LAST) -> False")
 def test_metadata_that_has_lost_its_snapshots_is_damaged(tmp_path):
     table = Table(tmp_path, "iceberg")
     table.add(0, 1)
@@ -225,7 +213,6 @@ def test_metadata_that_has_lost_its_snapshots_is_damaged(tmp_path):
     assert (table.open().last_batch(), table.numbers()) == (0, [1])
 
 
-@pytest.mark.guards("Iceberg.commit: drop self._sync(table)")
 def test_the_files_of_a_commit_are_brought_to_the_disk(tmp_path, monkeypatch):
     table, synced = Table(tmp_path, "iceberg"), []
     monkeypatch.setattr(iceberg, "sync", lambda path: synced.append(path.relative_to(table.place.folder)))
@@ -237,8 +224,6 @@ def test_the_files_of_a_commit_are_brought_to_the_disk(tmp_path, monkeypatch):
     assert (files[1].name[:5], metadata.name, folder.name) == ("snap-", newest, "metadata")
 
 
-@pytest.mark.guards("Iceberg._forget: drop self._sync(self._table)")
-@pytest.mark.guards("Iceberg.compact: drop self._sync(table)")
 def test_the_files_of_merges_and_expiry_are_brought_to_the_disk(tmp_path, monkeypatch):
     table, synced = Table(tmp_path, "iceberg"), set()
     monkeypatch.setattr(iceberg, "sync", lambda path: synced.add(path.name))

@@ -55,9 +55,6 @@ def demand_readable_by_java(folder):
     return said
 
 
-@pytest.mark.guards(
-    "OrderedCatalog._update_and_stage_table: max(staged.metadata.last_updated_ms, last_ms) -> 0"
-)
 def test_java_reads_a_table_that_goes_on_after_the_clock_was_set_back(tmp_path, clock, monkeypatch):
     monkeypatch.setitem(SETTINGS, "history.expire.min-snapshots-to-keep", "3")
     table = Table(tmp_path, "iceberg")
@@ -76,7 +73,6 @@ def test_java_reads_a_table_that_goes_on_after_the_clock_was_set_back(tmp_path, 
     assert table.numbers() == list(range(5))
 
 
-@pytest.mark.guards("iceberg_times.ordered: _behind(table.metadata.last_updated_ms, updates) -> updates")
 def test_commits_to_a_configured_catalog_are_in_order(tmp_path, clock):
     options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/shared.db"}
     table = table_at((tmp_path / "t").as_uri(), tmp_path / "state", "iceberg", Catalog("c", "a.t", options))

@@ -71,8 +71,6 @@ def metadata_bytes(table: Table) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Upkeep.committed: drop _merge")
-@pytest.mark.guards("iceberg_upkeep.drop_snapshots: drop ExpireSnapshots")
 @pytest.mark.parametrize("commits", _MORE)
 def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     table = Table(tmp_path, "iceberg")
@@ -89,7 +87,6 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Upkeep.remove_unused: drop remove")
 def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeypatch):
     table = Table(tmp_path, "iceberg")
     grown(table, 5)
@@ -110,9 +107,6 @@ def files(table: Table) -> set[str]:
     return {str(path) for path in table.place.folder.rglob("*") if path.suffix in (".parquet", ".avro")}
 
 
-@pytest.mark.guards(
-    "Upkeep.remove_unused: drop needed |= {task.file.file_path for task in table.scan().plan_files()}"
-)
 def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(iceberg_upkeep, "UNUSED_S", 0.0)
     table = Table(tmp_path, "iceberg")
@@ -214,8 +208,6 @@ def take_out_first_row(table: Table) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Upkeep._tiny_files: not task.delete_files -> True")
-@pytest.mark.guards("Iceberg._small: not plain[path].delete_files -> True")
 def test_rows_that_another_engine_took_out_stay_out_when_files_are_merged(tmp_path):
     table = Table(tmp_path, "iceberg")
     grown(table, 3)
@@ -228,8 +220,6 @@ def test_rows_that_another_engine_took_out_stay_out_when_files_are_merged(tmp_pa
     assert sorted(table.numbers()) == sorted(set(range(25)) - gone)
 
 
-@pytest.mark.guards("Iceberg.rewrite: drop demand_no_deletes", "Iceberg._of_table: drop demand_no_deletes")
-@pytest.mark.guards("table_reading._of_iceberg: drop demand_no_deletes(path, tasks)")
 def test_files_with_rows_that_another_engine_took_out_are_not_read_nor_replaced(tmp_path):
     table, spark = Table(tmp_path, "iceberg"), cast("SparkSession", None)
     grown(table, 3)

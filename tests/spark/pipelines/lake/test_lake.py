@@ -70,7 +70,6 @@ def test_a_run_that_comes_too_late_removes_no_file_of_the_batch_that_the_table_h
     assert table.numbers() == [1, 5]
 
 
-@pytest.mark.guards("uncommitted_files.take_over: drop unlink")
 def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatch):
     """Dead where the book-keeping would begin: with all files in their places, or none of them."""
     table.add(0, 1)
@@ -91,9 +90,6 @@ def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatc
     assert len(list(table.place.path.rglob(f"*{1:09}*.parquet"))) == 1
 
 
-@pytest.mark.guards("Folder.compact: self._place.file_bytes -> 1 << 28")
-@pytest.mark.guards("Iceberg._small: self._place.file_bytes -> 1 << 28")
-@pytest.mark.guards("Delta.compact: self._place.file_bytes -> 1 << 28")
 def test_merged_files_have_about_the_size_that_was_asked_for(table):
     for batch in range(8):
         table.add(batch, batch)
@@ -138,7 +134,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.guards("catalogs.location_of: folder is not None -> isinstance(path, Path)")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_may_be_in_a_folder_of_any_name_or_says_what_to_do(tmp_path, table, name):
     """As a path, and as an address whose name is encoded; Iceberg also in a catalog that others share."""

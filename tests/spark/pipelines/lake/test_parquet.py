@@ -19,7 +19,6 @@ from sparrowmq.spark.pipelines.running.folders import locked
 from tests.spark.pipelines.lake.tables import Table
 
 
-@pytest.mark.guards("Folder.__init__: drop _finish")
 @pytest.mark.parametrize("moved", [0, 1, 2])
 def test_a_crash_behind_the_commit_is_finished_by_the_next_start(tmp_path, monkeypatch, moved):
     table = Table(tmp_path, "parquet")

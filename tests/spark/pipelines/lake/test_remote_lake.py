@@ -78,7 +78,6 @@ def test_a_table_inside_of_another_is_refused(table, tmp_path):
     assert (table.numbers(), beside.numbers()) == ([1], [2])
 
 
-@pytest.mark.guards("RemoteLake._asked: drop self._ownership.check()")
 def test_the_second_of_two_runs_stops_the_first(table):
     first = table.open()
     first.commit(0, table.staged(0, 1))
@@ -89,7 +88,6 @@ def test_the_second_of_two_runs_stops_the_first(table):
     assert table.numbers() == [1, 3]
 
 
-@pytest.mark.guards("RemoteLake._asked: writes or self._lake is None -> False")
 @pytest.mark.parametrize("step", ["target", "compact", "expire", "retire", "open"])
 def test_a_run_that_lost_the_table_changes_nothing_of_it(table, step):
     """Each step of the first run comes while the second one has staged a batch."""
@@ -113,7 +111,6 @@ def test_a_run_that_lost_the_table_changes_nothing_of_it(table, step):
     assert table.numbers() == [1, 2]
 
 
-@pytest.mark.guards("RemoteLake.record: return None")
 def test_a_commit_has_its_record_also_after_later_looks(table):
     assert table.open().record() is None
     for batch in range(2):

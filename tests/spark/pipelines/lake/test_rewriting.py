@@ -64,7 +64,6 @@ def test_a_column_becomes_wider_and_its_values_stay(table, kind, wanted):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 def test_all_readers_read_a_table_whose_types_became_wider(table, spark):
     table.add(0, 1, amount=5, of=[{"x": 1}])
     table.add(1, 2, amount=6, of=[{"x": 2, "y": True}], more=1)
@@ -92,7 +91,6 @@ def _die(*_args, **_given):
 
 
 @pytest.mark.parametrize("calls", range(4))
-@pytest.mark.guards("Folder.rewrite: drop _write")
 def test_a_rewriting_that_dies_at_any_step_leaves_all_rows_once(table, monkeypatch, calls):
     """Dead before a step of the commit: at the files, and at what the format does at its end."""
     for number in range(3):

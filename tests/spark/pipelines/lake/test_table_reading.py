@@ -14,7 +14,7 @@ from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
@@ -34,7 +34,6 @@ def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind)
 
 
 @pytest.mark.slow
-@pytest.mark.guards("table_reading._of_iceberg: spark.read.schema(kinds) -> _reader(spark)")
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_integers_are_read_as_the_column_has_them_though_older_files_have_smaller_ones(spark, tmp_path, kind):
     lake = open_lake(kind, Place(tmp_path / "t", tmp_path / "t.state", "writer"))

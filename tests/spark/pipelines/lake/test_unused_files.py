@@ -19,8 +19,6 @@ def clock():
     return Clock()
 
 
-@pytest.mark.guards("UnusedFiles.remove: self._since[file] > before -> False")
-@pytest.mark.guards("UnusedFiles.keep: drop snapshot.save")
 def test_files_go_when_they_have_stayed_for_long_enough_also_after_a_restart(tmp_path, clock):
     path = tmp_path / "state" / "unused.json"
     gone: list[str] = []

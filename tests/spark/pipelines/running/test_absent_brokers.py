@@ -26,7 +26,6 @@ def plan(checkpoint, batch, ends, **changed):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("absent_brokers.not_read: drop _behind(reached, begin.there)")
 def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     land.send("a", 4)
@@ -64,9 +63,7 @@ def test_the_sentence_has_the_remedy():
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(240)
-@pytest.mark.guards("Runner._stream: not_read(given, checkpoint, ends) -> []")
 def test_a_table_is_filled_from_the_other_brokers_and_the_report_names_the_one_that_is_away(
     land, spark, tmp_path
 ):

@@ -60,8 +60,6 @@ def test_a_whole_checkpoint_stays_as_it_is(tmp_path, checkpoint):
     assert repaired(checkpoint) == ([], 0)
 
 
-@pytest.mark.guards("checkpoint_files._fits: return True")
-@pytest.mark.guards("checkpoint_files._remove: drop _checksums_of(file).unlink")
 @pytest.mark.parametrize(
     "content",
     ["", "\0" * len(PLAN), PLAN[:2], PLAN[:25], PLAN[:-1], PLAN.rpartition("\n")[0], PLAN.replace("0", "1")],
@@ -72,7 +70,6 @@ def test_a_damaged_last_plan_is_made_again(checkpoint, content):
     assert repaired(checkpoint) == ([], 0)
 
 
-@pytest.mark.guards("checkpoint_files.repair: not may_plan_again(int(file.name)) -> False")
 def test_a_damaged_plan_whose_messages_may_not_change_is_told(checkpoint):
     (checkpoint / "offsets" / "1").write_text("")
     with pytest.raises(BadStore, match=r"offsets/1 is damaged or gone.* restore .*checkpoint from a backup"):
@@ -87,7 +84,6 @@ def test_the_damaged_plan_of_a_done_batch_goes_with_the_word_that_it_is_done(che
     assert repaired(checkpoint) == (gone, 1)
 
 
-@pytest.mark.guards("checkpoint_files.repair: drop _demand_before_last")
 def test_a_damaged_plan_before_a_whole_one_is_told(checkpoint):
     (checkpoint / "offsets" / "0").write_text("")
     with pytest.raises(BadStore, match="offsets/0 is damaged or gone"):
@@ -103,7 +99,6 @@ def test_a_batch_whose_end_is_damaged_is_done_again(checkpoint, content):
     assert repaired(checkpoint, may_plan_again=False) == (["commits/.0.crc", "commits/0"], 1)
 
 
-@pytest.mark.guards("checkpoint_files.repair: drop _restore_metadata")
 @pytest.mark.parametrize("content", [None, "", '{"id":', "7"])
 def test_the_id_of_a_query_is_replaced(checkpoint, content):
     metadata = checkpoint / "metadata"
@@ -112,7 +107,6 @@ def test_the_id_of_a_query_is_replaced(checkpoint, content):
     assert json.loads(metadata.read_text())["id"]
 
 
-@pytest.mark.guards("checkpoint_files.repair: drop _clear")
 def test_a_driver_that_died_before_its_first_plan_leaves_nothing(checkpoint):
     for folder in ("offsets", "commits"):
         for path in (checkpoint / folder).iterdir():
@@ -125,7 +119,6 @@ def test_a_driver_that_died_before_its_first_plan_leaves_nothing(checkpoint):
     assert files(checkpoint) == {"reached.json"}
 
 
-@pytest.mark.guards("checkpoint_files._lost_plans: gone.union(damaged) -> damaged")
 def test_a_done_batch_whose_plan_is_gone_is_planned_again(checkpoint):
     for number in range(1, 3):
         write(checkpoint / "commits" / str(number), DONE)
@@ -141,7 +134,6 @@ def test_done_batches_without_any_plan_are_told(checkpoint):
         repaired(checkpoint, may_plan_again=False)
 
 
-@pytest.mark.guards("checkpoint_files.bring_to_disk: (*files, *map(_checksums_of, files), *folders) -> files")
 def test_a_plan_is_on_the_disk_with_all_that_leads_to_it(checkpoint, monkeypatch):
     synced: set[int] = set()
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))

@@ -38,7 +38,6 @@ def test_what_is_there_is_left_alone(tmp_path):
         demand_absent(tmp_path)
 
 
-@pytest.mark.guards("folders.demand_absent: drop TemporaryFile")
 def test_a_folder_that_cannot_be_made_is_told_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="file/new"):
@@ -53,8 +52,6 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_work(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.guards("folders.new_folder: drop shutil.rmtree(files, ignore_errors=True)")
-@pytest.mark.guards("folders.new_folder: drop sync")
 def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"), new_folder(tmp_path / "new") as folder:
         folder.mkdir()
@@ -71,7 +68,6 @@ def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
-@pytest.mark.guards("folders.new_folder: locked(begun) -> open(os.devnull)")
 def test_two_runs_do_not_write_into_one_folder(tmp_path):
     """Spark would put the files of both into the folder, and so each row twice, or miss files of the first run."""
     with new_folder(tmp_path / "new") as folder:
@@ -93,7 +89,6 @@ def test_answers_and_reports_do_not_go_into_a_folder_that_is_there(tmp_path):
         trace(name_server="127.0.0.1:1", to=tmp_path)
 
 
-@pytest.mark.guards("folders.move_file: drop sync")
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_file_gets_to_another_disk_whole_or_stays(tmp_path, monkeypatch, is_full):
     source, target = tmp_path / "staged" / "0.parquet", tmp_path / "table" / "day" / "1.parquet"
@@ -126,7 +121,6 @@ def test_a_file_gets_to_another_disk_whole_or_stays(tmp_path, monkeypatch, is_fu
     assert len(synced) == (not is_full)
 
 
-@pytest.mark.guards("folders.move_file: false error.errno != errno.EXDEV")
 def test_a_file_that_may_not_be_moved_is_not_copied(tmp_path, monkeypatch):
     (tmp_path / "0.parquet").touch()
 
@@ -165,7 +159,6 @@ def test_an_address_has_a_scheme():
     ]
 
 
-@pytest.mark.guards("folders.local_path: false not str(folder).strip()")
 @pytest.mark.parametrize("given", ["", " "], ids=repr)
 def test_a_blank_path_is_not_the_folder_of_the_process(given):
     with pytest.raises(ConfigError, match="the path of a folder is blank; write it, as /lake/orders"):
@@ -178,7 +171,6 @@ def test_a_path_becomes_absolute(tmp_path, monkeypatch):
     assert local_path(tmp_path / "a:b" / "c") == tmp_path / "a:b" / "c"
 
 
-@pytest.mark.guards("local_path: return Path(folder)")
 def test_no_pipeline_makes_a_folder_of_an_address(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     where, server = "s3://bucket/orders", "127.0.0.1:1"

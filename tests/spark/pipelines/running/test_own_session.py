@@ -21,7 +21,7 @@ from sparrowmq.spark.pipelines.running.own_session import (
     unlogged,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.slow
@@ -34,17 +34,12 @@ def test_the_settings_of_a_pipeline_are_not_those_of_its_user(spark):
 FILES = "spark.sql.streaming.checkpointFileManagerClass"
 
 
-@pytest.mark.guards("own_session.own_session: local_checkpoints(spark) -> {}")
 def test_the_checkpoint_of_a_pipeline_is_written_without_starting_programs(spark):
     assert str(own_session(spark).conf.get(FILES)).endswith(".FileSystemBasedCheckpointFileManager")
     assert spark.conf.get(FILES, "unset") == "unset"
 
 
 @pytest.mark.parametrize(("is_set", "is_there"), [(True, True), (False, False)])
-@pytest.mark.guards(
-    "local_checkpoints: spark.sparkContext.getConf().contains(_FILES) -> False",
-    "local_checkpoints: java.org.apache.spark.util.Utils.classIsLoadable(_OF_FILE_SYSTEM) -> True",
-)
 def test_a_class_for_checkpoints_that_the_user_has_set_stays_and_none_that_is_missing_is_set(
     is_set, is_there
 ):

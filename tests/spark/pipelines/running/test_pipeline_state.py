@@ -23,10 +23,6 @@ def test_what_was_settled_is_there_again_and_nothing_is_written_before(tmp_path)
     assert State(tmp_path / "other", {"topic": "a"}).label != state.label
 
 
-@pytest.mark.guards(
-    "State.keep: not self._has_moved -> True",
-    "pipeline_state._demand_same_cluster: not set(old) & set(new) -> False",
-)
 def test_a_cluster_may_have_other_name_servers_if_one_of_the_old_is_named_beside_them_once(tmp_path):
     def state(source, target="c:1"):
         return State(tmp_path, {"topic": "a", "from": source, "to": target})
@@ -60,8 +56,6 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     assert floors(2, {one: 50, other: 50}) == {one: 40, other: 5}
 
 
-@pytest.mark.guards("State.floors: batch - 1 <= noted.batch <= batch -> True")
-@pytest.mark.guards("State.keep: drop snapshot.save", "State._begun: None if older else found -> found")
 @pytest.mark.parametrize(
     ("what", "last", "again"),
     [("lost", 0, 0), ("lost", 2, 2), ("older", 2, 2), ("damaged", 2, 2), ("newer", 2, 1), ("whole", 2, 2)],
@@ -123,7 +117,6 @@ def test_the_begin_is_there_again(tmp_path):
     assert State(tmp_path, {"topic": "a"}).begin == begin
 
 
-@pytest.mark.guards("State._write: false self.is_begun")
 def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
     """The copies of each have a mark of their own, so a run with the other mark would copy all again."""
     one, other = State(tmp_path, {"topic": "a"}), State(tmp_path, {"topic": "a"})
@@ -135,7 +128,6 @@ def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
     assert State(tmp_path, {"topic": "a"}).label == one.label
 
 
-@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 def test_a_mark_with_a_changed_byte_is_noticed(tmp_path):
     """A pipeline with another mark does not find its copies, and would copy messages twice."""
     state = State(tmp_path, {"topic": "a"})
@@ -164,9 +156,6 @@ def test_a_damaged_state_is_told(tmp_path, content):
         State(tmp_path, {"topic": "a"})
 
 
-@pytest.mark.guards(
-    "State._kept: (self.folder / _BEGUN_FILE).exists() or is_planned(Path(self.checkpoint)) -> False"
-)
 @pytest.mark.parametrize("left", ["begun.json", "checkpoint/offsets/0"])
 def test_a_state_whose_mark_is_gone_is_told(tmp_path, left):
     (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +170,6 @@ def test_the_folder_of_another_pipeline_is_refused(tmp_path):
         State(tmp_path, {"topic": "b"})
 
 
-@pytest.mark.guards("State.made_again: drop self._write")
 def test_a_topic_that_was_made_again_is_known_after_a_restart(tmp_path):
     named, counted = ("orders", "a"), ("orders", "apache")
 

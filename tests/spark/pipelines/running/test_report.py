@@ -66,7 +66,6 @@ def seen(options, rows, query: Any):
     return report
 
 
-@pytest.mark.guards("Report.look: self.lost = 0")
 @pytest.mark.parametrize(
     ("options", "lost", "bad"),
     [
@@ -84,7 +83,6 @@ def test_offsets_without_a_message_are_lost_unless_a_filter_passed_over_them(opt
     assert json.loads(report.line())["lost"] == lost
 
 
-@pytest.mark.guards("Report.look: rows = self._read.pop(progress['batchId'], 0)")
 def test_a_batch_that_the_table_had_already_has_lost_nothing():
     assert seen({}, [(10, 0)], Ended((0, 0, 10), (1, 10, 20))).lost == 0
 
@@ -103,7 +101,6 @@ def test_prometheus_gets_all_of_it_by_kafkas_names():
         assert line in said.splitlines()
 
 
-@pytest.mark.guards("Report.add_batch: rows - rows_before -> rows")
 def test_a_batch_that_comes_again_after_a_failure_is_counted_once():
     report = Report()
     report.count_losses(parse(SourceOptions, SOURCE))

@@ -16,7 +16,6 @@ PASSING = RuntimeError("sparrowmq.errors.BrokerUnreachable: b is away")
 PERMANENT = RuntimeError("sparrowmq.errors.ConfigError: x is wrong")
 
 
-@pytest.mark.guards("Restarts.pause_s: self._failures + 1 -> self._failures")
 def test_pauses_grow_to_a_minute_until_a_batch_is_done():
     restarts = Restarts()
     assert [restarts.pause_s(PASSING, went_on=False) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]

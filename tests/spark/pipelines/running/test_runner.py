@@ -25,7 +25,7 @@ from sparrowmq.spark.source.partition_ranges import RowsLost
 from tests.crash.not_here import skipped_without
 from tests.crash.small_disk import SmallDisk
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,6 @@ def run(topic, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Runner.stream: drop repair")
 def test_a_driver_that_died_while_it_wrote_its_first_plan_does_not_stop_the_next_run(topic, run, tmp_path):
     topic.send(0, 10)
     offsets = tmp_path / "checkpoint" / "offsets"
@@ -173,7 +172,6 @@ def test_a_driver_that_died_while_it_wrote_its_first_plan_does_not_stop_the_next
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Runner.stream: drop repair")
 def test_files_of_spark_that_a_power_cut_has_emptied_do_not_stop_the_next_run(topic, run, tmp_path):
     topic.send(0, 10)
     assert run() == (1, [])
@@ -191,7 +189,6 @@ def test_files_of_spark_that_a_power_cut_has_emptied_do_not_stop_the_next_run(to
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Runner._stream: drop bring_to_disk")
 def test_a_batch_begins_when_its_plan_is_on_the_disk(topic, tmp_path, monkeypatch):
     topic.send(0, 10)
     seen: list[int] = []
@@ -202,7 +199,6 @@ def test_a_batch_begins_when_its_plan_is_on_the_disk(topic, tmp_path, monkeypatc
     assert (runner.report.batches, runner.report.restarts) == (1, 0)
 
 
-@pytest.mark.guards("Runner._stream: writing.trigger(processingTime=self.every).trigger -> writing.trigger")
 @pytest.mark.parametrize("every", ["nonsense", "-1s", ""])
 @pytest.mark.parametrize("once", [False, True])
 def test_a_pause_that_is_no_time_is_refused(topic, tmp_path, once, every):
@@ -231,11 +227,6 @@ def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [100, 200], ids=["in its last batch", "before the next"])
-@pytest.mark.guards(
-    "Runner.stream: drop begun or report.batches",
-    "Runner._stream.do: drop demand_planned",
-    "bring_to_disk: drop demand_planned",
-)
 def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_path, count):
     topic.send(0, count)
     runner, seen = Runner(spark=topic.spark, once=True, say=lambda _: None), []
@@ -255,10 +246,6 @@ def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["in its batch", "before it is tried again"])
-@pytest.mark.guards(
-    "Runner.stream: begun or report.batches -> report.batches",
-    "Runner.stream: report.restarts and begun -> False",
-)
 def test_a_run_that_fails_and_whose_checkpoint_is_removed_does_not_begin_again(topic, tmp_path, when):
     topic.send(0, 100)
     options, state = {**topic.options, "startingOffsets": "earliest"}, tmp_path / "state"
@@ -301,7 +288,6 @@ class Failing:
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Restarts.pause_s: return None")
 def test_a_stream_goes_on_from_its_checkpoint_after_a_failure_that_passes(topic, tmp_path):
     topic.send(0, 250)
     lines: list[str] = []
@@ -326,7 +312,6 @@ def test_a_stream_goes_on_from_its_checkpoint_after_a_failure_that_passes(topic,
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Failure.is_permanent: return False")
 @pytest.mark.parametrize(
     "error", [ConfigError("it is wrong"), RowsLost("3 rows are gone"), TypeError("a bug")]
 )
@@ -341,7 +326,6 @@ def test_a_stream_that_would_fail_again_ends_at_once(topic, tmp_path, error):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("Runner.batch: max(self._newest, number) -> self._newest + 1")
 def test_a_run_with_an_end_ends_where_no_batch_can_be_noted_as_done(topic, tmp_path, monkeypatch):
     monkeypatch.setattr(restarting, "FIRST_PAUSE_S", 0.0)
     topic.send(0, 100)

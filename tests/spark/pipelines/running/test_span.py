@@ -19,7 +19,7 @@ from sparrowmq.spark.pipelines.running.span import (
 )
 from sparrowmq.spark.source.partition_ranges import Offsets, RowsLost
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.slow
@@ -50,10 +50,6 @@ def test_the_ends_before_a_time_are_those_of_the_messages_stored_before_it(topic
     assert ends_before(given, 1) == dict.fromkeys(ends, 0)
 
 
-@pytest.mark.guards(
-    "span.onward_from: "
-    "made_again(reached, advanced(reached, held, lambda bounds: bounds.end, fail=fail)) -> frozenset()"
-)
 def test_a_stream_goes_on_behind_offsets_and_reads_new_queues_and_a_topic_made_again_from_their_begin(topic):
     topic.send(0, 20)
     given = {**topic.options, "startingOffsets": "latest"}

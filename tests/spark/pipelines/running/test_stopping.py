@@ -62,11 +62,6 @@ def of_an_earlier_session(_number, _frame):
 of_an_earlier_session.__module__ = "pyspark.core.context"
 
 
-@pytest.mark.guards("stopping.kept_handler: drop signal.signal")
-@pytest.mark.guards("stopping._may_go: handler is signal.default_int_handler -> False")
-@pytest.mark.guards(
-    'stopping._may_go: str(getattr(handler, "__module__", "")).startswith("pyspark.") -> False'
-)
 @pytest.mark.parametrize("before", [signal.default_int_handler, of_an_earlier_session])
 def test_a_session_that_begins_meanwhile_takes_no_signal_away(handles, before):
     def of_spark(_number, _frame):

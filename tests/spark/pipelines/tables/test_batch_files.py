@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -40,7 +40,6 @@ def test_a_batch_without_rows_has_no_files(spark, tmp_path):
     assert (staged.rows, staged.files) == (0, [])
 
 
-@pytest.mark.guards("batch_files.stage: own = folder")
 def test_workers_of_a_driver_that_died_may_still_write_there(spark, tmp_path):
     folder, over = tmp_path / "staged", Event()
 

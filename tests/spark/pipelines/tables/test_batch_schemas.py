@@ -42,7 +42,6 @@ def test_what_a_schema_needs_is_kept(tmp_path):
     assert BatchSchemas(ask, tmp_path / "schemas.json").of(1, [1])[0] == ask.known
 
 
-@pytest.mark.guards("BatchSchemas.of: true batch")
 def test_a_batch_that_is_repeated_misses_what_it_missed(tmp_path):
     """Its rows may be in the table already, so a message that was an error has to be one again."""
     ask = Registered()
@@ -53,7 +52,6 @@ def test_a_batch_that_is_repeated_misses_what_it_missed(tmp_path):
     assert again.of(4, [7]) == ({7: Source("AVRO", "seven")}, {})
 
 
-@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 @pytest.mark.parametrize(
     "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("one", "two")]
 )

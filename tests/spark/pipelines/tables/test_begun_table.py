@@ -50,7 +50,6 @@ def test_a_table_that_an_earlier_release_began_is_read(tmp_path):
     assert Settled("orders", "parquet", "whole", None).begins() == {}
 
 
-@pytest.mark.guards("folders.keep_sealed: sealed -> bytes")
 def test_settings_with_a_changed_digit_are_noticed(tmp_path):
     """With another begin, `backfill` would leave messages out, or add them twice."""
     root = tmp_path / "orders"
@@ -61,7 +60,6 @@ def test_settings_with_a_changed_digit_are_noticed(tmp_path):
         begun(root)
 
 
-@pytest.mark.guards("begun_table.read_begun: false commits is None")
 def test_a_batch_that_a_killed_run_has_left_half_done_is_not_read(tmp_path, monkeypatch):
     """`publish` would count the rows whose files are not in their places yet as sent, and never send them."""
     root = tmp_path / "orders"
@@ -101,7 +99,6 @@ def test_damaged_settings_are_those_of_the_table_or_are_told(tmp_path, left):
     assert begun(root) == Settled(**KEPT)
 
 
-@pytest.mark.guards("begun_table.begun_at: false _has_rows")
 def test_a_table_is_not_begun_again_with_another_state(tmp_path):
     rows = tmp_path / "or ders" / "_day=2026-01-31"
     rows.mkdir(parents=True)

@@ -24,7 +24,6 @@ def test_names_may_be_anything(name):
     assert type_of(ddl_of(kind)) == kind
 
 
-@pytest.mark.spark
 def test_spark_reads_the_same(spark):
     names = ["a", "a b", "a`b", ",", "ä", "9"]
     kind = t.StructType([t.StructField(name, t.ArrayType(t.DecimalType(9, 2))) for name in names])

@@ -53,7 +53,6 @@ def test_a_value_fits_its_column(kind, value, expected):
     assert fitting(kind)(None) is None
 
 
-@pytest.mark.guards("decoded_values._struct.run: drop for name, each")
 @pytest.mark.parametrize(
     ("kind", "value", "path", "shown"),
     [

@@ -94,7 +94,6 @@ def test_a_body_is_a_row_or_has_a_reason():
     assert [row["body"] for row in found] == bodies
 
 
-@pytest.mark.guards("EncodedReader._row: false why")
 def test_a_field_that_has_no_column_is_a_reason():
     of = encoding(_1=source(POINT))
     body = b"\0\0\0\0\1\2\2a"

@@ -114,7 +114,6 @@ def few(body, depth=MOST_DEPTH):
     demand_few(read_object(body), depth)
 
 
-@pytest.mark.guards("json_kinds.found_in: drop demand_few")
 @pytest.mark.slow
 def test_a_body_with_too_many_fields_is_refused_and_gives_no_column():
     names = b",".join(b'"f%06d":1' % number for number in range(100_000))

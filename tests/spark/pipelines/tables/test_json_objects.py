@@ -71,7 +71,6 @@ def test_all_json_is_read_as_the_standard_library_reads_it(value):
         assert json.loads(as_json(read_object(body))) == json.loads(text)
 
 
-@pytest.mark.guards("_has_each_once: return True")
 def test_both_readers_agree_on_bodies_that_are_cut_and_mixed():
     chance = random.Random(7)
     pieces = [

@@ -94,8 +94,6 @@ def test_a_file_of_which_no_table_has_anything_is_begun_anew(tmp_path, add):
     assert writer.given == [(100, 0), (0, 0), (100, 1)]
 
 
-@pytest.mark.guards("LogParts.add: drop self._compare")
-@pytest.mark.guards("LogParts._compare: drop self._end")
 def test_a_lost_or_older_state_adds_no_part_twice(tmp_path, add):
     writer, path = Writer(tmp_path), tmp_path / "stored-a.json"
     add(writer, 2)
@@ -185,7 +183,6 @@ class Tables:
         self.progress.add(table, batch, staged, is_half=table == ROWS)
 
 
-@pytest.mark.guards("TableProgress._record: self.log -> None")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_no_mishap_loses_or_doubles_a_row_of_a_log(tmp_path, add, kind, seed):

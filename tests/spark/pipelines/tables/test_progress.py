@@ -47,7 +47,6 @@ def test_a_record_survives_the_commit_and_one_of_a_stored_log_has_no_place():
     assert parsed("") is parsed(None) is placed(None) is parsed("{") is None
 
 
-@pytest.mark.guards("Record.text: snapshot.sealed -> bytes")
 def test_a_record_with_a_changed_digit_says_nothing():
     """With another offset, a start that needs the record would lose messages, or add them twice."""
     text = record(7, (1, 2), (3, 4)).text()
@@ -87,8 +86,6 @@ def test_a_table_that_is_behind_a_topic_made_again_is_read_from_where_it_was_in_
     assert place_behind(rows, errors) == place(31, life=7)
 
 
-@pytest.mark.guards("progress.overlap: part_of(queue) not in gone -> True")
-@pytest.mark.guards("progress.overlap: 0 if part_of(queue) in again else offset -> offset")
 @pytest.mark.parametrize(
     ("had", "start", "end", "wanted"),
     [

@@ -115,8 +115,6 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.guards("Retry.run: drop widen")
-@pytest.mark.guards("retries._still_bad: drop filter")
 def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
     root = make(tmp_path, kind)
     assert added(state_of(root)) == {}
@@ -219,7 +217,6 @@ class _DeadError(Exception):
     pass
 
 
-@pytest.mark.guards("Retry.finish: self._rows.last_batch() >= plan.batch -> False")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_retry_that_died_between_the_two_tables_is_finished_first(tmp_path, kind, monkeypatch):
     root = make(tmp_path, kind)

@@ -11,7 +11,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, behind, declared_fields
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 STORED = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
 COLUMNS = (
@@ -57,7 +57,6 @@ def test_objects_become_columns(spark):
     assert good[0]["_mq"].storeTimestamp.timestamp() == STORED.timestamp()
 
 
-@pytest.mark.guards("row_shapes.behind: COORDINATES in rows.columns -> 'queueOffset' not in rows.columns")
 def test_rows_behind_a_place_are_found_by_the_messages_and_not_by_their_bodies(spark):
     fields = {"queueOffset": "bigint", "topic": "string"}
     rows, _ = Objects(fields, is_closed=True).split(messages(spark, *[b'{"queueOffset":0,"topic":"T"}'] * 3))

@@ -24,11 +24,6 @@ from tests.spark.pipelines.tables.mishaps import Mishaps, Run
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.guards(
-    "TableProgress.resume: damage or difference(rows, errors, self._reached, checkpoint) -> None"
-)
-@pytest.mark.guards("TableProgress._damage: batch + first > last -> True")
-@pytest.mark.guards("TableProgress._note: drop save")
 @pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_no_mishap_loses_or_doubles_a_row(tmp_path, kind, rounds):
@@ -80,7 +75,6 @@ def wanted(stop):
     return [n for n in range(stop) if n % 5], (stop + 4) // 5
 
 
-@pytest.mark.guards("TableProgress.resume: drop demand_committed(table, settled.writer)")
 def test_a_batch_whose_commit_was_removed_does_not_come_twice(tmp_path):
     mishaps = Mishaps(tmp_path, "parquet", 5)
     for _ in range(4):
@@ -101,7 +95,6 @@ def test_a_batch_whose_commit_was_removed_does_not_come_twice(tmp_path):
     )
 
 
-@pytest.mark.guards("TableProgress.add: drop self._demand_kept")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_that_was_taken_back_ends_the_run_and_the_next_start_reads_what_it_lacks(tmp_path, kind):
     mishaps = Mishaps(tmp_path, kind, 1)
@@ -128,9 +121,7 @@ def test_a_table_that_was_taken_back_ends_the_run_and_the_next_start_reads_what_
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.guards("row_shapes.behind: drop where")
 @pytest.mark.parametrize("kind", KINDS_AT_NIGHT)
 def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind):
     root, state, copy = tmp_path / "orders", tmp_path / "orders.state", tmp_path / "copy"
@@ -169,9 +160,7 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.guards("TableProgress.columns: self._overlap(table, batch) is not None -> False")
 @pytest.mark.parametrize("kind", KINDS_AT_NIGHT)
 def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp_path, kind):
     """The message is in no table yet, and fits the columns of now: but the batch of its rows is there."""
@@ -192,7 +181,6 @@ def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.spark
 def test_rows_of_a_topic_that_was_made_again_are_not_taken_for_those_of_the_one_before(topic, run, tmp_path):
     send(topic, 0, 20)
     run("parquet")

@@ -19,7 +19,7 @@ from sparrowmq.spark.pipelines.tables.row_shapes import Objects
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, Table, as_all_see_it, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def writer(root, mode="raw", kind="parquet", fields=(), depth=0):
@@ -51,7 +51,6 @@ def test_a_table_of_an_earlier_release_needs_its_checkpoint(topic, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("_Names.take_one: '.'.join(path).lower() -> '.'.join(path)")
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)  # its timestamps are those that Iceberg reads
@@ -85,7 +84,6 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("TableWriter._staged: drop widen")
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)
@@ -156,7 +154,6 @@ def test_columns_that_could_not_be_kept_are_not_in_use(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.guards("TableProgress.columns: batch <= lake.last_batch() -> False")
 def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(
     topic, tmp_path, monkeypatch
 ):
@@ -196,7 +193,6 @@ def test_a_schema_whose_type_does_not_hold_the_values_is_refused(topic, tmp_path
     writer(tmp_path / "orders", "schema", fields={"id": "string"}).resume(checkpoint, print)
 
 
-@pytest.mark.guards("TableWriter.resume: absent_files(self._places[name].path, lake) -> ''")
 def test_a_start_names_the_files_that_readers_miss(tmp_path):
     table, said = Table(tmp_path, "delta"), list[str]()
     table.add(0, 1)
@@ -206,7 +202,6 @@ def test_a_start_names_the_files_that_readers_miss(tmp_path):
     assert [f"readers of {table.place.folder} fail, as {file}, which" in line for line in said] == [True]
 
 
-@pytest.mark.guards("TableWriter.__init__: drop regained")
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_that_an_older_copy_of_the_settings_lacks_are_those_of_the_table(tmp_path, kind):
     root = tmp_path / "orders"
