@@ -8,6 +8,7 @@ from typing import Final
 _FIRST_REGULAR: Final = 194
 _REGULAR_OFFSET: Final = 588
 _HIGHER_VERSION: Final = 612
+V5_0_0: Final = 413  # since this version Apache's brokers deliver at any time
 
 
 def version_name(number: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.timeout(240)
 
 DEADLINE_S = 30
 LIMIT = {"maxOffsetsPerTrigger": "40"} if HAS_LIMITS else {}
+DELAYED = "body string, deliverTimestamp timestamp"
 _names = count()
 
 
@@ -257,6 +259,15 @@ def test_a_table_is_appended_to_a_topic(topic, spark):
     assert stored[5].properties["source"] == "spark"
     with pytest.raises(PySparkException, match="cannot be overwritten"):
         rows.write.format("rocketmq").options(**topic.options).mode("overwrite").save()
+
+
+def test_rows_are_delivered_at_the_times_that_they_name(topic, spark):
+    now = datetime.now(UTC)
+    due = [None, now - timedelta(hours=1), now + timedelta(seconds=2), now + timedelta(hours=1)]
+    rows = spark.createDataFrame([(str(number), time) for number, time in enumerate(due)], DELAYED)
+    rows.write.format("rocketmq").options(**topic.options).mode("append").save()
+    topic.wait_for(3)
+    assert numbers(topic.read()) == [0, 1, 2], "the last row is due in an hour"
 
 
 def pieces_of_the_page() -> list[str]:

@@ -24,6 +24,7 @@ from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, NoRo
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import HeartBeat
+from sparrowmq.protocol.version_names import V5_0_0
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.pool import Pool
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 FIRST_HEARTBEAT_S: Final = 1.0
 HEARTBEAT_S: Final = 30.0
 GOODBYE_S: Final = 1.0  # for the answers of all brokers that a group leaves
-_V5_0_0: Final = 413  # MQVersion's ordinal; since this version Apache's brokers deliver at any time
 
 
 class Brokers:
@@ -113,7 +113,7 @@ class Brokers:
 
     def delivers_at_any_time(self, session: Session) -> bool:
         """Return whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
-        return session in self._at_any_time or session.version >= _V5_0_0
+        return session in self._at_any_time or session.version >= V5_0_0
 
     def retries_at_any_time(self, session: Session) -> bool:
         """Return whether retries have any delay: at our brokers. Apache's of 5.0 were not tried with retries."""

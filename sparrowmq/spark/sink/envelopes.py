@@ -69,7 +69,7 @@ def envelopes(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array | None
         ids: unique ids, for rows that bring none.
     """
     bodies = columns["body"]
-    if bodies.null_count or is_used(columns, "headers") or _is_delayed(columns):
+    if bodies.null_count or _needs_rows(columns):
         return None
     try:
         bodies, pieces = _binary(bodies), _properties(columns, ids)
@@ -211,7 +211,10 @@ def is_used(columns: Mapping[str, pa.Array], name: str) -> bool:
     return name in columns and columns[name].null_count < len(columns[name])
 
 
-def _is_delayed(columns: Mapping[str, pa.Array]) -> bool:
+def _needs_rows(columns: Mapping[str, pa.Array]) -> bool:
+    """Whether a row has headers, or cannot be in a batch."""
+    if any(is_used(columns, name) for name in ("headers", "deliverTimestamp", "priority")):
+        return True
     return is_used(columns, "delayLevel") and bool(pc.any(pc.not_equal(columns["delayLevel"], 0)).as_py())
 
 

@@ -43,6 +43,8 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "queueId": _NUMBER,
     "brokerName": _TEXT,
     "delayLevel": _NUMBER,
+    "deliverTimestamp": ("timestamp",),
+    "priority": _NUMBER,
     "flag": _NUMBER,
     "partition": _NUMBER,
     "headers": ("array<struct<key:string,value:binary>>",),
@@ -76,7 +78,7 @@ class RowMessages:
         """Raises: as `send_all`."""
         for part in _slices(batch):
             now_ms = time.time_ns() // 1_000_000
-            columns = _columns(part)
+            columns = _columns(part, now_ms)
             ids = self._ids.take(part.num_rows, now_ms)  # of all rows, so that what is rejected changes no id
             if not self._send_columns(columns, ids):
                 self._send_rows(columns, ids)
@@ -133,8 +135,11 @@ class RowMessages:
             raise InvalidMessage("a row has no body; filter such rows out, or fill them")
         body = row.body if isinstance(row.body, bytes) else row.body.encode()
         part = BatchPart(body, _properties(row, row.unique_key or key, without), _flag(row))
-        if _delay_level(row):
-            self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
+        if _delay_level(row) or row.deliver_at_ms or row.priority is not None:
+            chosen = self._queue(topic, row) or self._sender.any_queue(topic)
+            if row.deliver_at_ms:
+                self._sender.check_any_time(chosen)
+            self._sender.put_alone(chosen, part)
         elif queue := self._queue(topic, row):
             self._sender.put_in_order(queue, part)
         else:
@@ -183,6 +188,8 @@ class Row(NamedTuple):
     queue_id: int | None
     broker_name: str | None
     delay_level: int | None
+    deliver_at_ms: int | None
+    priority: int | None
     flag: int | None
     partition: int | None
     headers: list[dict[str, Any]] | None
@@ -195,6 +202,8 @@ def _delay_level(row: Row) -> int:
         raise InvalidMessage(
             f"a row has the delayLevel {level}; levels begin with 1, and 0 or null is no delay"
         )
+    if level and row.deliver_at_ms:
+        raise InvalidMessage("a row has a delayLevel and a deliverTimestamp; make one of them null")
     return level
 
 
@@ -226,6 +235,12 @@ def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
         found[Property.SHARDING_KEY] = row.sharding_key
     if row.delay_level:
         found[Property.DELAY] = str(row.delay_level)
+    if row.deliver_at_ms:
+        found[Property.TIMER_DELIVER_MS] = str(row.deliver_at_ms)
+    if row.priority is not None:
+        if not 0 <= row.priority < _FLAGS:
+            raise InvalidMessage(f"a row has the priority {row.priority}; write 0 to {_FLAGS - 1}, or null")
+        found[Property.PRIORITY] = str(row.priority)
     found[Property.UNIQ_KEY] = unique_key
     text = properties.render(found)
     if (
@@ -244,13 +259,17 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(begin, rows)
 
 
-def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The sink's columns, by their names in `COLUMNS`."""
-    return {
+def _columns(batch: pa.RecordBatch, now_ms: int) -> dict[str, pa.Array]:
+    """The sink's columns, by their names in `COLUMNS`; times of delivery in ms, and null once they are over."""
+    found = {
         BY_LOWER[name.lower()]: values
         for name, values in zip(batch.schema.names, batch.columns, strict=True)
         if name.lower() in BY_LOWER
     }
+    if times := found.get("deliverTimestamp"):
+        due_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
+        found["deliverTimestamp"] = pc.if_else(pc.greater(due_ms, now_ms), due_ms, None)
+    return found
 
 
 def _row(columns: Mapping[str, pa.Array], number: int) -> Row:

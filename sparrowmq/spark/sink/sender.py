@@ -26,12 +26,15 @@ from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.client.sending.queue_choice import RoundRobin
-from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, SendFailed
+from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_topic
+from sparrowmq.protocol.requests.client_bodies import Heartbeat
+from sparrowmq.protocol.requests.headers import HeartBeat
+from sparrowmq.protocol.version_names import V5_0_0
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.refusals import may_go_elsewhere
@@ -104,6 +107,7 @@ class Sender:
         self._loose: dict[str, QueueBatch] = {}
         self._ordered: dict[MessageQueue, QueueBatch] = {}
         self._under_way: deque[_Sent] = deque()
+        self._at_any_time: dict[str, bool] = {}  # whether brokers deliver at any time
         self.stored = 0  # messages that a broker confirmed
         self.on_refused: Refused | None = None
 
@@ -130,6 +134,22 @@ class Sender:
         if queue in self._ordered:
             self._send_in_order(queue)
         self._send(_alone(queue, part))
+
+    def check_any_time(self, queue: MessageQueue) -> None:
+        """Check that the broker of a queue delivers messages at any time. Raises: InvalidMessage; SendFailed."""
+        broker = queue.broker_name
+        if broker not in self._at_any_time:
+            self._at_any_time[broker] = self._network.retrying(lambda: self._delivers_at_any_time(queue))
+        if not self._at_any_time[broker]:
+            raise InvalidMessage(
+                f"broker {broker} delivers after its delay levels only, as brokers before 5.0 do, and would deliver "
+                "a row with a deliverTimestamp at once; write a delayLevel"
+            )
+
+    def _delivers_at_any_time(self, queue: MessageQueue) -> bool:
+        link, request = self._network.link(queue), HeartBeat()
+        reply = link.wait(link.send(request, Heartbeat(client_id=self._options.group).encode()))
+        return (reply.version or 0) >= V5_0_0 or answer(request, reply).timer_max_delay_sec is not None
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""

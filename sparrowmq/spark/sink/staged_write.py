@@ -84,8 +84,8 @@ class StagedSender(Sender):
     def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
         """Raises: InvalidMessage; such a message would be parked, and not be published with its batch."""
         raise InvalidMessage(
-            "a delayed row cannot be sent with deliveryGuarantee=exactly_once; drop the column delayLevel, or "
-            "write idempotent"
+            "a row with a delayLevel, deliverTimestamp or priority cannot be sent with "
+            "deliveryGuarantee=exactly_once; drop this column, or write idempotent"
         )
 
     def _request(self, batch: QueueBatch, now_ms: int) -> tuple[Request[Any], bytes]:

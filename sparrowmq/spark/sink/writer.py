@@ -8,6 +8,8 @@
     shardingKey  string             rows with the same key go to the same queue, in their task's order (`ordering.py`)
     queueId, brokerName  int, string    both or neither: the queue, in order
     delayLevel   int                1 is the first of the broker's messageDelayLevel
+    deliverTimestamp  timestamp     the time of delivery; one that is over is no delay
+    priority     int                of RocketMQ 5.4
     flag         int
     uniqueKey    string             the message's unique id; made by the sink where it is null
     partition    int                Kafka's column: the queue by its place among all of the topic, from 0

@@ -118,6 +118,8 @@ def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
         {"keys": pa.array([["a", ""], []], WORDS)},
         {"keys": pa.array([b"\xff", b""])},
         {"delayLevel": [None, 3]},
+        {"deliverTimestamp": [None, 1]},
+        {"priority": [None, 0]},
         {"flag": [1 << 31, 0]},
         {"headers": pa.array([[{"key": "a", "value": b"1"}], None])},
     ],

@@ -344,7 +344,7 @@ def test_rejected_rows_are_published_with_their_batch(namesrv, begin):
 
 def test_delayed_rows_are_refused(query):
     batch = pa.RecordBatch.from_pydict({"body": ["1"], "delayLevel": [3]})
-    with pytest.raises(InvalidMessage, match="drop the column delayLevel"):
+    with pytest.raises(InvalidMessage, match="delayLevel, deliverTimestamp or priority cannot"):
         send_all(iter([batch]), query.network, query.options, Writing("delaying", run="r"))
 
 

@@ -1,5 +1,7 @@
 """sparrowmq.spark.sink.writer: rows become messages."""
 
+import time
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -9,6 +11,7 @@ import pyarrow as pa
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.row_messages import COLUMNS as COLUMNS_OF_SINK
@@ -23,7 +26,7 @@ from sparrowmq.spark.sink.writer import (
     tell_failure,
 )
 from tests.spark.columns.decoding import decode
-from tests.spark.peer import BROKER
+from tests.spark.peer import BROKER, Refuse
 
 WRITING = Writing("query-1", batch=5, partition=2)
 MAP = pa.map_(pa.string(), pa.string())
@@ -118,6 +121,44 @@ def test_a_delayed_row_goes_alone(send, peer):
     rows = send({"body": [b"1", b"2", b"3"], "delayLevel": [3, 0, None], "flag": [5, None, None]})
     assert [row["properties"].get("DELAY") for row in rows] == ["3", None, None]
     assert (peer.count(310), peer.count(320)) == (1, 1)
+
+
+def later(*seconds):
+    """Times from now on."""
+    now_ms = time.time_ns() // 1_000_000
+    times = [None if each is None else (now_ms + each * 1000) * 1000 for each in seconds]
+    return pa.array(times, pa.timestamp("us", "UTC"))
+
+
+def test_a_row_for_a_time_goes_alone_and_one_whose_time_is_over_does_not_wait(send, peer):
+    peer.answers[34].append(Refuse(0, "", HeartBeatReply(timer_max_delay_sec=60)))
+    times = later(3600, -3600, None, 7200)
+    rows = send({"body": [b"1", b"2", b"3", b"4"], "deliverTimestamp": times})
+    due = [str(times[0].value // 1000), None, None, str(times[3].value // 1000)]
+    assert [row["properties"].get("TIMER_DELIVER_MS") for row in rows] == due
+    assert (peer.count(34), peer.count(310), peer.count(320)) == (1, 2, 1)
+
+
+def test_a_row_for_a_time_is_rejected_where_brokers_know_levels_only(peer, connect, caplog):
+    peer.store("T", 0, [])
+    peer.answers[34].append(Refuse(0, "", HeartBeatReply()))
+    batch = pa.RecordBatch.from_pydict({"body": [b"1", b"2"], "deliverTimestamp": later(3600, None)})
+    report = send_all(iter([batch]), connect(), peer.sink(topic="T", onError="skip"), WRITING)
+    assert report == Stored(1, skipped=1)
+    assert "broker broker-a delivers after its delay levels only" in caplog.text
+
+
+def test_a_row_has_one_delay(send):
+    with pytest.raises(InvalidMessage, match="has a delayLevel and a deliverTimestamp"):
+        send({"body": [b"1"], "delayLevel": [3], "deliverTimestamp": later(3600)})
+
+
+def test_a_priority_is_a_property_of_a_message_that_goes_alone(send, peer):
+    rows = send({"body": [b"1", b"2"], "priority": [4, None]})
+    assert [row["properties"].get("_SYS_MSG_PRIORITY_") for row in rows] == ["4", None]
+    assert (peer.count(310), peer.count(320)) == (2, 0), "the other row needs no batch"
+    with pytest.raises(InvalidMessage, match="has the priority -1; write 0 to"):
+        send({"body": [b"1"], "priority": [-1]})
 
 
 def test_a_copied_row_leaves_out_what_rocketmq_itself_wrote(send):
@@ -219,6 +260,8 @@ def test_columns_that_cannot_be_sent_are_refused_before_anything_is(peer):
     assert "properties and headers say the same" in complaint([body, *texts], peer, topic="T")
     assert "column tags is int; cast it to string" in complaint([body, ("tags", "int")], peer, topic="T")
     assert "did you mean shardingKey?" in complaint([body, ("shardKey", "string")], peer, topic="T")
+    assert "did you mean deliverTimestamp?" in complaint([body, ("deliverAt", "timestamp")], peer, topic="T")
+    assert "cast it to timestamp" in complaint([body, ("deliverTimestamp", "bigint")], peer, topic="T")
     assert "there are body, topic" in complaint([body, ("qqq", "string")], peer, topic="T")
 
 
