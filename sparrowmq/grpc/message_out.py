@@ -33,9 +33,10 @@ MOST_INT32: Final = 0x7FFFFFFF
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _DUE: Final = (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
 _MD5_TYPE: Final = b"\x08" + varint(MD5)
+# As in Java, a message with a priority is a normal one: clients of Java before 5.2.0 do not know its own type.
 _TYPES: Final = {
     kind: int(MessageType[kind.name]) for kind in StoredType if kind.name in MessageType.__members__
-}
+} | {StoredType.PRIORITY: int(MessageType.NORMAL)}
 # Constants of this module are compiled in; those of a class that is not compiled are looked up for each message.
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _COMPRESSION: Final = int(SysFlag.COMPRESSION_MASK)

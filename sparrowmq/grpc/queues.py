@@ -19,24 +19,20 @@ from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topi
 from sparrowmq.protocol.requests.bodies import MASTER, QueueRoute, TopicConfig, TopicRoute
 from sparrowmq.protocol.string_hash import string_hash
 
-ALL_TYPES: Final = (
-    MessageType.NORMAL,
-    MessageType.FIFO,
-    MessageType.DELAY,
-    MessageType.TRANSACTION,
-    MessageType.PRIORITY,
-)
-
 
 def accepted_types(config: TopicConfig) -> Sequence[MessageType]:
-    """The types of messages that a topic takes.
+    """The types of messages of a topic, as its route lists them.
 
-    Unlike Java: a topic without a type takes all of them, as its broker does. There it takes normal messages only.
+    Unlike Java, where it takes normal messages only, a topic without a type is as one of the type MIXED. PRIORITY is
+    not among them: clients of Java before 5.2.0 do not know it, and refuse a list that has it.
     """
-    attributes = config.attributes or {}
-    if MESSAGE_TYPE not in attributes:
-        return ALL_TYPES
-    return [MessageType[kind.name] for kind in message_types.accepted_types(type_of_topic(attributes))]
+    topic_type = type_of_topic(config.attributes) if has_type(config) else message_types.MessageType.MIXED
+    return [MessageType[kind.name] for kind in message_types.accepted_types(topic_type)]
+
+
+def has_type(config: TopicConfig) -> bool:
+    """Whether a topic takes messages of its type only."""
+    return MESSAGE_TYPE in (config.attributes or {})
 
 
 def endpoints_of(address: str) -> Any:

@@ -24,7 +24,7 @@ from sparrowmq.grpc.given_up import Asked, GivenUp
 from sparrowmq.grpc.grpc_clients import Client, Clients, Send
 from sparrowmq.grpc.message_out import is_unpacked, message_of
 from sparrowmq.grpc.popped import Popped, popped_messages
-from sparrowmq.grpc.queues import ALL_TYPES, queue_message
+from sparrowmq.grpc.queues import queue_message
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
 from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.statuses import Status, refused, status
@@ -70,7 +70,7 @@ class Receiving:
             ids = range(row.read_queue_nums) if config.consume_message_orderly else [ANY_QUEUE]
             for queue_id in ids:
                 place = (row.broker_name, queue_id, Permission.READ)
-                queue = queue_message(request.topic, place, ALL_TYPES, endpoints)
+                queue = queue_message(request.topic, place, (), endpoints)
                 answer.assignments.add().message_queue.CopyFrom(queue)
         if not answer.assignments:
             raise refused(Status.FORBIDDEN, f"topic {topic} has no queue that can be consumed")

@@ -17,7 +17,7 @@ from sparrowmq.grpc.call_sizes import check_count
 from sparrowmq.grpc.caller import Caller, topic_of
 from sparrowmq.grpc.grpc_clients import Clients
 from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of, unpacked
-from sparrowmq.grpc.queues import ALL_TYPES, accepted_types, queue_of_group, writable_queues
+from sparrowmq.grpc.queues import accepted_types, has_type, queue_of_group, writable_queues
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
@@ -162,9 +162,9 @@ def no_queue(topic: str) -> RemoteError:
 
 def check_types(topic: str, config: TopicConfig, types: Sequence[MessageType]) -> None:
     """Raises: RemoteError, the topic does not take messages of one of these types."""
-    accepted = accepted_types(config)
-    if accepted is ALL_TYPES:
+    if not has_type(config):
         return
+    accepted = accepted_types(config)
     wrong = next((kind for kind in types if kind not in accepted), None)
     if wrong is not None:
         raise refused(

@@ -53,7 +53,7 @@ def test_message_has_the_fields_of_the_record():
         ({}, 0, MessageType.NORMAL),
         ({"__SHARDINGKEY": "g"}, 0, MessageType.FIFO),
         ({"TIMER_OUT_MS": "9"}, 0, MessageType.DELAY),
-        ({"_SYS_MSG_PRIORITY_": "2"}, 0, MessageType.PRIORITY),
+        ({"_SYS_MSG_PRIORITY_": "2"}, 0, MessageType.NORMAL),
         ({"TRAN_MSG": "true"}, 0, MessageType.TRANSACTION),
         ({}, SysFlag.COMMIT, MessageType.TRANSACTION),
     ],

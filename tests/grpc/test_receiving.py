@@ -270,3 +270,5 @@ async def test_assignment_is_a_broker_or_each_queue_of_an_ordered_group(is_order
     )
     assert [each.message_queue.id for each in answer.assignments] == ids
     assert {each.message_queue.permission for each in answer.assignments} == {2}
+    # As Apache's proxy: clients of Java before 5.2.0 refuse a list with PRIORITY.
+    assert not any(each.message_queue.accept_message_types for each in answer.assignments)

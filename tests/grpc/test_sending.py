@@ -103,6 +103,10 @@ async def test_call_that_is_wrong_is_refused(messages, code):
     assert port.brokers.asked == []
 
 
+async def test_topic_without_a_type_takes_a_message_with_a_priority():
+    assert (await Producers().send(outgoing(priority=1))).status.code == 20000
+
+
 async def test_topic_that_takes_no_messages_is_forbidden():
     port = Producers()
     port.brokers.known = route("broker-a", perm=Perm.READ)

@@ -32,6 +32,8 @@ from typing import Final
 SERVER_VERSIONS: Final = ("4.9.7", "5.4.0")
 CLIENT_VERSIONS: Final = ("4.9.8", "5.4.0")
 SAMPLE_VERSIONS: Final = ("4.7.0", "5.5.0")
+# 5.0.7 is the one of Spring's starter; the last has recalls and priorities.
+FIVE_JAVA_VERSIONS: Final = ("5.0.5", "5.0.7", "5.1.0", "5.2.0")
 
 _SERVER: Final = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
 _ARTIFACTS: Final = {
@@ -43,7 +45,7 @@ _ARTIFACTS: Final = {
     # Of 4.7.1 to 5.4.0 there are none on Maven Central.
     "samples-4.7.0": ("rocketmq-example",),
     "samples-5.5.0": ("rocketmq-example",),
-    "five-java-5.2.0": ("org.apache.rocketmq:rocketmq-client-java:5.2.0",),
+    **{f"five-java-{version}": ("rocketmq-client-java",) for version in FIVE_JAVA_VERSIONS},
     "kafka-3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1",),
     # Of the second there is none that is newer; `*` leaves out what they name themselves, most of which Spark has.
     "spark-kafka-4.2.0": (
@@ -141,9 +143,9 @@ def python_peers() -> Path:
 
 
 @cache
-def five_java_jars() -> Path:
+def five_java_jars(version: str = FIVE_JAVA_VERSIONS[-1]) -> Path:
     """The folder with Apache's own Java client of RocketMQ 5. Raises: PeerMissing."""
-    return _kit("five-java-5.2.0", "")
+    return _kit(f"five-java-{version}", version)
 
 
 @cache

@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,31 @@ from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.broker.live import live_broker
 from tests.certificates import authority, settings_of, signed
-from tests.interop.kits import five_java_jars, five_python, go_puppet, java, node_puppet, rust_puppet
+from tests.interop.kits import (
+    FIVE_JAVA_VERSIONS,
+    five_java_jars,
+    five_python,
+    go_puppet,
+    java,
+    node_puppet,
+    rust_puppet,
+)
 
 HERE = Path(__file__).parent / "five"
+
+
+def java_client(version: str = FIVE_JAVA_VERSIONS[-1]) -> list[str]:
+    return [java(), "-cp", f"{five_java_jars(version)}/*", str(HERE / "java" / "Puppet.java")]
+
+
+OLDER = {f"five-java-{version}": partial(java_client, version) for version in FIVE_JAVA_VERSIONS[:-1]}
 CLIENTS: dict[str, Callable[[], list[str]]] = {
     "five-python": lambda: [str(five_python()), str(HERE / "puppet.py")],
-    "five-java": lambda: [java(), "-cp", f"{five_java_jars()}/*", str(HERE / "java" / "Puppet.java")],
+    "five-java": java_client,
     "five-go": lambda: [str(go_puppet("five/go"))],
     "five-node": lambda: node_puppet("five/node"),
     "five-rust": lambda: [str(rust_puppet())],
+    **OLDER,
 }
 EXPECTED = {
     "sends_and_receives": [
@@ -82,13 +99,13 @@ async def check(client: str, task: str, address: str, home: Path, **account: str
     assert json.loads(said) == EXPECTED.get(task, IS_ASKED)
 
 
-# Cargo takes minutes to build it.
-AT_NIGHT = {"five-rust": pytest.mark.nightly}
+# Cargo takes minutes to build one, and Java seconds to start the others.
+AT_NIGHT = dict.fromkeys(("five-rust", *OLDER), pytest.mark.nightly)
 
 
 @pytest.fixture(params=[pytest.param(client, marks=AT_NIGHT.get(client, ())) for client in CLIENTS])
 def five(request) -> str:
-    """A client, by its column of matrix.toml."""
+    """A client, by its column of matrix.toml, or an older release of it."""
     return str(request.param)
 
 
@@ -177,6 +194,10 @@ async def test_official_client_of_5_reaches_a_port_that_only_encrypts(five, tmp_
 @pytest.mark.cell("five-push")
 async def test_push_consumer_receives_messages_of_a_group(five, endpoint, tmp_path):
     await check(five, "pushes", endpoint, tmp_path)
+
+
+async def test_oldest_client_of_java_produces_and_consumes(endpoint, tmp_path):
+    await check(next(iter(OLDER)), "pushes", endpoint, tmp_path)
 
 
 async def test_stuck_message_group_delays_no_other_of_a_push_consumer(tmp_path):
