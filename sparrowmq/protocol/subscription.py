@@ -96,6 +96,22 @@ def parse_tags(expression: str) -> frozenset[str]:
     return tags
 
 
+def check_tags(expression: str) -> None:
+    """Check that an application's tag expression can match a message.
+
+    Other clients may send brokers any expression, as to Apache's brokers.
+
+    Raises: InvalidMessage, the expression has another operator than "||", or as `parse_tags`.
+    """
+    parse_tags(expression)
+    if "&&" in expression or "|" in expression.replace(SEPARATOR, ""):
+        tags = [tag for part in expression.split("|") for each in part.split("&&") if (tag := each.strip())]
+        raise InvalidMessage(
+            f"the tag expression {expression!r} matches no message: a message has one tag, and '||' is the only "
+            f"operator; write {' || '.join(tags)!r} for messages with any of these tags"
+        )
+
+
 @lru_cache(maxsize=16384)
 def java_hash(text: str) -> int:
     """A cached `string_hash`, for repeated texts such as tags. Message keys differ: use `string_hash` for them."""

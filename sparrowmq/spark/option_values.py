@@ -14,6 +14,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
+from sparrowmq.protocol.subscription import check_tags
 
 Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
 
@@ -31,6 +32,12 @@ def text(value: str) -> str:
     if not value.strip():
         raise ValueError("it is empty")
     return value.strip()
+
+
+def tags(value: str) -> str:
+    """A tag expression. Raises: InvalidMessage, as `check_tags`."""
+    check_tags(text(value))
+    return text(value)
 
 
 def folder(value: str) -> str:

@@ -145,7 +145,7 @@ class SourceOptions(ClusterOptions, RowOptions):
     max_partitions: int | None = option("maxPartitions", whole(1))
     parallel_tasks: int | None = option("parallelTasks", whole(1))
 
-    expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
+    expression: str = option("subExpression", values.tags, "*", ("tags", "filter.tag"))
     sql: str | None = option("filter.sql", text)
     group: str | None = option("group", values.group, None, ("kafka.group.id", "consumerGroup"))
     group_prefix: str = option("groupIdPrefix", values.group, "spark-rocketmq-source")
@@ -204,7 +204,7 @@ class StoredOptions(RowOptions):
     topics: tuple[str, ...] = option("topic", values.topics, (), ("subscribe", "topics"))
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
     broker_name: str | None = option("brokerName", text)
-    expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
+    expression: str = option("subExpression", values.tags, "*", ("tags", "filter.tag"))
     start_time_ms: int | None = option("startingTimestamp", instant)
     end_time_ms: int | None = option("endingTimestamp", instant)
     min_partitions: int = option("minPartitions", whole(1), 1)

@@ -1,10 +1,12 @@
 """Subscriptions."""
 
+import re
+
 import pytest
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.string_hash import string_hash
-from sparrowmq.protocol.subscription import MOST_TAGS, SQL92, Subscription, java_hash, parse_tags
+from sparrowmq.protocol.subscription import MOST_TAGS, SQL92, Subscription, check_tags, java_hash, parse_tags
 from sparrowmq.protocol.wire import json
 
 
@@ -27,6 +29,28 @@ def test_tag_expressions_are_split_at_double_bars(expression: str, tags: set[str
 def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
     with pytest.raises(InvalidMessage, match="no tag"):
         parse_tags(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("UA && AA", "UA || AA"),
+        ("a|b", "a || b"),
+        ("a | b||c&&d", "a || b || c || d"),
+        ("a|||b", "a || b"),
+    ],
+)
+def test_other_operators_than_the_double_bar_are_refused_with_the_right_form(
+    expression: str, advice: str
+) -> None:
+    with pytest.raises(InvalidMessage, match=f"matches no message.*; write '{re.escape(advice)}' for"):
+        check_tags(expression)
+    assert Subscription.build("T", expression).tags, "other clients may send it, as to Apache's brokers"
+
+
+@pytest.mark.parametrize("expression", ["*", "a", "R&D", " a || b ||", "a, b", "a-b"])
+def test_expressions_that_may_match_are_accepted(expression: str) -> None:
+    check_tags(expression)
 
 
 def test_a_subscription_has_a_limit_of_tags() -> None:

@@ -114,6 +114,8 @@ def test_what_to_read_is_said_one_way_only():
         ({"startingOffsets": '{"T":5}'}, "write JSON as"),
         ({"startingOffsets": "group"}, "need the option group"),
         ({"commitOffsets": "true"}, "need the option group"),
+        ({"subExpression": "UA && AA"}, r"option subExpression='UA && AA'.*; write 'UA \|\| AA' for"),
+        ({"tags": "a|b"}, r"option tags='a\|b'.*; write 'a \|\| b' for"),
         ({"subExpression": "a", "filter.sql": "x > 1"}, "exclude each other"),
         ({"minPartitions": "9", "maxPartitions": "8"}, "maxPartitions=8 is below minPartitions=9"),
         ({"accessKey": "me"}, "accessKey and secretKey go together"),

@@ -23,7 +23,7 @@ from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
 from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
 from sparrowmq.protocol.requests.pop_headers import FROM_NEWEST, FROM_OLDEST
-from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
+from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription, check_tags
 
 PopStart = Literal["latest", "new", "earliest"]
 Start = PopStart | datetime
@@ -343,10 +343,13 @@ def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) ->
     Raises:
         InvalidName: the topic cannot exist.
         ConfigError: a filter is no text, or an empty expression: a broker would refuse the client's whole heartbeat.
+        InvalidMessage: as `check_tags`.
     """
     check_text("tag", tag, or_none=True)
     check_text("where", where, or_none=True)
     if where is not None and not where.strip():
         raise ConfigError(f"where={where!r} is no condition; leave it out to get all messages")
+    if tag and where is None:
+        check_tags(tag)
     expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)
     return Subscription.build(check_topic(topic), expression, kind, now_ms)

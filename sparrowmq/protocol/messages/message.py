@@ -41,7 +41,7 @@ class Message:
 
     Attributes:
         body: bytes. A bytearray or a memoryview is copied.
-        tag: one word for consumers' filters: without blanks and "||", and not "*".
+        tag: one word for consumers' filters: without blanks, "|" and "&&", and not "*".
         keys: one key or several, to find the message later. A key must not contain a blank.
         properties: the application's own. Names that RocketMQ itself uses are refused.
         flag: a number for the application's own use, an int32.
@@ -141,13 +141,15 @@ class Message:
 def check_tag(tag: str) -> None:
     """Check that a filter can ask for a tag. Raises: InvalidMessage.
 
-    Filters separate tags by "||", strip blanks, and mean every message by "*". Java's client of 5.x refuses blank tags
-    and any "|"; that of 4.x sends everything, and consumers that filter never get such a message.
+    Filters separate tags by "||", strip blanks, and mean every message by "*"; `check_tags` refuses "|" and "&&" in a
+    tag. Java's client of 5.x refuses blank tags and any "|". That of 4.x sends everything, and consumers that filter
+    never get such a message.
     Source: MessageBuilderImpl.setTag, Java 5.
     """
-    if tag.split() != [tag] or "||" in tag or tag == "*":
+    if tag.split() != [tag] or "|" in tag or "&&" in tag or tag == "*":
         raise InvalidMessage(
-            f"tag={tag!r}: no filter can ask for this tag; give one word without blanks and '||', or leave the tag out"
+            f"tag={tag!r}: no filter can ask for this tag; give one word without blanks, '|' and '&&', or leave the "
+            "tag out"
         )
 
 

@@ -28,7 +28,7 @@ from sparrowmq.filter.tree import Filter, Texts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP, check_group, dlq_topic
-from sparrowmq.protocol.subscription import ALL, parse_tags
+from sparrowmq.protocol.subscription import ALL, check_tags, parse_tags
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.folders import hold
 from sparrowmq.spark.pipelines.running.report import Report, Say
@@ -107,6 +107,7 @@ class Wanted:
     """Which dead letters to send. Raises: ConfigError."""
 
     def __init__(self, tags: str, where: str | None) -> None:
+        check_tags(tags)
         self._tags = None if tags == ALL else frozenset(parse_tags(tags))
         self._where = _filter(where) if where else None
 

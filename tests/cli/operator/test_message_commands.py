@@ -83,6 +83,7 @@ def test_messages_are_printed_as_they_come_and_chosen_by_tag(run):
         "tail", "Tailed", "--since", "1h", "--tag", "B", "--limit", "1", "--json"
     ).stdout.splitlines()
     assert json.loads(line)["body"] == "two"
+    assert "write 'A || B' for messages with any" in run("tail", "Tailed", "--tag", "A && B", code=1).output
 
 
 def test_a_dash_is_what_comes_in_by_the_pipe_and_of_nothing_nothing_is_sent(run):

@@ -127,6 +127,8 @@ def test_contradicting_filters_are_refused():
         subscriptions({"t": "*"}, "a", None, 5)
     with pytest.raises(InvalidMessage, match="has no tag"):
         subscriptions("t", "||", None, 5)
+    with pytest.raises(InvalidMessage, match=r"write 'a \|\| b' for"):
+        subscriptions({"t": "a && b"}, None, None, 5)
     for empty in ("", " "):
         with pytest.raises(ConfigError, match="is no condition; leave it out"):
             subscriptions("t", None, empty, 5)

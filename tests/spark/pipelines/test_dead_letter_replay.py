@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.errors import ConfigError, NetworkError
+from sparrowmq.errors import ConfigError, InvalidMessage, NetworkError
 from sparrowmq.protocol.names import dlq_topic
 from sparrowmq.spark.pipelines import dlq_replay
 from sparrowmq.testing.background import BackgroundCluster
@@ -87,6 +87,8 @@ def test_only_what_was_asked_for_is_sent_and_the_journal_has_a_line_for_each(mq,
     report = replay(tags="paid", where="region = 'eu'")
     assert (report.read, report.written) == (3, 1)
     assert [line["outcome"] for line in journal(tmp_path)] == ["sent", "passed over", "passed over"]
+    with pytest.raises(InvalidMessage, match=r"write 'paid \|\| sent' for"):
+        replay(tags="paid|sent")
 
 
 def test_a_run_that_was_killed_is_gone_on_with(dead, replay, tmp_path):

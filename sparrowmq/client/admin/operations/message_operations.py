@@ -20,7 +20,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     ViewMessage,
 )
-from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.protocol.subscription import ALL, TAG, Subscription, check_tags
 from sparrowmq.remoting.log_limit import LogLimit
 
 _LINES: Final = LogLimit(SystemClock())  # about damaged answers, of all readers in this program
@@ -97,6 +97,7 @@ async def pull_page(
     Raises:
         RemoteProtocolError: a reader that goes on at the page's next offset would never come to an end.
     """
+    check_tags(expression)
     wanted = Subscription.build(queue.topic, expression, TAG, 0)
     request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
     answer = await asker.ask(address, request, accept=pulling.ACCEPTED)

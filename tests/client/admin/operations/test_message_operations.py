@@ -4,7 +4,7 @@ from sparrowmq.client.admin.operations import message_operations as messages
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.errors import InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import parse_offset_id
@@ -35,6 +35,8 @@ async def test_messages_are_found_by_place_time_and_page(two, admin):
     page = await messages.pull_page(servers, address, QUEUE, 0, expression="B")
     assert [each.body for each in page.messages] == [b"1", b"3"]
     assert (page.code, page.next_offset, page.max_offset) == (0, 4, 4)
+    with pytest.raises(InvalidMessage, match=r"write 'A \|\| B' for"):
+        await messages.pull_page(servers, address, QUEUE, 0, expression="A|B")
     page = await messages.pull_page(servers, address, QUEUE, 4)
     assert (page.code, page.messages) == (ResponseCode.PULL_NOT_FOUND, [])
 
