@@ -1,7 +1,7 @@
 """The permissions that a request needs on topics and groups, and the check whether an account has them.
 
     access of its row      needs
-    WRITE                  PUB of the topic; to %RETRY%group SUB of the group, and of the producer's own
+    WRITE                  PUB of the topic; to %RETRY%group SUB of the group
     READ                   SUB of the topic and of the group that the header names
     CLIENT                 any account; for the offsets of a topic's queues PUB or SUB of the topic
     ADMIN                  an administrator
@@ -123,17 +123,10 @@ def denied(resource: str) -> AccessDenied:
 
 def _to_write(row: Row, header: Request[Any]) -> Iterator[Need]:
     topic = getattr(header, row.topic, None) if row.topic else None
-    if topic is None:
-        return
-    if not topic.startswith(RETRY):
-        yield topic, PUB
-        return
-    # A consumer gives a message back this way, with some producer group, whose retry topic Java checks. Unlike Java: a
-    # client that may not consume as the group may not send to its retry topic either.
-    yield topic, SUB
-    group = getattr(header, "producer_group", None)
-    if group is not None:
-        yield retry_topic(group), SUB
+    if topic is not None:
+        # A consumer gives a message back by a send to its retry topic. Unlike Java 4.9, which asks for SUB of the
+        # producer group in place of this group; Java 5 asks as here.
+        yield topic, SUB if topic.startswith(RETRY) else PUB
 
 
 def _to_read(row: Row, header: Request[Any]) -> Iterator[Need]:

@@ -30,7 +30,7 @@ def needs(request, body=b""):
         (send("t"), b"", [("t", PUB)]),
         (headers.SendMessage("p", "t", "d", 4, 0, 0, 0, 0), b"", [("t", PUB)]),
         (headers.SendBatchMessage("p", "t", "d", 4, 0, 0, 0, 0), b"", [("t", PUB)]),
-        (send("%RETRY%g", "p"), b"", [("%RETRY%g", SUB), ("%RETRY%p", SUB)]),
+        (send("%RETRY%g", "p"), b"", [("%RETRY%g", SUB)]),
         (pull("t", "g"), b"", [("%RETRY%g", SUB), ("t", SUB)]),
         (headers.LitePullMessage("g", "t", 0, 0, 1, 0, 0, 0, 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
         (pop.PopMessage("g", "t", -1, 32, 1, 0, 0, 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),

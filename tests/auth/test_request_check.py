@@ -159,7 +159,7 @@ SAMPLE_ROWS = [
     ((headers.ConsumerSendMsgBack(100, "groupA", 0), b"", USER), "No default permission for group:groupA"),
     ((headers.ConsumerSendMsgBack(100, "groupB", 0), b"", USER), ""),
     ((send("%RETRY%groupA"), b"", USER), "No default permission for group:groupA"),
-    ((send("%RETRY%groupB", "groupA"), b"", USER), "No default permission for group:groupA"),
+    ((send("%RETRY%groupB", "groupA"), b"", USER), ""),
     ((send("%RETRY%groupB", "CLIENT_INNER_PRODUCER"), b"", USER), ""),
     ((headers.ViewMessage(100), b"", USER), ""),
     ((send("RMQ_SYS_TRACE_TOPIC"), b"", USER), ""),

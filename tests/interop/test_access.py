@@ -21,6 +21,7 @@ from tests.interop.test_mqadmin import Admin
 
 LIMIT_S = 30.0
 USER, ADMIN = ("shopWebsite", "secretOfShop"), ("administrator", "secretOfAdmin")
+SUBSCRIBER = ("subscriber", "secretOfSubscriber")
 OURS_OF_5 = "ours-5"  # with users that it made of the same accounts
 FOREIGN = ("cpp", "go", "node", "java-4-9-8", "java-5-4-0")
 ACCOUNTS = """
@@ -29,6 +30,11 @@ accounts:
   secretKey: secretOfShop
   topicPerms: [{topics}, prices=SUB]
   groupPerms: [{groups}, CLIENT_INNER_PRODUCER=SUB]
+- accessKey: subscriber
+  secretKey: secretOfSubscriber
+  defaultGroupPerm: DENY
+  topicPerms: [unpaid=SUB]
+  groupPerms: [bill-concurrent=SUB, bill-orderly=SUB]
 - accessKey: administrator
   secretKey: secretOfAdmin
   admin: true
@@ -165,6 +171,25 @@ def test_a_foreign_client_signs_and_is_denied_what_its_account_may_not(ours: Tar
         with client.producing(access=USER[0], secret="secretOfNobody"):
             assert_denied(client, orders, "Check signature failed")
     assert [stored(ours, topic) for topic in (orders, prices)] == [2, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.parametrize("name", ["java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("side", [OURS, OURS_OF_5])
+def test_a_message_of_java_is_a_dead_letter_though_the_account_may_only_subscribe(
+    name: str, side: str, tmp_path: Path
+) -> None:
+    with cluster(side, tmp_path) as target, asyncio.Runner() as runner, start_client(name, target) as client:
+        groups = {mode: f"bill-{mode}" for mode in ("concurrent", "orderly")}
+        runner.run(_create(target.namesrv, "unpaid", *(f"%RETRY%{group}" for group in groups.values())))
+        with client.producing(access=ADMIN[0], secret=ADMIN[1]):
+            client.send("unpaid", "bill")
+        for mode, group in groups.items():
+            signing = {"access": SUBSCRIBER[0], "secret": SUBSCRIBER[1]}
+            with client.consume(group, "unpaid", mode=mode, fail=99, retries=1, **signing) as consumer:
+                letters = f"%DLQ%{group}"
+                consumer.wait_until(lambda letters=letters: stored(target, letters) == 1, "no dead letter")
 
 
 def assert_denied(client: Client, topic: str, words: str) -> None:
