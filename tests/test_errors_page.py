@@ -195,7 +195,8 @@ async def test_an_account_that_may_not(tmp_path):
 
 async def test_messages_that_cannot_be_sent(mq):
     for error in (
-        await failure(mq.send("orders", "text")),
+        await failure(mq.send("orders", 5)),
+        await failure(mq.send("orders", {"id": object()})),
         await failure(mq.send("orders", b"")),
         await failure(mq.send("orders", b"x", properties={"amount": 5})),
         await failure(mq.send("orders", b"x", properties={"TAGS": "paid"})),

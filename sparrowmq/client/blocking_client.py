@@ -54,6 +54,7 @@ from sparrowmq.client.sending.transaction import Transaction
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 from sparrowmq.loop.background import ENTERED
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.typed_bodies import Body
 
 A = TypeVar("A", covariant=True)
 C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])
@@ -425,7 +426,7 @@ class SyncClient(Context[Client]):
     def client_id(self) -> str:
         return self._inner.client_id
 
-    def reply(self, message: ReceivedMessage, body: bytes | bytearray | memoryview) -> bool:
+    def reply(self, message: ReceivedMessage, body: Body) -> bool:
         """Answer a request, as `await message.reply(body)` does."""
         check_kind("message", message, ReceivedMessage, "a message of a consumer, which is a request")
         return self._thread.run(message.reply(body))

@@ -21,14 +21,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
-
-import msgspec
-from msgspec.inspect import CustomType, type_info
 
 from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
@@ -37,6 +33,7 @@ from sparrowmq.client.consuming.workers import finished
 from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, parameters_of
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message
+from sparrowmq.protocol.messages.typed_bodies import decoder
 
 F = TypeVar("F", bound=Callable[..., object])
 C = TypeVar("C")
@@ -51,7 +48,6 @@ Take: TypeAlias = Callable[[ReceivedMessage], object]
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 DECLARED: Final = "_sparrowmq_declared"  # the attribute of a function that is a declared handler
 _MOST_ARGUMENTS: Final = 2
-_MADE_OF_JSON: Final = (dict, list, str, int, float, bool, type(None))
 
 
 class Options(Tuning, total=False):
@@ -243,41 +239,7 @@ def _taking(wanted: Any) -> Take:
         return ReceivedMessage.text
     if wanted is Message:
         raise ConfigError("a handler gets a ReceivedMessage: annotate that; a Message is one to send")
-    return partial(_decoded, getattr(wanted, "model_validate_json", None) or _decoder(wanted))
-
-
-def _decoder(wanted: Any) -> Callable[[bytes], object]:
-    """A function that makes a value of a type from JSON: pydantic's, if a part of the type is a model of pydantic."""
-    try:
-        foreign = list(_foreign(type_info(wanted), set()))
-        if any(hasattr(each, "__pydantic_validator__") for each in foreign):
-            by_pydantic: Callable[[bytes], object] = (
-                import_module("pydantic").TypeAdapter(wanted).validate_json
-            )
-            return by_pydantic
-        decoder = msgspec.json.Decoder(wanted)
-    except (TypeError, RuntimeError) as error:  # Those of msgspec, and of pydantic.
-        raise ConfigError(f"no handler can take {wanted}: {error}") from error
-    if foreign:
-        raise ConfigError(
-            f"no handler can take {wanted}: nothing makes a {foreign[0].__name__} from JSON; "
-            "annotate a dataclass, a TypedDict, a Struct or a model of pydantic"
-        )
-    return decoder.decode
-
-
-def _foreign(info: object, seen: set[int]) -> Iterator[type]:
-    """The classes in a type that msgspec cannot make from JSON, and those that pydantic must check."""
-    if id(info) in seen or not isinstance(info, msgspec.Struct | tuple):
-        return
-    seen.add(id(info))  # Types may contain themselves.
-    kind: Any = getattr(info, "cls", None)
-    if isinstance(info, CustomType) and not any(issubclass(each, info.cls) for each in _MADE_OF_JSON):
-        yield info.cls
-    elif hasattr(kind, "__pydantic_validator__"):
-        yield kind
-    for part in info if isinstance(info, tuple) else msgspec.structs.astuple(info):
-        yield from _foreign(part, seen)
+    return partial(_decoded, decoder(wanted))
 
 
 def _decoded(from_json: Callable[[bytes], object], message: ReceivedMessage) -> object:

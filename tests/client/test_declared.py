@@ -16,9 +16,10 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
-from sparrowmq.client.declared import _decoder, adapted
+from sparrowmq.client.declared import adapted
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.messages.typed_bodies import decoder
 from tests.client.consuming.test_received import stored
 
 
@@ -75,6 +76,34 @@ async def test_a_handler_gets_the_body_as_what_it_is_annotated_with(mq, wanted, 
     mq.handler("orders", group="billing", start="earliest")(take)
     await mq.send("orders", body)
     assert await served(mq, 1, got) == [value]
+
+
+async def test_handler_gets_what_every_way_of_sending_takes(cluster):
+    got: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+    async with connect(cluster.namesrv, group="shop") as mq:
+
+        @mq.check()
+        async def check(message: ReceivedMessage) -> bool:
+            return True
+
+        @mq.handler("orders", group="billing", start="earliest")
+        async def take(order: Order, message: ReceivedMessage) -> None:
+            await got.put((order.amount, message.properties["contentType"]))
+
+        await mq.send("orders", Order("o", 0), tag="paid")
+        await mq.send_soon("orders", Order("o", 1))
+        mq.send_nowait("orders", Order("o", 2))
+        await mq.send_many([Message("orders", Order("o", 3)), Message("orders", Order("o", 4), delay="1s")])
+        async with mq.transaction("orders", Order("o", 5)):
+            pass
+        await asyncio.to_thread(send_orders_blocking, cluster.namesrv, 6)
+        assert sorted(await served(mq, 8, got)) == [(amount, "application/json") for amount in range(8)]
+
+
+def send_orders_blocking(namesrv: str, amount: int) -> None:
+    with sync.connect(namesrv) as mq:
+        mq.send("orders", Order("o", amount))
+        mq.send_many([Message("orders", Order("o", amount + 1))])
 
 
 async def test_a_pydantic_model_validates_itself(mq):
@@ -224,12 +253,12 @@ class Packet(msgspec.Struct):
     ],
 )
 def test_pydantic_makes_types_with_its_models_in_them(wanted, body, value):
-    assert _decoder(wanted)(body) == value
+    assert decoder(wanted)(body) == value
 
 
 def test_pydantic_checks_its_dataclasses():
     with pytest.raises(ValueError, match="greater than 0"):
-        _decoder(Checked)(b'{"count": -1}')
+        decoder(Checked)(b'{"count": -1}')
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,18 @@ async def test_a_request_has_its_answer(mq, answerer):
         await answer.reply(b"and back")
 
 
+async def test_request_and_answer_may_be_values(mq):
+    await mq.admin.create_topic("prices")
+
+    async def answer(message):
+        await message.reply({"pair": message.json()["pair"], "price": "1.08"})
+
+    async with mq.subscribe("prices", answer, group="pricing", start="earliest"):
+        answered = await mq.request("prices", {"pair": "EURUSD"}, timeout_s=20)
+    assert answered.json() == {"pair": "EURUSD", "price": "1.08"}
+    assert answered.properties["contentType"] == "application/json"
+
+
 async def test_many_requests_are_under_way_at_once_and_each_has_its_own_answer(mq, answerer):
     bodies = [b"%d" % number for number in range(300)]
     answers = await asyncio.gather(*(mq.request("prices", body, timeout_s=20) for body in bodies))

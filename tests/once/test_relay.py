@@ -231,6 +231,8 @@ def test_a_row_has_all_of_its_message():
     assert (
         columns["fifo"] == "o-1" and columns["topic"] == "orders" and message.properties == {"region": "EU"}
     )
+    typed = columns_of("orders", {"id": "o-1"})
+    assert typed["body"] == b'{"id":"o-1"}' and '"contentType":"application/json"' in typed["fields"]
     again = columns_of("orders", b"x")
     assert ONCE_ID in again["fields"] and again["fields"] != columns_of("orders", b"x")["fields"]
     assert '"once_id":"mine"' in columns_of("orders", b"x", properties={ONCE_ID: "mine"})["fields"]
@@ -241,6 +243,7 @@ def test_a_row_has_all_of_its_message():
     [
         ({"topic": "no such name!", "body": b"x"}, InvalidName),
         ({"topic": "orders", "body": b""}, InvalidMessage),
+        ({"topic": "orders", "body": object()}, InvalidMessage),
         ({"topic": "orders", "body": b"x" * (5 << 20)}, InvalidMessage),
         ({"topic": "orders", "body": b"x", "keys": "a b"}, InvalidMessage),
         ({"topic": "orders", "body": b"x", "properties": {"TAGS": "own"}}, InvalidMessage),

@@ -17,7 +17,8 @@ def plain_several(messages: list[ReceivedMessage]) -> None: ...
 
 
 async def sending(mq: Client, queue: MessageQueue) -> None:
-    await mq.send("t", "text")  # wrong
+    await mq.send("t", 5)  # wrong
+    await mq.send("t", object())  # wrong
     await mq.send(5, b"x")  # wrong
     await mq.send("t", b"x", tags="a")  # wrong
     await mq.send("t", b"x", key="k")  # wrong
@@ -38,15 +39,16 @@ async def sending(mq: Client, queue: MessageQueue) -> None:
     await mq.send_many(["text"])  # wrong
     await mq.send_nowait("t", b"x")  # wrong
     mq.send_nowait("t", b"x", timeout_s=3)  # wrong
-    Message("t", "text")  # wrong
+    Message("t", 5)  # wrong
+    Message("t", b"x", delay=3)  # wrong
     print((await mq.send("t", b"x")).message_id)  # wrong
 
 
 async def asking(mq: Client, message: ReceivedMessage) -> None:
-    await mq.request("t", "text")  # wrong
+    await mq.request("t", 5)  # wrong
     await mq.request("t", b"x", delay="10s")  # wrong
     await mq.request("t", b"x", timeout=3)  # wrong
-    await message.reply("text")  # wrong
+    await message.reply(5)  # wrong
     sparrowmq.connect("a", trace=5)  # wrong
 
 
@@ -85,7 +87,7 @@ async def looking(mq: Client) -> None:
 
 def blocking() -> None:
     with sparrowmq.sync.connect("a") as mq:
-        mq.send("t", "text")  # wrong
+        mq.send("t", 5)  # wrong
         mq.subscribe("t", plain_several, group="g")  # wrong
         mq.subscribe("t", plain_one, group="g", batch=10)  # wrong
 

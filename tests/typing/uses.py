@@ -8,7 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import assert_type
+from typing import TypedDict, assert_type
+
+import msgspec
+import pydantic
 
 import sparrowmq
 import sparrowmq.sync
@@ -30,6 +33,18 @@ from sparrowmq import (
 @dataclass
 class Order:
     id: str
+
+
+class Refund(msgspec.Struct):
+    id: str
+
+
+class Line(pydantic.BaseModel):
+    count: int
+
+
+class Address(TypedDict):
+    street: str
 
 
 async def one(message: ReceivedMessage) -> None: ...
@@ -61,6 +76,7 @@ async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> N
     await mq.request("t", b"x", tag="a", keys="k", properties={"a": "b"}, queue=queue, timeout_s=2.5)
     await mq.request(Message("t", b"x"), fifo="k")
     assert_type(await message.reply(b"x"), bool)
+    await message.reply(Order("o-1"))
     for each in await mq.admin.standings(count=True):
         assert_type(each, sparrowmq.Standing)
         assert_type(each.behind_bytes, int | None)
@@ -86,6 +102,15 @@ async def sending(mq: Client, queue: MessageQueue) -> None:
     assert_type(await mq.send("t", b"x"), SendResult)
     await mq.send("t", bytearray(b"x"))
     await mq.send("t", memoryview(b"x"))
+    await mq.send("t", Order("o-1"), tag="a")
+    await mq.send("t", Refund("r-1"))
+    await mq.send("t", Line(count=5))
+    await mq.send("t", {"id": "o-1"})
+    await mq.send("t", Address(street="s"))
+    await mq.send("t", [Order("o-1")])
+    await mq.send("t", "text")
+    await mq.send_many([Message("t", Order("o-1"), delay="10s", tag="a")])
+    assert_type(Message("t", Order("o-1"), deliver_at=datetime.now(UTC)).body, bytes)
     await mq.send("t", b"x", tag="a", keys=["k"])
     await mq.send("t", b"x", keys=("k", "l"))
     await mq.send("t", b"x", keys="k")
@@ -196,6 +221,7 @@ def declaring(mq: Client) -> None:
 def blocking() -> None:
     with sparrowmq.sync.connect("127.0.0.1:9876") as mq:
         assert_type(mq.send("t", b"x", tag="a"), SendResult)
+        mq.send("t", Order("o-1"))
         assert_type(mq.send_soon("t", b"x"), Future[SendResult])
         assert_type(mq.send_many([Message("t", b"x")]), list[SendResult])
         with mq.subscribe("t", group="g", start="earliest") as messages:
@@ -219,6 +245,6 @@ async def transacting(mq: Client, blocking: sparrowmq.sync.SyncClient) -> None:
         assert_type(transaction, sparrowmq.Transaction)
         assert_type(transaction.msg_id, str)
         await transaction.commit()
-    with blocking.transaction("t", b"x") as plain:
+    with blocking.transaction("t", Order("o-1")) as plain:
         assert_type(plain.result, SendResult)
         plain.rollback()

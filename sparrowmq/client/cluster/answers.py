@@ -28,6 +28,7 @@ from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.typed_bodies import CONTENT_TYPE
 from sparrowmq.protocol.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendReplyV2
 from sparrowmq.safe_text import shown
@@ -133,7 +134,9 @@ class Answers:
         found[Property.ARRIVE_TIME] = str(self._clock.now_ms())
         waiting.set_result(_message(push, found, body, origin))
 
-    async def give(self, request: StoredMessage, broker_name: str, body: bytes) -> bool:
+    async def give(
+        self, request: StoredMessage, broker_name: str, body: bytes, content_type: str = ""
+    ) -> bool:
         """Send the answer to a request. Return whether its sender got it.
 
         Brokers are tried one by one, that from which the request came first: it has seen the asker.
@@ -145,7 +148,7 @@ class Answers:
         if not body:
             raise InvalidMessage("the answer is empty; clients of other languages refuse that, send a byte")
         topic = _reply_topic(request)
-        answered = _properties(request, self._ids.next())
+        answered = _properties(request, self._ids.next(), content_type)
         names = await self._brokers_for(topic, broker_name)
         begun, was_away = self._clock.monotonic(), False
         while True:
@@ -207,10 +210,11 @@ def _reply_topic(request: StoredMessage) -> str:
     return cluster + REPLY_SUFFIX
 
 
-def _properties(request: StoredMessage, msg_id: str) -> str:
+def _properties(request: StoredMessage, msg_id: str, content_type: str) -> str:
     repeated = {name: request.properties[name] for name in _REPEATED if name in request.properties}
     own = {Property.MSG_TYPE: REPLY, Property.WAIT: "true", Property.UNIQ_KEY: msg_id}
-    return properties.render(own | repeated)
+    typed = {CONTENT_TYPE: content_type} if content_type else {}
+    return properties.render(own | repeated | typed)
 
 
 def _header(topic: str, answered: str, broker_name: str, now_ms: int) -> SendReplyV2:

@@ -40,8 +40,9 @@ from sparrowmq.client.home import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
 from sparrowmq.protocol.messages.delays import Delay, wait_of
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, bytes_of
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.messages.typed_bodies import Body, encode
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +172,10 @@ class ReceivedMessage(DeliveredMessage):
             return Handling((self,), swallow=swallow)
         return Handling((self,), swallow=swallow, hooks=owner.hooks, retry=owner.retry)
 
-    async def reply(self, body: bytes | bytearray | memoryview) -> bool:
-        """Answer a request: its sender gets the body. A program without `async` has `mq.reply(message, body)`.
+    async def reply(self, body: Body) -> bool:
+        """Answer a request: its sender gets the body, which may be any that `send` takes.
+
+        A program without `async` has `mq.reply(message, body)`.
 
         Returns:
             whether the sender got the answer; False if it is gone. A sender that has given up drops the answer.
@@ -186,7 +189,7 @@ class ReceivedMessage(DeliveredMessage):
         if answers is None:
             raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
         answers.home.check()
-        return await answers.give(self.stored, self.queue.broker_name, bytes_of(body))
+        return await answers.give(self.stored, self.queue.broker_name, *encode(body))
 
     @property
     def is_current(self) -> bool:

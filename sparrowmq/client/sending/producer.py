@@ -88,7 +88,8 @@ class Producer:
 
         Args:
             topic: the topic, or a whole `Message`; then give no message field here.
-            body: bytes, a bytearray or a memoryview; copied if it can change.
+            body: bytes, a bytearray or a memoryview; or a value that a handler can take, such as a dataclass, a Struct,
+                a model of pydantic, a dict, a list or text. Such a value is written now; see typed_bodies.py.
             tag: one word that consumers can filter by.
             keys: one key, or several, by which the message can be found later.
             properties: your own texts, by name.

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias, TypedDict, cast
+from typing import TypedDict, cast
 
 import msgspec
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.delays import Delay, wait_of
 from sparrowmq.protocol.messages.message import Message, MessageQueue
-
-Body: TypeAlias = bytes | bytearray | memoryview
+from sparrowmq.protocol.messages.typed_bodies import Body as Body
 
 
 class MessageArguments(TypedDict, total=False):
@@ -108,5 +107,5 @@ def sending(
     if delay is not None or deliver_at is not None or delay_level is not None:
         level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at, delay_level)
     named = () if keys is None else keys
-    message = Message(topic, cast(bytes, body), tag, named, own, 0, level, True, delay_ms, deliver_at_ms)
+    message = Message(topic, body, tag, named, own, 0, level, True, delay_ms, deliver_at_ms)
     return Sending(message, fifo, queue, timeout_s)

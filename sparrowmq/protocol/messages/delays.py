@@ -18,9 +18,10 @@ from typing import Final
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms
-from sparrowmq.protocol.messages.message import INT32, MAX_TIME_MS
+from sparrowmq.protocol.java_numbers import INT32
 
 Delay = str | timedelta
+MAX_TIME_MS: Final = (1 << 53) - 1
 
 _DELAYS_MS: Final = DelayLevels.parse().delays_ms
 _MILLISECOND: Final = timedelta(milliseconds=1)

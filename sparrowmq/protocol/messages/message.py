@@ -8,25 +8,28 @@ Source: Message, MessageExt, MessageConst and MessageSysFlag, Java 4.9.8 and 5.3
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
+from sparrowmq.protocol.java_numbers import INT32 as INT32
 from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.delays import MAX_TIME_MS, Delay, wait_of
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.messages.property_names import Property as Property
+from sparrowmq.protocol.messages.typed_bodies import CONTENT_TYPE, Body, encode
 from sparrowmq.safe_text import shown
 
 KEY_SEPARATOR = " "
-MAX_TIME_MS: Final = (1 << 53) - 1
-INT32: Final = (1 << 31) - 1
 _NO_KEYS: Final[tuple[str, ...]] = ()
+_ONE_DELAY: Final = "give one of delay, deliver_at, delay_level, delay_ms and deliver_at_ms"
 
 
 class KeptTag(str):
@@ -35,12 +38,17 @@ class KeptTag(str):
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Message:
     """A message to send.
 
+    Args:
+        body: bytes, or a value that is written as text or JSON, see typed_bodies.py. Then the property `contentType`
+            says which, unless `properties` have one.
+        delay: as "10s" or a timedelta; becomes a delay level if there is one, and else `delay_ms`.
+        deliver_at: the delivery time, a datetime with a time zone.
     Attributes:
-        body: bytes. A bytearray or a memoryview is copied.
+        body: bytes.
         tag: one word for consumers' filters: without blanks, "|" and "&&", and not "*".
         keys: one key or several, to find the message later. A key must not contain a blank.
         properties: the application's own. Names that RocketMQ itself uses are refused.
@@ -55,22 +63,49 @@ class Message:
 
     topic: str
     body: bytes
-    tag: str | None = None
-    keys: str | Sequence[str] = _NO_KEYS
-    properties: dict[str, str] = field(default_factory=dict)
-    flag: int = 0
-    delay_level: int = 0
-    wait_stored: bool = True
-    delay_ms: int = 0
-    deliver_at_ms: int = 0
+    tag: str | None
+    keys: str | Sequence[str]
+    properties: dict[str, str]
+    flag: int
+    delay_level: int
+    wait_stored: bool
+    delay_ms: int
+    deliver_at_ms: int
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        topic: str,
+        body: Body,
+        tag: str | None = None,
+        keys: str | Sequence[str] = _NO_KEYS,
+        properties: dict[str, str] | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        wait_stored: bool = True,
+        delay_ms: int = 0,
+        deliver_at_ms: int = 0,
+        *,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        if delay is not None or deliver_at is not None:
+            if delay_level or delay_ms or deliver_at_ms:
+                raise InvalidMessage(_ONE_DELAY)
+            delay_level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at)
+        self.topic = topic
+        self.body = cast(bytes, body)  # `check` makes it bytes.
+        self.tag = tag
+        self.keys = keys
+        self.properties = {} if properties is None else properties
+        self.flag = flag
+        self.delay_level = delay_level
+        self.wait_stored = wait_stored
+        self.delay_ms = delay_ms
+        self.deliver_at_ms = deliver_at_ms
         self.check()
 
     def check(self) -> None:
         """Check fields that were assigned later. Raises: InvalidMessage, as above."""
-        if type(self.body) is not bytes:
-            self.body = bytes_of(self.body)
         if not isinstance(self.topic, str):
             raise InvalidMessage(f"the topic is {_kind(self.topic)}, not text")
         if self.tag is not None:
@@ -82,6 +117,8 @@ class Message:
             self.keys = _keys(self.keys)
         if self.properties or type(self.properties) is not dict:
             _check_texts(self.properties)
+        if type(self.body) is not bytes:
+            self._encode_body()
         if type(self.flag) is not int or not -INT32 <= self.flag <= INT32:
             raise InvalidMessage(f"flag={self.flag!r} is not a whole number of 32 bits")
         if type(self.delay_level) is not int or not 0 <= self.delay_level <= INT32:
@@ -107,7 +144,15 @@ class Message:
             if type(value) is not int or not 0 <= value <= MAX_TIME_MS:
                 raise InvalidMessage(f"{name}={value!r} is no time in ms")
         if (self.delay_level != 0) + (self.delay_ms != 0) + (self.deliver_at_ms != 0) > 1:
-            raise InvalidMessage("give one of delay_level, delay_ms and deliver_at_ms")
+            raise InvalidMessage(_ONE_DELAY)
+
+    def _encode_body(self) -> None:
+        body: object = self.body
+        if isinstance(body, Message | StoredMessage):
+            raise InvalidMessage(f"the body is a whole {_kind(body)}; send its `body`")
+        self.body, content_type = encode(body)
+        if content_type:
+            self.properties = {CONTENT_TYPE: content_type, **self.properties}
 
     def _render_properties(self) -> str:
         """Render all properties for sending: the application's, then RocketMQ's own.
@@ -155,15 +200,6 @@ def check_tag(tag: str) -> None:
 
 def _kind(value: object) -> str:
     return type(value).__name__
-
-
-def bytes_of(body: object) -> bytes:
-    """Return the body of a message. Raises: InvalidMessage, it is not like bytes."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise InvalidMessage(
-        f"the body is {_kind(body)}, not bytes; use text.encode(), or json.dumps(value).encode()"
-    )
 
 
 def _keys(keys: object) -> Sequence[str]:

@@ -381,7 +381,7 @@ async def test_leaving_by_an_error_does_not_wait(peer):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"fifo": 5}, {"queue": "t"}, {"tag": 5}, {"timeout_s": 0}, {"body": "text"}]
+    "arguments", [{"fifo": 5}, {"queue": "t"}, {"tag": 5}, {"timeout_s": 0}, {"body": 5}]
 )
 async def test_what_cannot_be_sent_takes_no_place_in_the_window(peer, arguments):
     peer.has("t")

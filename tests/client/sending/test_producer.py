@@ -91,7 +91,7 @@ async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
     ("arguments", "options", "error", "words"),
     [
         (("t", b""), {}, InvalidMessage, "empty"),
-        (("t", "text"), {}, InvalidMessage, "encode"),
+        (("t", 5), {}, InvalidMessage, "the body is int; give bytes, text"),
         (("t",), {}, InvalidMessage, "no body"),
         (("bad topic", b"x"), {}, InvalidName, "illegal characters"),
         (("SCHEDULE_TOPIC_XXXX", b"x"), {}, InvalidMessage, "brokers only"),

@@ -1,6 +1,8 @@
 """Messages: what a producer's message becomes, and what a stored one tells."""
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -55,8 +57,8 @@ def test_what_is_like_bytes_is_copied(body) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("body", 5, "the body is int, not bytes"),
-        ("body", None, "the body is NoneType, not bytes"),
+        ("body", 5, "the body is int; give bytes"),
+        ("body", None, "the body is NoneType; give bytes"),
         ("topic", 5, "the topic is int"),
         ("tag", ["a"], "the tag is list"),
         ("keys", 5, "give one key, or a sequence"),
@@ -105,9 +107,30 @@ def test_half_a_surrogate_pair_is_refused(fields) -> None:
         Message("Orders", b"x", **fields)._render_properties()
 
 
-def test_a_text_as_body_is_refused_with_advice() -> None:
-    with pytest.raises(InvalidMessage, match="encode"):
-        Message("Orders", "text")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("delay", "level", "delay_ms"), [("10s", 3, 0), (timedelta(seconds=10), 3, 0), ("15s", 0, 15_000)]
+)
+def test_message_takes_the_delay_that_a_send_takes(delay, level, delay_ms) -> None:
+    message = Message("Orders", b"x", delay=delay)
+    assert (message.delay_level, message.delay_ms, message.deliver_at_ms) == (level, delay_ms, 0)
+    assert replace(message, tag="a").delay_level == level
+
+
+def test_message_takes_the_time_that_a_send_takes() -> None:
+    assert Message("Orders", b"x", deliver_at=datetime(1970, 1, 2, tzinfo=UTC)).deliver_at_ms == 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"delay": 10}, "could be seconds or a level"),
+        ({"delay": "10s", "delay_level": 3}, "give one of delay, deliver_at"),
+        ({"delay": "10s", "deliver_at": datetime(2026, 1, 1, tzinfo=UTC)}, "give one of delay="),
+    ],
+)
+def test_message_refuses_a_delay_that_a_send_refuses_or_two(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidMessage, match=words):
+        Message("Orders", b"x", **fields)
 
 
 @pytest.mark.parametrize("keys", [["a b"], [""]])
