@@ -35,7 +35,7 @@ accounts:
   defaultGroupPerm: DENY
   groupPerms: [others=SUB, CLIENT_INNER_PRODUCER=SUB]
 """
-KINDS: Final = {
+KINDS: Final[dict[str, dict[str, Any]]] = {
     "accounts of 4.x": {"acl": True},
     "policies of 5.x": {"authentication": True, "authorization": True, "migrates_accounts": True},
 }

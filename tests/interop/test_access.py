@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -188,8 +189,7 @@ def test_a_message_of_java_is_a_dead_letter_though_the_account_may_only_subscrib
         for mode, group in groups.items():
             signing = {"access": SUBSCRIBER[0], "secret": SUBSCRIBER[1]}
             with client.consume(group, "unpaid", mode=mode, fail=99, retries=1, **signing) as consumer:
-                letters = f"%DLQ%{group}"
-                consumer.wait_until(lambda letters=letters: stored(target, letters) == 1, "no dead letter")
+                consumer.wait_until(partial(has_dead_letter, target, group), "no dead letter")
 
 
 def assert_denied(client: Client, topic: str, words: str) -> None:
@@ -197,6 +197,10 @@ def assert_denied(client: Client, topic: str, words: str) -> None:
     with pytest.raises(AssertionError, match=r"still failed|No route info|AclException") as caught:
         client.send(topic, "denied")
     assert isinstance(client, CppClient | NodeClient) or words in f"{caught.value} {client.said()}"
+
+
+def has_dead_letter(target: Target, group: str) -> bool:
+    return stored(target, f"%DLQ%{group}") == 1
 
 
 def stored(target: Target, topic: str) -> int:
