@@ -151,7 +151,7 @@ def migrated(documents: Iterable[Document]) -> Iterator[tuple[UserEntry, list[Po
                 _rule(f"Group:{name}", perm)
                 for name, perm in accounts.parse_perms(fields, accounts.GROUP_PERMS, who)
             ]
-            # Unlike Java, without entries that deny all. What no entry allows is denied, but every user may write traces.
+            # Unlike Java, without entries that deny all: what no entry allows is denied. But all users may send traces.
             defaults = (("Topic:*", account.topic_perm), ("Group:*", account.group_perm))
             default = [_rule(resource, perm) for resource, perm in defaults if perm]
             yield user, merged([], [Policy("Custom", custom), Policy("Default", default)])
