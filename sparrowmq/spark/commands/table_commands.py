@@ -42,6 +42,10 @@ _BROKER = click.option(
     "--partition", metavar="FIELDS", default="day", show_default=True,
     help="How the table is divided: fields and transforms, as `country, bucket(16, id)`, or none.",
 )  # fmt: skip
+@click.option(
+    "--type-changes", type=click.Choice(["widen", "any"]), default="widen", show_default=True,
+    help="For mode json: numbers become wider numbers only, or also text.",
+)  # fmt: skip
 @shared.in_catalog
 @shared.once
 @shared.every

@@ -195,7 +195,8 @@ class KeptTable:
             # The table may be reached by another path, with another state. In place of a folder, a file fails later.
             if isinstance(self.root, Path) and not self.root.is_file():
                 self._holding.enter_context(locked(self.root / OWN_FOLDER))
-            self.settled = with_usable_key(begun_at(self.root, self.settled) or self.settled)
+            begun = begun_at(self.root, self.settled)
+            self.settled = with_usable_key(begun or self.settled)
             demand_partition_types(self.settled.partitioning, types_of(self.settled.fields))
             if self.settled.mode in ENCODED:
                 self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
@@ -207,6 +208,8 @@ class KeptTable:
                     self._keep_whole(progress)
                     put_aside(self.state)
             progress, why = self._repaired(progress or Progress())
+            if begun is not None:
+                keep(self.state, self.settled)  # `redrive` reads the policy of this start
             if self.settled.key is not None:
                 stay_s = self.settings.replaced_stay_s
                 self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock, self.monotonic)

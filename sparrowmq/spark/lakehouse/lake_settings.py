@@ -50,6 +50,7 @@ from sparrowmq.spark.pipelines.tables.begun_table import Settled, state_of
 from sparrowmq.spark.pipelines.tables.ddl import names_in
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
+from sparrowmq.spark.pipelines.tables.json_columns import ANY, WIDEN
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, demand_names
@@ -140,6 +141,7 @@ class TableSettings:
         registry, schema_file, message: of Avro and Protobuf bodies, as `table` has them.
         key: the column of which each value has one row. deletes: the property or field by which a message deletes it.
         partition: the fields and transforms by which a table is divided.
+        type_changes: the changes of types that bodies of JSON may cause.
         replaced_stay_s: how long files stay that a batch with a key has replaced, for readers that began before.
         every_s: the least time between two batches of a table. 0: each look at the brokers.
         rows_per_s: how many rows a table gets in a second at most.
@@ -164,6 +166,7 @@ class TableSettings:
     key: str | None = _setting(_text, default=None)
     deletes: str | None = _setting(_text, default=None)
     partition: str = _setting(_partition, default=str(BY_DAY))
+    type_changes: str = _setting(_one_of(WIDEN, ANY), default=WIDEN)
     replaced_stay_s: int = _setting(_time, default=600)
     every_s: int = _setting(_time, default=0)
     rows_per_s: int | None = _setting(_number, default=None)
@@ -181,7 +184,7 @@ class TableSettings:
             topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
         )
         found = replace(found, key=self.key, deletes=self.deletes, partition=self.partition)
-        return found.at(self.root(topic))
+        return replace(found, type_changes=self.type_changes).at(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
         """The place of a topic's table. Raises: ConfigError, as `root_of`."""

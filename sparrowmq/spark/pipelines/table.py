@@ -14,6 +14,7 @@ start finds its place with a lost or an older state, too (`progress.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -30,6 +31,7 @@ from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offset
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
+from sparrowmq.spark.pipelines.tables.json_columns import ANY, WIDEN
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
@@ -56,6 +58,7 @@ def table(
     schema_file: str | Path | None = None,
     message: str | None = None,
     partition: str = str(BY_DAY),
+    type_changes: str = WIDEN,
     state: str | Path | None = None,
     catalog: Catalog | None = None,
     **running: Unpack[Streaming],
@@ -71,6 +74,7 @@ def table(
             "avro", "protobuf": a column for each field of the schemas.
         schema: columns as DDL, `id bigint, name string`; for mode schema.
         partition: fields and transforms by which the table is divided, as `country, bucket(16, id)`, or "none".
+        type_changes: of mode json: "widen" lets numbers become wider numbers, and "any" also text.
         registry: address of the registry with the schemas of Avro or Protobuf bodies.
         schema_file: instead, their only schema: .avsc, .proto or .desc. message: of a Protobuf file with several.
         running: as `Streaming` has them; `options` are those of the source, such as `tags` or `maxOffsetsPerTrigger`
@@ -81,7 +85,7 @@ def table(
     """
     runner, root = Runner(**running), root_of(to, state, catalog)
     bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies, partition).at(root)
+    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at(root)
     if runner.dry_run:
         runner.say(_preview(asked, root, name_server, runner))
         return runner.report
@@ -115,6 +119,7 @@ def preview(
     schema_file: str | Path | None = None,
     message: str | None = None,
     partition: str = str(BY_DAY),
+    type_changes: str = WIDEN,
     state: str | Path | None = None,
     catalog: Catalog | None = None,
     options: Mapping[str, str] | None = None,
@@ -124,7 +129,7 @@ def preview(
     runner = Runner(options, spark=spark)
     root = root_of(to, state, catalog)
     bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies, partition).at(root)
+    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at(root)
     return _preview(asked, root, name_server, runner)
 
 
@@ -159,12 +164,15 @@ def _asked(
     runner: Runner,
     bodies: dict[str, Any] | None,
     partition: str,
+    type_changes: str,
 ) -> Settled:
     """The table that the arguments ask for. Raises: ConfigError."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is not known; write {', '.join(FORMATS)}")
     if mode not in MODES:
         raise ConfigError(f"mode {mode!r} is not known; write {', '.join(MODES)}")
+    if type_changes not in (WIDEN, ANY):
+        raise ConfigError(f"type_changes {type_changes!r} is not known; write {WIDEN} or {ANY}")
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
     by = Partitioning.parse(partition)
@@ -173,7 +181,8 @@ def _asked(
     demand_partition_columns(by, mode, fields if mode == "schema" else None)
     demand_partition_types(by, types_of(fields))
     depth = MOST_DEPTH if mode == "json" else 0
-    return Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
+    found = Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
+    return replace(found, type_changes=type_changes)
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:

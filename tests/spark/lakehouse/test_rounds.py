@@ -13,11 +13,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow.parquet as pq
+
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.lakehouse import kept_progress
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
-from sparrowmq.spark.lakehouse.lake_status import state_of_table
+from sparrowmq.spark.lakehouse.lake_status import state_of_table, status
+from sparrowmq.spark.pipelines import redrive
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.parquet import Folder
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.running.folders import replace_file
@@ -198,8 +202,8 @@ def test_columns_get_wider_and_nested_and_no_message_is_a_reject(namesrv, name, 
         [b'{"amount":5.5,"place":{"x":1}}', b'{"amount":7}'],
         [b'{"amount":"many","place":{"y":[1,2]}}', b'{"amount":9007199254740993}'],
     ]
-    count = 0
-    with running(settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})) as rounds:
+    count, tables = 0, {f"{name}.*": {"mode": "json", "type_changes": "any"}}
+    with running(settings(namesrv, tmp_path, tables)) as rounds:
         for bodies in batches:
             send(namesrv, {topic: bodies})
             count += len(bodies)
@@ -217,6 +221,34 @@ def test_columns_get_wider_and_nested_and_no_message_is_a_reject(namesrv, name, 
     places = [row["place"] for row in rows_of(tmp_path / topic) if row.get("place")]
     assert [(place.get("x"), place.get("y")) for place in places if place.get("x")] == [(1, None)]
     assert [1, 2] in [place.get("y") for place in places]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_one_sender_makes_no_column_of_numbers_one_of_text(namesrv, name, tmp_path, kind):
+    topic, poison = f"{name}{kind}", [b'{"id":"poison"}', b'{"id":%s}' % (b"9" * 44)]
+    root = tmp_path / topic
+    tables = {topic: {"mode": "json", "format": kind}}
+
+    def ids():
+        place = Place(root, tmp_path / f"{topic}.state", "", only_looked_at=True)
+        files = [pq.ParquetFile(file) for file in open_lake(kind, place).paths()]
+        return [value for file in files for value in file.read().column("id").to_pylist()]
+
+    send(namesrv, {topic: numbers(5)})
+    with running(settings(namesrv, tmp_path, tables)) as rounds:
+        until(rounds, has_all(rounds, topic))
+        files = set(root.rglob("*.parquet"))
+        send(namesrv, {topic: [*poison, *numbers(1, 5)]})
+        until(rounds, lambda: rounds.tables[topic].figures.read == 8)
+        (row,) = status(rounds)["tables"]
+        assert (row["rows"], row["rejects"], row["state"]) == (6, 2, "kept")
+    assert sorted(ids()) == list(range(6)) and files <= set(root.rglob("*.parquet"))
+    tables[topic]["type_changes"] = "any"
+    with running(settings(namesrv, tmp_path, tables)) as rounds:
+        until(rounds, has_all(rounds, topic))
+    report = redrive(root)
+    assert (report.written, report.errors) == (2, 0)
+    assert sorted(ids()) == ["0", "1", "2", "3", "4", "5", "9" * 44, "poison"]
 
 
 @pytest.mark.parametrize("dies", ["before the rows", "before the rejects", "before it is noted"])

@@ -20,6 +20,7 @@ from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
 from sparrowmq.spark.pipelines.running.folders import demand_same, keep_sealed, locked, read_sealed
 from sparrowmq.spark.pipelines.tables.ddl import type_of
+from sparrowmq.spark.pipelines.tables.json_columns import WIDEN
 from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.partition_types import partition_kinds
 from sparrowmq.spark.pipelines.tables.progress import parsed
@@ -58,6 +59,7 @@ class Settled:
     # A property or field, as `op=d`, by which a message takes the row of its key out.
     deletes: str | None = None
     partition: str = str(BY_DAY)  # the fields and transforms by which it is divided
+    type_changes: str = WIDEN  # the changes of types that bodies of JSON may cause, by the last start
 
     @property
     def partitioning(self) -> Partitioning:
@@ -69,10 +71,11 @@ class Settled:
         return (*OWN, *self.partitioning.derived)
 
     def said(self) -> dict[str, Any]:
-        """The settings as files have them; tables by the day look as those of earlier releases."""
+        """The settings as files have them; those of earlier releases lack defaults of later ones."""
         found = asdict(self)
-        if self.partition == str(BY_DAY):
-            del found["partition"]
+        for name, default in (("partition", str(BY_DAY)), ("type_changes", WIDEN)):
+            if found[name] == default:
+                del found[name]
         return found
 
     def at(self, root: Path | Address) -> Settled:
@@ -195,6 +198,7 @@ def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
             "a registry, and its bodies are read accordingly; name another folder"
         )
     found.bodies = settled.bodies  # a registry may move, and a file may get new fields
+    found.type_changes = settled.type_changes
     if found.schema == settled.schema:
         return found
     for each in found.partitioning.of_bodies:

@@ -1,18 +1,19 @@
 """The columns that JSON objects need: the mode `json` makes a column of each field, and widens it when it must.
 
     no column  -> the type of the values
-    bigint     -> decimal(38,0), or double if it has only values that a double holds, or string
-    decimal, double -> string
+    bigint     -> decimal(38,0), or double if it has only values that a double holds
     struct     -> a struct with more fields; list -> a list of a wider type
+    bigint, decimal, double -> string, if the table allows any change
 
-boolean, string, structs and lists stay what they are. Names that differ by case alone are one column for most readers,
-so the name that more messages have gets it. The same is so for names that readers write with a dot: a field `b` within
-`a`, and a field `a.b`.
+boolean, string, structs and lists stay what they are. A value that does not fit its column is an error of its row.
+Names that differ by case alone are one column for most readers, so the name that more messages have gets it. The same
+is so for names that readers write with a dot: a field `b` within `a`, and a field `a.b`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from pyspark.sql import types as t
@@ -38,24 +39,35 @@ _TYPES: Final[dict[Kind, t.DataType]] = {
     Kind.DOUBLE: t.DoubleType(),
     Kind.STRING: t.StringType(),
 }
+# The changes of types that a table allows: numbers to wider types of numbers; or also numbers to text.
+WIDEN: Final = "widen"
+ANY: Final = "any"
 _ITEM: Final = "element"  # what readers call the values in a list
 
 
 def columns(
-    found: Found, known: Mapping[str, str], own: Collection[str], long: Collection[str] = ()
+    found: Found,
+    known: Mapping[str, str],
+    own: Collection[str],
+    long: Collection[str] = (),
+    *,
+    type_changes: str = WIDEN,
 ) -> dict[str, str]:
     """Return the columns `known`, wider where they must be, and those that `found` adds: Spark types by name.
 
     Args:
         own: columns that the table has beside them.
         long: columns with integers that a double does not hold.
+        type_changes: WIDEN or ANY.
     """
-    names = _Names(own)
+    names, is_any = _Names(own), type_changes == ANY
     kept = types_of(known)
     chosen = {name: kind for name, kind in kept.items() if names.take(name, kind)}
     for name in chosen:
         if name in found:
-            chosen[name] = _grown(chosen[name], found[name], (name,), names, is_long=name in long)
+            chosen[name] = _grown(
+                chosen[name], found[name], (name,), names, is_long=name in long, is_any=is_any
+            )
     for name, seen in _by_count(found):
         if name not in chosen and (kind := _new(seen, (name,), names)) is not None:
             chosen[name] = kind
@@ -132,14 +144,15 @@ def _new_fields(
 
 
 def _grown(
-    known: t.DataType, seen: Seen, path: tuple[str, ...], names: _Names, *, is_long: bool
+    known: t.DataType, seen: Seen, path: tuple[str, ...], names: _Names, *, is_long: bool, is_any: bool
 ) -> t.DataType:
     """Return a type, wider if what was seen needs it."""
+    grown = partial(_grown, names=names, is_long=is_long, is_any=is_any)
     if isinstance(known, t.StructType) and seen.kind is Kind.OBJECT:
         fields = [
             t.StructField(
                 field.name,
-                _grown(field.dataType, seen.fields[field.name], (*path, field.name), names, is_long=is_long)
+                grown(field.dataType, seen.fields[field.name], (*path, field.name))
                 if field.name in seen.fields
                 else field.dataType,
             )
@@ -147,11 +160,14 @@ def _grown(
         ]
         return t.StructType([*fields, *_new_fields(seen, known.fieldNames(), path, names)])
     if isinstance(known, t.ArrayType) and seen.kind is Kind.LIST and seen.items is not None:
-        return t.ArrayType(_grown(known.elementType, seen.items, (*path, _ITEM), names, is_long=is_long))
+        return t.ArrayType(grown(known.elementType, seen.items, (*path, _ITEM)))
     number = _NUMBERS.get(known.simpleString())
     if number is None:
         return known
-    return _TYPES[joined(Kind.LONG if number is Kind.INT53 and is_long else number, seen.kind)]
+    if number is Kind.INT53 and is_long:
+        number = Kind.LONG
+    wider = joined(number, seen.kind if is_any else seen.number)
+    return known if wider is Kind.STRING and not is_any else _TYPES[wider]
 
 
 def _has_values(seen: Seen) -> bool:

@@ -5,8 +5,8 @@
               `------> double --------------------> string       with a point or an exponent
          -> list, object -------------------------> string       if both, or beside other values
 
-A column must hold each value of its batch exactly as it is, so numbers that have no type in common become text. Only a
-number with a point may be rounded, to the nearest double.
+A new column must hold each value of its batch exactly as it is, so numbers that have no type in common become text.
+Only a number with a point may be rounded, to the nearest double.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Kind(IntEnum):
 
 
 _WITHOUT_POINT: Final = (Kind.INT53, Kind.LONG, Kind.DECIMAL)
+_NUMBERS: Final = (*_WITHOUT_POINT, Kind.DOUBLE)
 
 
 class Seen(msgspec.Struct, array_like=True):
@@ -50,12 +51,14 @@ class Seen(msgspec.Struct, array_like=True):
     Attributes:
         kind: of its values. count: of the objects that have it.
         fields: of its objects. items: of its lists.
+        number: the kind of its numbers alone; STRING if no type of numbers holds them all.
     """
 
     kind: Kind = Kind.NULL
     count: int = 0
     fields: dict[str, Seen] = {}
     items: Seen | None = None
+    number: Kind = Kind.NULL
 
     def see(self, value: Any, depth: int) -> None:
         """Note a value; `depth` is how many levels of objects and lists may be within it."""
@@ -65,6 +68,8 @@ class Seen(msgspec.Struct, array_like=True):
             kind = self._see_nested(value, depth) if depth else Kind.STRING
         if kind is not self.kind:
             self.kind = joined(self.kind, kind)
+            if kind in _NUMBERS:
+                self.number = joined(self.number, kind)
 
     def _see_nested(self, value: Any, depth: int) -> Kind:
         if isinstance(value, dict):
@@ -78,6 +83,7 @@ class Seen(msgspec.Struct, array_like=True):
     def add(self, other: Seen) -> None:
         """Note what another worker saw of the same field."""
         self.kind = joined(self.kind, other.kind)
+        self.number = joined(self.number, other.number)
         self.count += other.count
         merge(self.fields, other.fields)
         if other.items is not None:

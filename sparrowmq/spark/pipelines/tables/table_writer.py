@@ -199,15 +199,16 @@ def grown(settled: Settled, messages: DataFrame, table: Lake | None = None) -> d
 
 
 def fields_for(found: Found, settled: Settled, table: Lake | None) -> dict[str, str]:
-    """Return the columns of a table, with what bodies add to them; a bigint that no double holds becomes text."""
-    fields, own, partitioning = settled.fields, settled.own, settled.partitioning
+    """Return the columns of a table, with what bodies add to them; a bigint that no double holds becomes none."""
+    fields, partitioning = settled.fields, settled.partitioning
     present = table.columns() if table is not None else {}
     known = dict(sorted(fields.items(), key=lambda each: each[0] not in present))
-    chosen = pinned(partitioning, known, columns(found, known, own))
+    chosen_with = partial(columns, found, known, settled.own, type_changes=settled.type_changes)
+    chosen = pinned(partitioning, known, chosen_with())
     if table is None or isinstance(table, RemoteLake):
         return chosen
     long = _not_held(table, chosen)
-    return pinned(partitioning, known, columns(found, known, own, long)) if long else chosen
+    return pinned(partitioning, known, chosen_with(long)) if long else chosen
 
 
 def regained(settled: Settled, table: Lake) -> dict[str, str]:

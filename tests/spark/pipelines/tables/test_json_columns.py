@@ -8,13 +8,13 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.json_columns import Refusal, columns, width
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS, found_in
+from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS, found_in, merged
 
 OWN = ("_mq", "_day")
 
 
-def grown(known, *bodies, long=()):
-    return columns(found_in(bodies), known, OWN, long)
+def grown(known, *bodies, long=(), type_changes="any"):
+    return columns(found_in(bodies), known, OWN, long, type_changes=type_changes)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,31 @@ def grown(known, *bodies, long=()):
 )
 def test_a_column_gets_the_type_that_holds_old_and_new_values(known, value, wider):
     assert grown({"a": known}, b'{"a":%s}' % value) == {"a": wider}
+
+
+@pytest.mark.parametrize(
+    ("known", "values", "wider"),
+    [
+        ("bigint", [b'"poison"', b"true", b"9" * 44, b"1e400", b"{}", b"[]"], "bigint"),
+        ("bigint", [b'"poison"', b"5.5"], "double"),  # one text keeps no number out
+        ("bigint", [b"9" * 20, b'"poison"'], "decimal(38,0)"),
+        ("bigint", [b"9007199254740993", b"5.5"], "bigint"),
+        ("decimal(38,0)", [b"5.5"], "decimal(38,0)"),
+        ("double", [b"9007199254740993", b'"x"'], "double"),
+        ("struct<a:bigint>", [b'{"a":"x"}', b'{"a":5.5,"b":"new"}'], "struct<a:double,b:string>"),
+        ("array<bigint>", [b'["x"]', b"[5.5]"], "array<double>"),
+    ],
+)
+def test_a_column_of_numbers_becomes_text_only_where_the_table_allows_it(known, values, wider):
+    bodies = [b'{"a":%s}' % value for value in values]
+    assert grown({"a": known}, *bodies, type_changes="widen") == {"a": wider}
+    assert grown({"a": known}, *reversed(bodies), type_changes="widen") == {"a": wider}
+    parts = [found_in([body]) for body in bodies]
+    assert columns(merged(parts), {"a": known}, OWN) == {"a": wider}
+
+
+def test_a_column_with_integers_that_no_double_holds_stays_one_of_integers():
+    assert grown({"a": "bigint"}, b'{"a":5.5}', long=["a"], type_changes="widen") == {"a": "bigint"}
 
 
 def test_a_column_with_integers_that_no_double_holds_becomes_text():

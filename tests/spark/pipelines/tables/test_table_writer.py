@@ -22,8 +22,8 @@ from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, Table
 pytestmark = pytest.mark.timeout(300)
 
 
-def writer(root, mode="raw", kind="parquet", fields=(), depth=0):
-    settled = Settled("orders", kind, mode, None, dict(fields), writer="w", depth=depth)
+def writer(root, mode="raw", kind="parquet", fields=(), depth=0, type_changes="widen"):
+    settled = Settled("orders", kind, mode, None, dict(fields), "w", depth=depth, type_changes=type_changes)
     return TableWriter(root, settled, Report())
 
 
@@ -96,7 +96,7 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
     fields: dict[str, str] = {}
     for batch, (body, wanted) in enumerate(steps):
         topic.send_bodies([body])
-        written = writer(tmp_path / "orders", "json", kind, fields, depth=MOST_DEPTH)
+        written = writer(tmp_path / "orders", "json", kind, fields, MOST_DEPTH, "any")
         assert written.write(topic.read().where(f"body = cast('{body.decode()}' as binary)"), batch) == (
             "1 row, 0 errors"
         )
@@ -121,6 +121,18 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
         assert [row["lines"] for row in found][:3] == [
             [{"n": 2.5, "sku": None}], [{"n": 1.0, "sku": None}], [{"n": 1.0, "sku": "a"}],
         ], reader  # fmt: skip
+
+
+def test_values_that_would_make_a_column_of_numbers_text_are_errors(topic, tmp_path):
+    topic.send_bodies([b'{"id":1}'])
+    writer(tmp_path / "orders", "json").write(topic.read(), 0)
+    files = set((tmp_path / "orders").rglob("*.parquet"))
+    topic.send_bodies([b'{"id":"poison"}', b'{"id":%s}' % (b"9" * 44)])
+    again = writer(tmp_path / "orders", "json", fields={"id": "bigint"})
+    assert again.write(topic.read(), 1) == "1 row, 2 errors"
+    assert again.settled.fields == {"id": "bigint"} and files <= set((tmp_path / "orders").rglob("*.parquet"))
+    reasons = [row["reason"] for row in rows_of("parquet", tmp_path / "orders.errors", tmp_path / "state")]
+    assert reasons == ["id is no bigint"] * 2
 
 
 @pytest.mark.slow
