@@ -75,7 +75,7 @@ async def read(cluster: Cluster, topic: str) -> ReceivedMessage:
     ids=["concurrent", "ordered", "pop"],
 )
 @pytest.mark.parametrize("error", [ValueError, Reject])
-@pytest.mark.covers("S-ACL-06", breaks="permissions._to_write: SUB -> PUB")
+@pytest.mark.covers("S-ACL-06")
 async def test_a_failed_message_becomes_a_dead_letter(
     cluster: Cluster, arguments: dict[str, Any], error: type[Exception]
 ) -> None:

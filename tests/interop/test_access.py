@@ -175,7 +175,6 @@ def test_a_foreign_client_signs_and_is_denied_what_its_account_may_not(ours: Tar
 
 
 @pytest.mark.slow
-@pytest.mark.java
 @pytest.mark.parametrize("name", ["java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("side", [OURS, OURS_OF_5])
 def test_a_message_of_java_is_a_dead_letter_though_the_account_may_only_subscribe(
