@@ -21,10 +21,10 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.arguments import check_kind
@@ -60,6 +60,8 @@ A = TypeVar("A", covariant=True)
 C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
+
+BlockingWork: TypeAlias = "Callable[[SyncClient, threading.Event], object]"
 
 PREFETCHED = 100  # messages that an iterating consumer takes from the loop's thread at once
 
@@ -512,26 +514,39 @@ class SyncClient(Context[Client]):
         """As `Client.serve`, inside `with`: until another thread or a signal's handler leaves the client, or until a
         consumer fails.
         """
+        self._serve(())
+
+    def _serve(self, work: Sequence[BlockingWork]) -> None:
+        for each in work:
+            self._declared.check_work(each)
+        stop, running = threading.Event(), list[Future[object]]()
         try:
-            self._serve()
+            with self._serving, ThreadPoolExecutor(len(work) or 1) as threads, ExitStack() as stack:
+                stack.callback(self._served.clear)
+                stack.callback(stop.set)
+                running += [threads.submit(each, self, stop) for each in work]
+                for future in running:
+                    future.add_done_callback(lambda _: self._thread.soon(self._asked_to_end.set))
+                for consumer in self._declared.consumers(or_none=bool(work)):
+                    self._served.append(consumer)
+                    stack.enter_context(consumer)
+
+                async def until_one_ends() -> None:
+                    await first(self._asked_to_end.wait(), *(each._wait_closed() for each in self._served))
+
+                self._thread.run(until_one_ends())
+                stop.set()
+            for future in running:
+                future.result()
         except ClientClosed:  # as by the handler of a signal while a consumer is entered
             if not self._asked_to_end.is_set():
                 raise
 
-    def _serve(self) -> None:
-        with self._serving, ExitStack() as stack:
-            stack.callback(self._served.clear)
-            for consumer in self._declared.consumers():
-                self._served.append(consumer)
-                stack.enter_context(consumer)
+    def run(self, *work: BlockingWork) -> None:
+        """As `Client.run`; only in the main thread, which gets the signals.
 
-            async def until_one_ends() -> None:
-                await first(self._asked_to_end.wait(), *(each._wait_closed() for each in self._served))
-
-            self._thread.run(until_one_ends())
-
-    def run(self) -> None:
-        """As `Client.run`; only in the main thread, which gets the signals."""
+        Each `work` is a plain function, called with this client and a `threading.Event` in a thread of its own.
+        """
         check_main_thread()
         before = {
             number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set))
@@ -539,7 +554,7 @@ class SyncClient(Context[Client]):
         }
         try:
             with self:
-                self.serve()
+                self._serve(work)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -13,11 +13,11 @@ Source: MQClientInstance, Java 4.9.8.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
@@ -74,6 +74,8 @@ from sparrowmq.protocol.subscription import Subscription
 REQUEST_S: Final = 3.0
 
 _BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
+
+Work: TypeAlias = "Callable[[Client, asyncio.Event], Awaitable[object]]"
 
 K = TypeVar("K", bound=Check)
 P = ParamSpec("P")
@@ -429,28 +431,40 @@ class Client:
         """Consume with the declared handlers, inside `async with`, until cancelled or until a consumer fails."""
         await self._serve_until(asyncio.Event())
 
-    def run(self) -> None:
+    def run(self, *work: Work) -> None:
         """Enter the client and consume with the declared handlers until Ctrl-C or SIGTERM; for a program's main.
 
         Running handlers may finish, as when a consumer is left. A second signal cuts them short.
 
-        Raises: ConfigError, an event loop runs already, or this is not the main thread, which gets the signals.
+        Args:
+            work: coroutine functions that run beside the handlers, such as the `relay` of an outbox. Each is called
+                with this client and an event, and returns soon after the event is set. The program ends when one ends.
+        Raises:
+            ConfigError: an event loop runs already, or this is not the main thread, which gets the signals.
         """
         if running_loop() is not None:
             raise ConfigError(
                 "run() starts an event loop, and one runs already; use `await mq.serve()` instead"
             )
         check_main_thread()
-        asyncio.run(until_signalled(self._run))
+        asyncio.run(until_signalled(partial(self._run, work)))
 
-    async def _run(self, asked_to_end: asyncio.Event) -> None:
+    async def _run(self, work: Sequence[Work], asked_to_end: asyncio.Event) -> None:
         async with self:
-            await self._serve_until(asked_to_end)
+            await self._serve_until(asked_to_end, work)
 
-    async def _serve_until(self, asked_to_end: asyncio.Event) -> None:
+    async def _serve_until(self, asked_to_end: asyncio.Event, work: Sequence[Work] = ()) -> None:
         async with AsyncExitStack() as stack:
-            consumers = [await stack.enter_async_context(each) for each in self._declared.consumers()]
-            await first(asked_to_end.wait(), *(each.closed() for each in consumers))
+            tasks: list[asyncio.Future[object]] = []
+            stack.push_async_exit(partial(_end_work, tasks, asked_to_end))
+            for each in work:
+                self._declared.check_work(each)
+                tasks.append(asyncio.ensure_future(each(self, asked_to_end)))
+            consumers = self._declared.consumers(or_none=bool(work))
+            for consumer in consumers:
+                await stack.enter_async_context(consumer)
+            shielded = (asyncio.shield(task) for task in tasks)
+            await first(asked_to_end.wait(), *shielded, *(consumer.closed() for consumer in consumers))
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -557,6 +571,17 @@ class Client:
         if self._tracing is None:
             return self._hooks
         return (*self._hooks, self._tracing.consumes(self._network.plain_name(group)))
+
+
+async def _end_work(
+    tasks: Sequence[asyncio.Future[object]], stop: asyncio.Event, kind: type[BaseException] | None, *_: object
+) -> None:
+    """Let work end in order, but cut it short when the program was cancelled. Raises the error of work."""
+    stop.set()
+    if kind is not None and issubclass(kind, asyncio.CancelledError):
+        for task in tasks:
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=kind is not None)
 
 
 class ClientArguments(TypedDict, total=False):

@@ -95,13 +95,18 @@ class Declared(Generic[C]):
         self._check_kind(middleware)
         self._middleware.append(middleware)
 
+    def check_work(self, work: Callable[..., object]) -> None:
+        """Check what runs beside the handlers. Raises: ConfigError, as `wrap`."""
+        check_callable("work", work, "a function of a client and an event, as `relay` of an outbox", takes=2)
+        self._check_kind(work)
+
     def _check_kind(self, function: Callable[..., object]) -> None:
         if self._blocks and is_coroutine_function(function):
             raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
 
-    def consumers(self) -> list[C]:
+    def consumers(self, *, or_none: bool = False) -> list[C]:
         """A consumer for each handler, to be entered. Raises: ConfigError, there is none."""
-        if not self._subscribing:
+        if not self._subscribing and not or_none:
             raise ConfigError("no handler was declared; write @mq.handler(topic, group=...) over a function")
         return [subscribe() for subscribe in self._subscribing]
 
@@ -184,8 +189,8 @@ async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, No
             loop.remove_signal_handler(number)
 
 
-async def first(*waiting: Coroutine[Any, Any, object]) -> None:
-    """Return or raise as the first of the coroutines that ends; cancel the others."""
+async def first(*waiting: Awaitable[object]) -> None:
+    """Return or raise as the first one that ends; cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

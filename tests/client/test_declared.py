@@ -374,6 +374,75 @@ async def test_a_program_runs_until_it_is_asked_to_end(cluster, mq, number, text
         assert await program.wait() == 0
 
 
+WORK = """
+import sys, sparrowmq, sparrowmq.sync
+
+mq = sparrowmq.connect(sys.argv[1])
+
+async def work(client, stop):
+    assert client is mq
+    await client.send("orders", b"hello")
+    print("begun", flush=True)
+    await stop.wait()
+    if len(sys.argv) > 2:
+        raise ValueError(sys.argv[2])
+    await client.send("orders", b"bye")
+    print("work ends", flush=True)
+
+mq.run(work)
+print("in order", flush=True)
+"""
+BLOCKING_WORK = (
+    WORK.replace("mq = sparrowmq.", "mq = sparrowmq.sync.").replace("async ", "").replace("await ", "")
+)
+
+
+@pytest.mark.parametrize("text", [WORK, BLOCKING_WORK], ids=["async", "blocking"])
+async def test_work_runs_beside_handlers_and_ends_with_them(cluster, mq, text):
+    """Without handlers, too; and its error is the program's."""
+    handler = '@mq.handler("orders", group="billing", start="earliest")\n'
+    handler += "def take(body: str):\n    print(body, flush=True)\n"
+    for program_text, arguments, first, rest in (
+        (
+            text.replace("mq.run", f"{handler}\nmq.run"),
+            [],
+            {b"begun\n", b"hello\n"},
+            b"work ends\nin order\n",
+        ),
+        (text, [], {b"begun\n"}, b"work ends\nin order\n"),
+        (text, ["it failed"], {b"begun\n"}, b""),
+    ):
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program_text, cluster.namesrv, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert program.stdout is not None and program.stderr is not None
+        async with asyncio.timeout(30):
+            assert {await program.stdout.readline() for _ in first} == first
+            program.send_signal(signal.SIGTERM)
+            assert (await program.stdout.read()).endswith(rest)
+            assert (b"ValueError: it failed" in await program.stderr.read()) == bool(arguments)
+            assert bool(await program.wait()) == bool(arguments)
+
+
+@pytest.mark.parametrize("work", [5, lambda mq: None, asyncio.sleep(0)], ids=["number", "one", "coroutine"])
+def test_work_is_a_function_of_a_client_and_an_event(rocketmq_server, work):
+    with pytest.raises(ConfigError, match="give a function of a client and an event"):
+        sync.connect(rocketmq_server.namesrv).run(work)
+    if asyncio.iscoroutine(work):
+        work.close()
+
+
+async def coroutine_work(_mq, _stop):
+    raise AssertionError("it does not run")
+
+
+def test_a_client_without_async_runs_no_coroutine_function(rocketmq_server):
+    with pytest.raises(ConfigError, match="is asynchronous"):
+        sync.connect(rocketmq_server.namesrv).run(coroutine_work)
+
+
 SLOW = """
 import sys, time, sparrowmq, sparrowmq.sync
 
