@@ -37,15 +37,18 @@ async def main(engine: AsyncEngine) -> None:
     async def bill(name: str, connection: AsyncConnection) -> None:
         await connection.execute(sa.insert(bills), {"order_id": name})
 
+    stop = asyncio.Event()
     async with mq:
-        running = [asyncio.create_task(mq.serve()), asyncio.create_task(AsyncSqlOutbox(engine).relay(mq))]
+        serving = asyncio.create_task(mq.serve())
+        relaying = asyncio.create_task(AsyncSqlOutbox(engine).relay(mq, stop))
         for number in range(10):
             await order(engine, f"o-{number}")
         await mq.send("orders", b"o-3", properties={ONCE_ID: "o-3"})  # as a relay does that crashed before
         print(await billed(engine), "bills for 10 orders and 11 messages")
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        stop.set()
+        await relaying
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
 
 
 async def billed(engine: AsyncEngine) -> int:

@@ -3,6 +3,7 @@
     transaction    take rows, and lock them        a row that another relay has locked is skipped
                    send them in waves              of each key one row at a time, the next after its answer
                    delete what was acknowledged    what failed is put off by a second, and its key waits
+                   count the refusals of others    a row is put off longer each time; its key waits for the first five
 
 A crash anywhere leaves the rows that are not deleted; they are sent again with the same `once_id`. A row is sent only
 after all older rows of its key, so none overtakes a row that failed or that another relay has.
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from threading import Event
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Unpack, cast
@@ -24,12 +25,22 @@ import msgspec
 from sparrowmq.client.arguments import check_text
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
 from sparrowmq.client.functions import is_coroutine_function
+from sparrowmq.client.sending.outcome import is_slaves, may_go_right_again
 from sparrowmq.client.sending.packing import Packing
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, check_names, sending
-from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage
+from sparrowmq.errors import (
+    ClientClosed,
+    ConfigError,
+    InvalidMessage,
+    InvalidName,
+    RemoteError,
+    SendFailed,
+)
 from sparrowmq.once.identity import ONCE_ID
+from sparrowmq.protocol.messages.delays import level_s, nearest_level
 from sparrowmq.protocol.messages.message import Message
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +48,36 @@ BATCH: Final = 100
 IDLE_S: Final = 0.5
 FAILED_S: Final = 1.0
 BEHIND_S: Final = 0.1
+LONGEST_OUTAGE_PAUSE_S: Final = 10.0
+LONGEST_REFUSAL_PAUSE_S: Final = 600.0
+LEVEL_SLACK_S: Final = 1.0
+HOLDING_REFUSALS: Final = 5  # a key waits for a refused row so many times, which takes 15 s
 LONGEST_FIFO: Final = 255  # the column of both tables
-FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again"
+LONGEST_REASON: Final = 1000
+FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again: %s"
 _PACKING: Final = Packing(ProducerSettings(), lambda: "", "")
 _FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
+
+
+# What wakes each relay of this process.
+_wakers: Final[set[Callable[[], object]]] = set()
+
+
+@contextmanager
+def waking(wake: Callable[[], object]) -> Iterator[None]:
+    """Have `wake` called, in any thread, after each commit of this process that has put a row into an outbox."""
+    _wakers.add(wake)
+    try:
+        yield
+    finally:
+        _wakers.discard(wake)
+
+
+def wake_relays() -> None:
+    """Let the relays of this process look for rows now."""
+    for wake in tuple(_wakers):
+        with suppress(RuntimeError):  # An event loop was closed meanwhile.
+            wake()
 
 
 class Row(NamedTuple):
@@ -51,12 +88,31 @@ class Row(NamedTuple):
     topic: str
     body: bytes
     fields: str
+    failures: int
 
     @property
     def sending(self) -> dict[str, Any]:
         """The arguments of the row's send."""
-        message = Message(self.topic, bytes(self.body), **msgspec.json.decode(self.fields))
+        fields = msgspec.json.decode(self.fields)
+        if fields["delay_level"] and fields["deliver_at_ms"]:
+            fields |= _rest_of_delay(fields["delay_level"], fields["deliver_at_ms"], self.failures > 0)
+        message = Message(self.topic, bytes(self.body), **fields)
         return {"topic": message, "fifo": self.fifo or None}
+
+    @property
+    def chain(self) -> object:
+        """Rows with the same one are sent one after the other."""
+        return self.fifo if self.fifo and self.failures < HOLDING_REFUSALS else self.id
+
+
+def _rest_of_delay(level: int, deliver_at_ms: int, was_refused: bool) -> dict[str, int]:
+    """The rest of a delay that has a level. Brokers of 4.x know levels alone, and refuse a time."""
+    left_s = deliver_at_ms / 1000 - time.time()
+    if left_s <= 0:
+        return {"delay_level": 0, "deliver_at_ms": 0}
+    if level_s(level) - left_s < LEVEL_SLACK_S:
+        return {"deliver_at_ms": 0}
+    return {"delay_level": nearest_level(left_s), "deliver_at_ms": 0} if was_refused else {"delay_level": 0}
 
 
 def columns_of(
@@ -78,8 +134,14 @@ def columns_of(
             "keep their order"
         )
     check_text("fifo", fifo)
-    fields = msgspec.json.encode({name: getattr(message, name) for name in _FIELDS}).decode()
-    return {"fifo": fifo, "topic": message.topic, "body": message.body, "fields": fields}
+    fields = {name: getattr(message, name) for name in _FIELDS}
+    delay_ms = message.delay_ms
+    if arguments.get("delay") is not None and message.delay_level:
+        delay_ms = round(level_s(message.delay_level) * 1000)
+    if delay_ms:  # It counts from now, however late the relay comes.
+        fields |= {"delay_ms": 0, "deliver_at_ms": time.time_ns() // 1_000_000 + delay_ms}
+    text = msgspec.json.encode(fields).decode()
+    return {"fifo": fifo, "topic": message.topic, "body": message.body, "fields": text}
 
 
 def check_sender(mq: object, *, is_async: bool) -> None:
@@ -99,11 +161,16 @@ class Rows(Protocol):
         """`BATCH` rows that are due, the longest due first, locked where a database can skip the rows of others."""
 
     def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        """Id and key of all rows of these keys up to an id, by id; also of those that are locked or put off."""
+        """Id and key of the rows that hold up these keys up to an id, by id; also if they are locked or put off.
+
+        Rows with `HOLDING_REFUSALS` failures hold up nothing.
+        """
 
     def delete(self, ids: list[int]) -> None: ...
 
     def put_off(self, ids: list[int], until: float) -> None: ...
+
+    def count_refusal(self, row: int, error: str) -> None: ...
 
 
 class Turn:
@@ -115,18 +182,19 @@ class Turn:
         first = self._first(taken)
         self._behind = [row.id for row in taken if row.id not in first]
         self._failed: list[int] = []
-        self._reasons: dict[str, tuple[int, object]] = {}  # a row and its error, of each topic
+        self._refused: list[tuple[Row, list[int], str]] = []  # a row, the rows behind it, and its error
+        self._reasons: dict[str, tuple[int, str, object]] = {}  # of each topic a row, its fate and its error
         self._sent: list[int] = []
         self._chains: dict[object, list[Row]] = {}
         for row in taken:
             if row.id in first:
-                self._chains.setdefault(row.fifo or row.id, []).append(row)
+                self._chains.setdefault(row.chain, []).append(row)
 
     def _first(self, taken: list[Row]) -> set[int]:
         """The rows without an older row of their key outside of this transaction."""
         ours, others = {row.id for row in taken}, set[str]()
-        first = {row.id for row in taken if not row.fifo}
-        keys = {row.fifo for row in taken if row.fifo}
+        first = {row.id for row in taken if row.chain == row.id}
+        keys = {row.fifo for row in taken if row.chain != row.id}
         for row, key in self._rows.of_keys(keys, taken[-1].id) if keys else ():
             if row not in ours:
                 others.add(key)
@@ -143,44 +211,71 @@ class Turn:
         for row, outcome in zip(wave, outcomes, strict=True):
             if isinstance(outcome, ClientClosed):
                 raise outcome
-            if isinstance(outcome, BaseException):
-                self._reasons.setdefault(row.topic, (row.id, outcome))
-                self._failed += [row.id, *(each.id for each in self._chains.pop(row.fifo or row.id))]
-            else:
+            if not isinstance(outcome, BaseException):
                 self._sent.append(row.id)
+                continue
+            ids, fate = [row.id, *(each.id for each in self._chains.pop(row.chain))], "waits"
+            if is_refusal(outcome):
+                self._refused.append((row, ids, shown(outcome, LONGEST_REASON)))
+                is_released = row.fifo and row.failures + 1 == HOLDING_REFUSALS
+                fate = f"waits {_pause_s(row):.0f} s after refusal {row.failures + 1}"
+                fate += ", its key goes on without it" if is_released else ""
+            else:
+                self._failed += ids
+            self._reasons.setdefault(row.topic, (row.id, fate, outcome))
 
     def settle(self) -> int:
         """Write the outcomes, and return the number of rows that were sent. Log an error of each topic."""
-        for topic, (row, why) in self._reasons.items():
-            log.warning("row %d of the outbox waits, and perhaps others, for topic %s: %s", row, topic, why)
+        for topic, (row_id, fate, error) in self._reasons.items():
+            log.warning(
+                "row %d of the outbox %s, and perhaps others, for topic %s: %s", row_id, fate, topic, error
+            )
         if self._sent:
             self._rows.delete(self._sent)
-        for ids, pause_s in ((self._failed, FAILED_S), (self._behind, BEHIND_S)):
+        for row, _, reason in self._refused:
+            self._rows.count_refusal(row.id, reason)
+        refused = [(ids, _pause_s(row)) for row, ids, _ in self._refused]
+        for ids, pause_s in (*refused, (self._failed, FAILED_S), (self._behind, BEHIND_S)):
             if ids:
                 self._rows.put_off(ids, time.time() + pause_s)
         return len(self._sent)
 
 
+def _pause_s(row: Row) -> float:
+    """The pause after one more refusal of a row: 1 s, 2 s, 4 s and so on."""
+    return min(LONGEST_REFUSAL_PAUSE_S, 2.0 ** min(row.failures, 10))
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether the same send would fail again for its message's sake, and not for the state of the cluster."""
+    cause = error.cause or error if isinstance(error, SendFailed) else error
+    is_about_message = isinstance(cause, RemoteError | InvalidMessage | InvalidName)
+    return is_about_message and not may_go_right_again(cause) and not is_slaves(cause)
+
+
 class Trouble:
     """Logs a failure of the database once, however long it lasts."""
 
-    _is_reported = False
+    def __init__(self) -> None:
+        self._pause_s = 0.0
 
-    def report(self) -> None:
-        """Log the exception that is being handled."""
-        log.log(logging.DEBUG if self._is_reported else logging.ERROR, FAILED, exc_info=True)
-        self._is_reported = True
+    def report(self, error: BaseException) -> float:
+        """Log an error, and return the seconds until the next attempt."""
+        reason = str(error).partition("\n")[0]  # SQLAlchemy's go on with the statement and an address
+        log.log(logging.DEBUG if self._pause_s else logging.ERROR, FAILED, shown(reason, LONGEST_REASON))
+        self._pause_s = min(LONGEST_OUTAGE_PAUSE_S, 2 * self._pause_s or IDLE_S)
+        return self._pause_s
 
     def over(self) -> None:
-        if self._is_reported:
+        if self._pause_s:
             log.warning("the outbox can be read again")
-        self._is_reported = False
+        self._pause_s = 0.0
 
 
 class BlockingOutbox:
     """An outbox whose relay is for programs without `async`. Its rows are those of `_rows`."""
 
-    _failures: ClassVar[type[Exception]]
+    _failures: ClassVar[tuple[type[Exception], ...]]
 
     def _rows(self) -> AbstractContextManager[Rows]:
         raise NotImplementedError
@@ -195,16 +290,22 @@ class BlockingOutbox:
             return turn.settle()
 
     def relay(self, mq: SyncClient | SyncProducer, stop: Event) -> None:
-        """Send rows until `stop` is set. A failure of the database is logged. Raises: ClientClosed, ConfigError."""
+        """Send rows until `stop` is set. Failures of the database are logged, and it waits longer after each.
+
+        Raises: ClientClosed, ConfigError.
+        """
+        check_sender(mq, is_async=False)
         if not callable(getattr(stop, "is_set", None)) or is_coroutine_function(getattr(stop, "wait", None)):
             raise ConfigError(f"stop={stop!r}: give a threading.Event; setting it ends the relay")
-        trouble = Trouble()
-        while not stop.is_set():
-            try:
-                is_idle = not self.relay_batch(mq)
+        trouble, wake = Trouble(), Event()
+        with waking(wake.set):
+            while not stop.is_set():
+                wake.clear()
+                try:
+                    is_idle = not self.relay_batch(mq)
+                except self._failures as error:
+                    stop.wait(trouble.report(error))
+                    continue
                 trouble.over()
-            except self._failures:
-                trouble.report()
-                is_idle = True
-            if is_idle:
-                stop.wait(IDLE_S)
+                if is_idle:
+                    wake.wait(IDLE_S)

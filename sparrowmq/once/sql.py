@@ -9,18 +9,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, TypeAlias, Unpack
 
 from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.declared import first
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
-from sparrowmq.once.relay import BATCH, IDLE_S, BlockingOutbox, Row, Trouble, Turn, check_sender, columns_of
+from sparrowmq.once.relay import (
+    BATCH,
+    HOLDING_REFUSALS,
+    IDLE_S,
+    BlockingOutbox,
+    Row,
+    Trouble,
+    Turn,
+    check_sender,
+    columns_of,
+    wake_relays,
+    waking,
+)
 from sparrowmq.protocol.messages.message import Message
 
 try:
@@ -51,10 +64,16 @@ ROWS: Final = sa.Table(
     sa.Column("topic", sa.String(255), nullable=False),
     sa.Column("body", sa.LargeBinary(2**24 - 1), nullable=False),
     sa.Column("fields", sa.Text, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("error", sa.Text),
     sqlite_autoincrement=True,
 )
 _INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _LOCKING: Final = {"mysql", "mariadb", "postgresql"}
+_ADDED: Final = "sparrowmq_added"  # of a database connection: its transaction has put rows into the outbox
+
+# Asynchronous drivers raise OSError while no server listens.
+_FAILURES: Final = (SQLAlchemyError, OSError)
 
 Transaction: TypeAlias = "sa.Connection | Session | scoped_session[Any]"
 
@@ -154,6 +173,16 @@ def add(
     """
     _check_blocking(connection, "add")
     connection.execute(sa.insert(ROWS), {"due": time.time(), **columns_of(topic, body, **arguments)})
+    if not isinstance(connection, sa.Connection):
+        connection = connection.connection(bind_arguments={"clause": ROWS})
+    connection.info[_ADDED] = True
+
+
+@sa.event.listens_for(sa.Pool, "checkin")
+def _wake(_: object, record: sa.pool.ConnectionPoolEntry) -> None:
+    """Wake relays when a transaction that called `add` has ended: a pool has its connection again."""
+    if record.info.pop(_ADDED, False):
+        wake_relays()
 
 
 class _Rows:
@@ -169,8 +198,9 @@ class _Rows:
         return [Row(*row) for row in self._execute(due.with_for_update(skip_locked=True))]
 
     def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        older = sa.select(ROWS.c.id, ROWS.c.fifo).where(ROWS.c.fifo.in_(keys), ROWS.c.id <= last)
-        return [(row, key) for row, key in self._execute(older.order_by(ROWS.c.id))]
+        holding = (ROWS.c.fifo.in_(keys), ROWS.c.id <= last, ROWS.c.failures < HOLDING_REFUSALS)
+        older = sa.select(ROWS.c.id, ROWS.c.fifo).where(*holding).order_by(ROWS.c.id)
+        return [(row, key) for row, key in self._execute(older)]
 
     def delete(self, ids: list[int]) -> None:
         self._execute(sa.delete(ROWS).where(ROWS.c.id.in_(ids)))
@@ -178,11 +208,15 @@ class _Rows:
     def put_off(self, ids: list[int], until: float) -> None:
         self._execute(sa.update(ROWS).where(ROWS.c.id.in_(ids)).values(due=until))
 
+    def count_refusal(self, row: int, error: str) -> None:
+        values = {"failures": ROWS.c.failures + 1, "error": error}
+        self._execute(sa.update(ROWS).where(ROWS.c.id == row).values(values))
+
 
 class SqlOutbox(BlockingOutbox):
     """Relays the table `once_outbox`."""
 
-    _failures = SQLAlchemyError
+    _failures = _FAILURES
 
     def __init__(self, engine: sa.Engine) -> None:
         check_kind(
@@ -204,6 +238,9 @@ class AsyncSqlOutbox:
             "engine", engine, AsyncEngine, "one of create_async_engine; SqlOutbox takes a blocking one"
         )
         self._engine = _committed(engine)
+        # SQLAlchemy 2.0 hands on asyncpg's own errors while a server starts.
+        driver = getattr(engine.dialect.dbapi, "asyncpg", None)
+        self._failures = (*_FAILURES, *((driver.PostgresError, driver.InterfaceError) if driver else ()))
 
     async def relay_batch(self, mq: Client | Producer) -> int:
         """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed, ConfigError."""
@@ -216,18 +253,31 @@ class AsyncSqlOutbox:
             sent: int = await connection.run_sync(lambda _: turn.settle())
             return sent
 
-    async def relay(self, mq: Client | Producer) -> None:
-        """Send rows until cancelled. A failure of the database is logged. Raises: ClientClosed."""
-        trouble = Trouble()
-        while True:
-            try:
-                is_idle = not await self.relay_batch(mq)
-                trouble.over()
-            except SQLAlchemyError:
-                trouble.report()
-                is_idle = True
-            if is_idle:
-                await asyncio.sleep(IDLE_S)
+    async def relay(self, mq: Client | Producer, stop: asyncio.Event | None = None) -> None:
+        """Send rows until `stop` is set. Failures of the database are logged, and it waits longer after each.
+
+        Cancelling leaves up to 100 rows that were sent, which are sent again. `stop` leaves none.
+
+        Raises: ClientClosed, ConfigError.
+        """
+        check_sender(mq, is_async=True)
+        stop = asyncio.Event() if stop is None else stop
+        check_kind("stop", stop, asyncio.Event, "an asyncio.Event; setting it ends the relay")
+        trouble, wake, loop = Trouble(), asyncio.Event(), asyncio.get_running_loop()
+        with waking(lambda: loop.call_soon_threadsafe(wake.set)):
+            while not stop.is_set():
+                wake.clear()
+                try:
+                    sent = await self.relay_batch(mq)
+                    trouble.over()
+                    if sent:
+                        continue
+                    pause_s = IDLE_S
+                except self._failures as error:
+                    pause_s = trouble.report(error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await first(stop.wait(), wake.wait())
 
 
 def _committed(engine: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,12 @@ class LivePostgres(Child):
         options = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={home.name}"]
         settings = [part for option in [*options, "fsync=off"] for part in ("-c", option)]
         super().__init__(home, [*AS_USER, str(FOLDERS[-1] / "postgres"), "-D", folder, *settings])
+
+    def restart(self) -> None:
+        """End it and its connections, as an operator would, and start it again."""
+        self._running().send_signal(signal.SIGINT)
+        self._running().wait()
+        self.__enter__()
 
     @property
     def url(self) -> str:

@@ -31,6 +31,8 @@ class Waiting(models.Model):
     topic = models.CharField(max_length=255)
     body = models.BinaryField()
     fields = models.TextField()
+    failures = models.IntegerField(default=0)
+    error = models.TextField(null=True)
 
     class Meta:
         db_table = "once_outbox"

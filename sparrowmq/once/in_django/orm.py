@@ -21,6 +21,7 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.models import F
 
 from sparrowmq.client.arguments import check_seconds
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -29,7 +30,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
 from sparrowmq.once.in_django.models import Mark, Waiting
-from sparrowmq.once.relay import BATCH, BlockingOutbox, Row, columns_of
+from sparrowmq.once.relay import BATCH, HOLDING_REFUSALS, BlockingOutbox, Row, columns_of, wake_relays
 from sparrowmq.protocol.messages.message import Message
 
 
@@ -100,6 +101,7 @@ def add(
         InvalidMessage, InvalidName: the message could never be sent.
     """
     Waiting.objects.using(using).create(**columns_of(topic, body, **arguments))
+    transaction.on_commit(wake_relays, using=using)
 
 
 class _Rows:
@@ -115,7 +117,7 @@ class _Rows:
         return [Row(*row) for row in due.values_list(*Row._fields)[:BATCH]]
 
     def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        older = self._all.filter(fifo__in=keys, id__lte=last).order_by("id")
+        older = self._all.filter(fifo__in=keys, id__lte=last, failures__lt=HOLDING_REFUSALS).order_by("id")
         found: Iterable[tuple[int, str]] = older.values_list("id", "fifo")
         return found
 
@@ -125,11 +127,14 @@ class _Rows:
     def put_off(self, ids: list[int], until: float) -> None:
         self._all.filter(id__in=ids).update(due=until)
 
+    def count_refusal(self, row: int, error: str) -> None:
+        self._all.filter(id=row).update(failures=F("failures") + 1, error=error)
+
 
 class DjangoOutbox(BlockingOutbox):
     """Relays the table `once_outbox` of a database. Raises: ConfigError, DATABASES has no such one."""
 
-    _failures = Error
+    _failures = (Error, OSError)
 
     def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
         self._using = _check_database(using)

@@ -10,11 +10,12 @@ import pytest
 from django.db import connection as django_connection
 from django.db import connections, transaction
 
-from sparrowmq import ReceivedMessage, sync
+from sparrowmq import InvalidMessage, ReceivedMessage, sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.once import ONCE_ID, idempotent
 from sparrowmq.once.in_django.models import Mark, Waiting
 from sparrowmq.once.in_django.orm import DjangoOutbox, DjangoStore, add, forget, is_new
+from sparrowmq.once.relay import waking
 from tests.once.messages import received
 from tests.once.test_relay import taking
 
@@ -112,6 +113,19 @@ def test_a_message_of_a_transaction_that_fails_is_never_sent(background):
         relay.join(10)
     assert (message.body, message.tag, message.properties["region"]) == (b"2", "paid", "EU")
     assert message.properties[ONCE_ID]
+
+
+def test_a_refused_row_is_counted_and_a_commit_wakes_relays():
+    add("orders", b"1")
+    sent, woken = taking(b"1"), threading.Event()
+    sent.error = InvalidMessage("too large")
+    DjangoOutbox().relay_batch(sent)
+    assert [(row.failures, row.error) for row in Waiting.objects.filter(failures__gt=0)] == [(1, "too large")]
+    with waking(woken.set):
+        with transaction.atomic():
+            add("orders", b"2")
+            assert not woken.is_set()
+        assert woken.is_set()
 
 
 def test_the_key_of_a_failed_row_waits():

@@ -1,8 +1,5 @@
 """python manage.py relay: send the messages of the outbox, until Ctrl-C or SIGTERM."""
 
-import signal
-from threading import Event
-
 from django.core.management.base import BaseCommand
 
 from sparrowmq import sync
@@ -13,8 +10,4 @@ class Command(BaseCommand):
     help = "Send the messages of the outbox."
 
     def handle(self, *_args: object, **_options: object) -> None:
-        stop = Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-        with sync.connect() as mq:
-            DjangoOutbox().relay(mq, stop)
+        sync.connect().run(DjangoOutbox().relay)
