@@ -41,7 +41,7 @@ def test_every_setting_that_is_named_is_one():
     known = (
         BrokerSettings().as_properties().keys() | NamesrvSettings().as_properties().keys() | {"rocketmqHome"}
     )
-    optional = {"brokerIP2", "bindAddress", "fastListenPort", "haListenPort", "grpcServerPort"}
+    optional = {"brokerIP2", "bindAddress", "fastListenPort", "haListenPort", "haSecret", "grpcServerPort"}
     assert sorted(keys - known - optional) == []
     [conf] = [piece for kind, piece in PIECES if kind == "properties"]
     given = dict(line.split("=", 1) for line in conf.splitlines())

@@ -277,7 +277,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     ha_master: str | None = setting("haMasterAddress", None, _ONE_ADDRESS)
     """Address and haListenPort of the master. By default a slave asks the name servers."""
     ha_secret: str | None = setting("haSecret", None, SECRET, secret=True)
-    """Secret that master and slaves share. aclEnable=true and tls.server.mode=enforcing need one."""
+    """Secret that master and slaves share. With access control or enforced TLS no slave is let in without it."""
     nearest_slave_bytes: int = setting("haSlaveFallbehindMax", 256 << 20, size(1, 1 << 50))
     """Lag in bytes from which a SYNC_MASTER does not wait for a slave."""
     memory_percent: int = setting("accessMessageInMemoryMaxRatio", 40, integer(0, 100), live=True)

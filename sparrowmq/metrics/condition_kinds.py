@@ -9,10 +9,11 @@ from typing import Final, TypeAlias
 
 
 class Severity(Enum):
-    """The time within which somebody has to act: at once, or a day."""
+    """The time within which somebody has to act: at once, or a day. A notice is about settings, and raises no alert."""
 
     CRITICAL = "critical"
     WARNING = "warning"
+    NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ NO_SLAVE: Final = Kind(
     "no_slave",
     Severity.CRITICAL,
     "start a slave: sends are answered with SLAVE_NOT_AVAILABLE (11) until one follows",
+    follows=("secret_missing",),
 )
 SLAVE_GONE: Final = Kind(
     "slave_gone",
@@ -151,6 +153,12 @@ SLAVE_BEHIND: Final = Kind(
     Severity.WARNING,
     "see that the slave runs: `sparrowmq cluster` shows the address and the lag of each. Look at its disk (iostat "
     "-x 1) and at the network; a new slave needs some time",
+)
+SECRET_MISSING: Final = Kind(
+    "secret_missing",
+    Severity.NOTICE,
+    "if the broker is to have slaves, make a random secret by `openssl rand -hex 24`, set it as haSecret at the master "
+    "and all its slaves, and restart them. If not, set haListenPort=off. Clients are served either way",
 )
 SECRET_SHORT: Final = Kind(
     "secret_short",

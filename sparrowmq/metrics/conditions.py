@@ -19,7 +19,7 @@ from typing import Final
 
 from sparrowmq.errors import DiskFull, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.condition_kinds import Kind, Probe
+from sparrowmq.metrics.condition_kinds import Kind, Probe, Severity
 from sparrowmq.metrics.figures import Figures, Row
 from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
@@ -104,7 +104,10 @@ class Conditions:
     def now(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""
         self.look()
-        return sorted(self._now.values(), key=lambda each: (each.kind.severity.value, each.since_s))
+        worst_first = list(Severity)
+        return sorted(
+            self._now.values(), key=lambda each: (worst_first.index(each.kind.severity), each.since_s)
+        )
 
     def unready(self) -> list[Condition]:
         """Return those that keep the server from its work."""

@@ -5,7 +5,8 @@
     haListenPort=off     none
 
 A SYNC_MASTER needs this port, and a slave has none. Any host that reaches the port can read all messages. So with
-aclEnable=true or tls.server.mode=enforcing it opens only with a haSecret, which Java's slaves do not support.
+access control or tls.server.mode=enforcing it lets only slaves in that know the haSecret, which Java's do not support.
+Without a haSecret it then lets no slave in.
 
 TLS is as at listenPort: tls.server.mode decides, with the same certificates. A slave encrypts as it does to its name
 servers, by tls.enable. Java's replication has no TLS.
@@ -58,28 +59,11 @@ def demand_role(settings: BrokerSettings) -> None:
         raise ConfigError("a SYNC_MASTER needs slaves, and haListenPort=off lets none come")
     if settings.ha_bind is not None:
         refuse_public(settings.ha_bind, settings.insecure or settings.checks_access)
-    _demand_secret(settings)
-
-
-def _demand_secret(settings: BrokerSettings) -> None:
-    """Raises: ConfigError, the broker has to take part in replication, and lacks the secret for it."""
-    if _may_ship(settings):
-        return
-    causes = {"aclEnable=true": settings.acl, "authenticationEnabled=true": settings.authentication}
-    cause = next((key for key, is_on in causes.items() if is_on), "tls.server.mode=enforcing")
-    if settings.failover:
-        who = f"a member with enableControllerMode=true may be master or slave, and with {cause} none may follow"
-    elif settings.role is BrokerRole.SYNC_MASTER:
-        who = f"a SYNC_MASTER needs slaves, and with {cause} none may come"
-    elif not settings.is_slave and settings.ha_port:
-        who = (
-            f"haListenPort = {settings.ha_port} gives the whole log to slaves, and with {cause} none may come"
+    if settings.failover and _secret(settings) == "":
+        raise ConfigError(
+            "a member with enableControllerMode=true may be master or slave, and with access control or "
+            "tls.server.mode=enforcing none may follow without a secret: set haSecret, the same at all members"
         )
-    elif settings.is_slave and settings.tls_mode is TlsMode.ENFORCING:
-        who = f"with {cause} a slave follows no master"
-    else:
-        return
-    raise ConfigError(f"{who} without a secret: set haSecret, the same at the master and its slaves")
 
 
 def ha_door(settings: BrokerSettings, port: int) -> Door | None:
@@ -91,7 +75,7 @@ def ha_door(settings: BrokerSettings, port: int) -> Door | None:
         ConfigError: the port is required, and not free.
     """
     wanted = settings.ha_port
-    if settings.is_slave or wanted == 0 or not _may_ship(settings):
+    if settings.is_slave or wanted == 0:
         return None
     door = port_for_slaves(settings, min(port + ABOVE, _HIGHEST) if settings.port else 0)
     try:
@@ -119,7 +103,7 @@ def primary_rules(settings: BrokerSettings, epoch: int | None = None) -> Primary
             settings.ha_batch_bytes,
             settings.ha_heartbeat_ms / 1000,
             settings.ha_silence_ms / 1000,
-            settings.ha_secret,
+            _secret(settings),
             epoch,
         ),
     )
@@ -133,12 +117,12 @@ def replica_rules(settings: BrokerSettings, tls: ssl.SSLContext | None) -> Repli
         settings.ha_heartbeat_ms / 1000,
         settings.ha_silence_ms / 1000,
         settings.slave_ack is SlaveAck.FLUSHED,
-        settings.ha_secret,
+        settings.ha_secret or None,
         tls=tls,
     )
 
 
-def _may_ship(settings: BrokerSettings) -> bool:
-    """Whether the log may leave a master: with a secret for slaves, or where no client is checked either."""
+def _secret(settings: BrokerSettings) -> str | None:
+    """Return the secret of slaves: None if they need none, "" if they need one that is not set."""
     is_guarded = settings.checks_access or settings.tls_mode is TlsMode.ENFORCING
-    return bool(settings.ha_secret) or not is_guarded
+    return settings.ha_secret or ("" if is_guarded else None)

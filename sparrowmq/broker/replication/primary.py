@@ -29,7 +29,13 @@ from sparrowmq.errors import NoSlaveNear
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.metrics.condition_kinds import NO_SLAVE, SECRET_SHORT, SLAVE_BEHIND, SLAVE_GONE
+from sparrowmq.metrics.condition_kinds import (
+    NO_SLAVE,
+    SECRET_MISSING,
+    SECRET_SHORT,
+    SLAVE_BEHIND,
+    SLAVE_GONE,
+)
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.ha_bodies import HaStatus, SlaveState
@@ -134,6 +140,7 @@ class Primary:
             (NO_SLAVE, self._no_slave),
             (SLAVE_GONE, self._slave_gone),
             (SLAVE_BEHIND, self._slave_behind),
+            (SECRET_MISSING, self._secret_missing),
             (SECRET_SHORT, self._secret_short),
         )
         chores = (Chore("slaves", period_s, self.look), Chore("names of slaves", NAMES_S, self.name_slaves))
@@ -150,10 +157,18 @@ class Primary:
         is_near = lacks < self._rules.nearest_bytes
         return SlaveState(link.address, acked, lacks, is_near, link.speed, link.position)
 
+    def _secret_missing(self) -> str:
+        if self._rules.shipping.secret != "":
+            return ""
+        return (
+            "no slave is let in: with access control or tls.server.mode=enforcing a slave must know haSecret, which is "
+            "not set"
+        )
+
     def _secret_short(self) -> str:
         """Return whether the secret is so short that the proof of it, which any stranger gets, helps to guess it."""
         secret = self._rules.shipping.secret
-        if secret is None or len(secret) >= LEAST_SECRET:
+        if not secret or len(secret) >= LEAST_SECRET:
             return ""
         return (
             f"haSecret has {len(secret)} characters, and strangers at haListenPort get what is needed to guess it; "

@@ -53,7 +53,7 @@ class ShippingRules:
         batch_bytes: the bytes of the log in one piece (haTransferBatchSize).
         heartbeat_s: the time between two heartbeats to an idle slave (haSendHeartbeatInterval).
         silence_s: a slave that is silent for this long is gone (haHousekeepingInterval).
-        secret: the secret that a slave must know.
+        secret: the secret that a slave must know; None lets in any slave, and "" none.
         epoch: the epoch of an elected master. Its slaves are members, and must name the same epoch.
     """
 
@@ -238,7 +238,9 @@ class SlaveLink(asyncio.Protocol):
         if self._transport is None:
             return b""
         if not self._hello:
-            if not self._said.startswith(GREETING[: len(self._said)]):
+            if not self._rules.secret:
+                self.close("haSecret is not set; set the same here and at the slave")
+            elif not self._said.startswith(GREETING[: len(self._said)]):
                 self.close("it does not show that it knows haSecret, as none of Java's can")
             elif len(self._said) >= HELLO_SIZE:
                 self._hello = replication.hello()

@@ -15,10 +15,12 @@ from typing import Final
 
 from sparrowmq.client.admin.consequences import Sign, with_causes
 from sparrowmq.errors import SparrowError
+from sparrowmq.metrics.condition_kinds import Severity
 from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
 # The conditions in which a broker takes no messages, as its /readyz says.
 STOPPING: Final = frozenset({"store_failed", "disk_full", "unregistered"})
+_NOTICE: Final = Severity.NOTICE.value
 
 
 class Verdict(Enum):
@@ -69,7 +71,11 @@ def elects(status: Mapping[str, str]) -> bool:
 
 
 def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
-    """Return the conditions in a brokerStatus, by their names; those that are not ours are left out."""
+    """Return the conditions in a brokerStatus that ask for an action, by their names; others are left out."""
+    return {name: each for name, each in _with_notices(status).items() if each.severity != _NOTICE}
+
+
+def _with_notices(status: Mapping[str, str]) -> dict[str, ToldCondition]:
     found = {}
     for key, value in status.items():
         if key.startswith(CONDITION):
@@ -85,13 +91,14 @@ def of_conditions(
 ) -> list[Finding]:
     """Return a finding for each condition in which a server does less than people expect."""
     found = []
-    for name, each in told_conditions(status).items():
+    for name, each in _with_notices(status).items():
         since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         what = f"{who}: {each.what} ({name}, since {since}, {each.severity})"
         check = f"{CONDITION}{name} of its brokerStatus"
         sign = Sign(name, broker, address, is_master, each.what, each.cause or "")
         stops = is_master and name in STOPPING
-        found.append(Finding(Verdict.WRONG, what, check, each.remedy, broker, stops, sign))
+        verdict = Verdict.WARNING if each.severity == _NOTICE else Verdict.WRONG
+        found.append(Finding(verdict, what, check, each.remedy, broker, stops, sign))
     return found
 
 

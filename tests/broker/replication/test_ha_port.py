@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +46,7 @@ def port_of(given: BrokerSettings, port: int = 0) -> int | None:
         ({"ha_silence_ms": 5000}, "haHousekeepingInterval = 5000 ms would end each connection"),
         ({"broker_id": 1}, "brokerId = 1 is a slave's: set brokerRole=SLAVE"),
         ({"role": BrokerRole.SYNC_MASTER, "ha_port": 0}, "haListenPort=off lets none come"),
-        ({"role": BrokerRole.SYNC_MASTER, "acl": True}, "set haSecret"),
-        ({"ha_port": 10912, "acl": True}, "haListenPort = 10912 gives the whole log .* set haSecret"),
-        (
-            {"role": BrokerRole.SYNC_MASTER, "tls_mode": TlsMode.ENFORCING},
-            "=enforcing none may come .* set haSecret",
-        ),
-        (
-            {"ha_port": 10912, "tls_mode": TlsMode.ENFORCING, "ha_secret": ""},
-            "gives the whole log .* set haSecret",
-        ),
-        (
-            {"role": BrokerRole.SLAVE, "broker_id": 1, "tls_mode": TlsMode.ENFORCING},
-            "a slave follows no master",
-        ),
-        ({"failover": True, "acl": True}, "with aclEnable=true none may follow"),
+        ({"failover": True, "acl": True}, "none may follow without a secret: set haSecret"),
         ({"ha_bind": "0.0.0.0"}, "listening on 0.0.0.0 would let everybody"),
     ],
 )
@@ -95,13 +81,26 @@ def test_a_taken_one_is_a_warning_unless_it_has_to_be(caplog: pytest.LogCaptureF
                 port_of(settings(**given))
 
 
-def test_a_slave_has_none_and_neither_has_a_master_with_access_control_and_no_secret() -> None:
+def test_a_slave_has_none() -> None:
     port = free_ports(2)[0]
     assert port_of(settings(port=port, role=BrokerRole.SLAVE, broker_id=1)) is None
-    assert port_of(settings(port=port, acl=True)) is None
-    assert port_of(settings(port=port, acl=True, ha_secret="Xq3")) == port + 1
-    enforcing = settings(port=port, tls_mode=TlsMode.ENFORCING)
-    assert port_of(enforcing) is None and port_of(replace(enforcing, ha_secret="Xq3")) == port + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "secret"),
+    [
+        ({}, None),
+        ({"ha_secret": ""}, None),
+        ({"acl": True}, ""),
+        ({"authentication": True, "ha_secret": ""}, ""),
+        ({"tls_mode": TlsMode.ENFORCING}, ""),
+        ({"acl": True, "ha_secret": "Xq3"}, "Xq3"),
+    ],
+)
+def test_a_master_with_access_control_or_enforced_tls_needs_a_secret(
+    given: dict[str, Any], secret: str | None
+) -> None:
+    assert primary_rules(settings(**given)).shipping.secret == secret
 
 
 def test_the_port_listens_at_an_address_of_its_own() -> None:

@@ -76,6 +76,22 @@ async def test_a_secret_that_strangers_could_guess_is_a_condition(tmp_path: Path
         assert ("secret_short" in await conditions_of(live.broker.address)) is (secret == "x" * 19)
 
 
+async def test_a_master_with_accounts_and_no_secret_serves_clients_lets_no_slave_in_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts: []\nglobalWhiteRemoteAddresses: ['127.0.0.1']\n")
+    async with master(tmp_path / "store", acl=True, acl_file=accounts, **ON) as live:
+        status, text = await visit(live.broker.metrics_address, "/readyz")
+        assert status == 200 and "secret_missing: no slave is let in" in text and "no_slave: " in text
+        async with slave_at(live.broker.ha_address) as slave:
+            slave.report(0)
+            assert await slave.heard() == b""
+        assert "haSecret is not set" in caplog.text
+        assert await code_of(live.send(b"kept")) == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert [each.body for each in await live.messages()] == [b"kept"]
+
+
 async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_path: Path) -> None:
     async with master(tmp_path) as live, following(live) as slave:
         sending = asyncio.ensure_future(code_of(live.send(b"first")))

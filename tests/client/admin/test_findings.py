@@ -30,6 +30,13 @@ def test_a_condition_is_a_finding_with_its_begin_and_its_remedy():
     assert found.what == "broker a: it takes no messages (drained, since 2026-01-01 00:00:00+00:00, warning)"
 
 
+def test_a_notice_is_a_warning_and_leaves_the_cluster_healthy():
+    status = {"condition.secret_missing": '{"severity":"notice","what":"no slave is let in"}'}
+    (found,) = of_conditions("broker a", status, "a")
+    assert found.verdict is Verdict.WARNING and health_of([found]) is Health.HEALTHY
+    assert told_conditions(status) == {}
+
+
 def test_the_conditions_in_which_a_broker_takes_nothing_are_those_of_its_readyz():
     assert {kind.name for kind in KINDS if kind.is_unready} == STOPPING
 
