@@ -26,6 +26,7 @@ from sparrowmq.auth.document import Document
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.settings.changed_files import ChangedFiles
+from sparrowmq.settings.file_text import read_text
 
 log = logging.getLogger(__name__)
 
@@ -291,9 +292,8 @@ def _addresses(documents: Any) -> Addresses:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        return read_text(path)
+    except OSError as error:
         raise ConfigError(
-            f"cannot read {path} ({reason}); check its owner, its permissions and that it is UTF-8"
+            f"cannot read {path} ({error.strerror}); check its owner and its permissions"
         ) from error

@@ -21,6 +21,7 @@ from sparrowmq.auth.accounts import ACCESS_KEY, list_of, text_of
 from sparrowmq.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
+from sparrowmq.settings.file_text import value_of
 
 Node = Any  # yaml.Node, whose kinds PyYAML's types do not tell apart
 
@@ -40,7 +41,7 @@ class Document:
     Args:
         name: of the file, for errors.
     Attributes:
-        source: the text that was read.
+        source: the text that was read, by `file_text.read_text`.
     Raises:
         ConfigError: it is no YAML, or no table of accounts and addresses. The error names the file.
     """
@@ -52,7 +53,7 @@ class Document:
         self.source = text
         try:
             self._root = yaml.compose(text) or _mapping()
-            values = _plain(self._root)
+            values = _plain(self._root, name)
         except (yaml.YAMLError, RecursionError) as error:
             raise ConfigError(f"{name} is not YAML: {_reason(error)}") from None
         except ConfigError as error:
@@ -126,7 +127,7 @@ class Document:
 
     def _account_nodes(self, access_key: str) -> Iterator[Node]:
         for node in self._sequence(ACCOUNTS).value:
-            if text_of(_plain(node), ACCESS_KEY) == access_key:
+            if text_of(_plain(node, self.name), ACCESS_KEY) == access_key:
                 yield node
 
     def _sequence(self, key: str) -> Node:
@@ -151,15 +152,16 @@ def _place(mark: Any) -> str:
     return f"in line {mark.line + 1}, column {mark.column + 1}"
 
 
-def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
+def _plain(node: Node, name: object, above: tuple[int, ...] = ()) -> Any:
     """Convert to texts, lists and dicts. Raises: ConfigError, a key is double or no text, or an alias is recursive."""
     if id(node) in above:
         raise ConfigError("an alias is inside the value that it names")
     inside = (*above, id(node))
     if node.id == "scalar":
+        node.value = value_of(node.value, f"{name}: the value {_place(node.start_mark)}")
         return "" if node.value in ("~", "null") and node.style is None else node.value
     if node.id == "sequence":
-        return [_plain(each, inside) for each in node.value]
+        return [_plain(each, name, inside) for each in node.value]
     values: dict[str, Any] = {}
     for key, value in node.value:
         if key.id != "scalar":
@@ -170,7 +172,7 @@ def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
             raise ConfigError(
                 f"{key.value!r} is twice in one table, the second time {_place(key.start_mark)}"
             )
-        values[str(key.value)] = _plain(value, inside)
+        values[str(key.value)] = _plain(value, name, inside)
     return values
 
 

@@ -147,7 +147,8 @@ class Changing(Generic[S]):
             return
         file = self._file.resolve()
         mode = file.stat().st_mode
-        snapshot.save(file, rewritten(file.read_text("utf-8-sig"), changes), encode=str.encode)
+        text = rewritten(file.read_text("utf-8-sig", "surrogateescape"), changes)
+        snapshot.save(file, text.encode("utf-8", "surrogateescape"), encode=bytes)
         file.chmod(mode & 0o777)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.file_text import read_text, value_of
 from sparrowmq.settings.properties_text import parse_properties
 from sparrowmq.settings.setting_kinds import Kind, Unreadable
 
@@ -169,18 +170,20 @@ def nearest_key(cls: type[Settings], key: str) -> str:
 
 
 def load(path: Path | str) -> dict[str, str]:
-    """The keys and values of a file: TOML if its name ends so, else .properties as Java reads them, in UTF-8.
+    """The keys and values of a file: TOML if its name ends so, else .properties as Java reads them.
 
     Raises: ConfigError, it cannot be read, or is not such a file.
     """
     path = Path(path).expanduser()
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot read the settings file {path} ({reason}); check its path") from error
+        text = read_text(path)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the settings file {path} ({error.strerror}); check its path"
+        ) from error
     try:
-        return _toml(text) if path.suffix == ".toml" else parse_properties(text)
+        values = _toml(text) if path.suffix == ".toml" else parse_properties(text)
+        return {key: value_of(value, f"{path}: {key}") for key, value in values.items()}
     except ValueError as error:
         raise ConfigError(f"{path} is not a settings file: {error}") from error
 

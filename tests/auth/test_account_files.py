@@ -82,7 +82,8 @@ def test_a_broken_file_ends_the_start_and_is_named(main, text, words):
 
 
 def test_a_file_that_cannot_be_read_is_told(main):
-    main.write_bytes(b"\xff\xfe")
+    main.unlink()
+    main.mkdir()
     with pytest.raises(ConfigError, match=r"cannot read .*plain_acl.yml"):
         AccountFiles(main)
 

@@ -144,12 +144,15 @@ def account() -> Credentials | None:
 
     from sparrowmq.client.cluster.credentials import Credentials
     from sparrowmq.errors import ConfigError
+    from sparrowmq.settings.file_text import read_text, value_of
 
     try:
-        said = yaml.safe_load(file.read_text()) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        said = yaml.safe_load(read_text(file)) or {}
+    except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
-    access_key, secret_key = (str(said.get(key) or "").strip() for key in ("accessKey", "secretKey"))
+    access_key, secret_key = (
+        value_of(str(said.get(key) or "").strip(), f"{file}: {key}") for key in ("accessKey", "secretKey")
+    )
     return Credentials(access_key, secret_key) if access_key and secret_key else None
 
 
