@@ -47,13 +47,18 @@ _REMIND_S: Final = 60.0
 def command(settings: BrokerSettings, given: Mapping[str, Any], number: int) -> list[str]:
     """Return the command line of broker `number`, from that of all."""
     words = [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin"]
-    for option, name in (("-c", "file"), ("-n", "namesrv"), ("--log-size", "log_size")):
+    values = {"-c": "file", "-pc": "proxy_file", "-n": "namesrv", "--log-size": "log_size"}
+    for option, name in values.items():
         words += [option, str(given[name])] if given[name] is not None else []
     words += ["--log-format", given["log_format"], "--log-keep", str(given["log_keep"])]
     words += ["--log-file", f"{given['log_file']}-{number}"] if given["log_file"] else []
-    words += [flag for flag, name in (("--insecure", "insecure"), ("-v", "verbose")) if given[name]]
+    flags = {"--enable-proxy": "enable_proxy", "--insecure": "insecure", "-v": "verbose"}
+    words += [flag for flag, name in flags.items() if given[name]]
     derived = [f"{key}={value}" for key, value in settings_of(settings, number).items()]
-    return [*words, *(word for change in (*given["changes"], *derived) for word in ("--set", change))]
+    return [
+        *words,
+        *(word for change in (*given["changes"], *given["pairs"], *derived) for word in ("--set", change)),
+    ]
 
 
 def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Run a server in the foreground: `mqnamesrv`, `mqbroker`, also called `sparrowmq namesrv` and `sparrowmq broker`.
 
-settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < --set key=value, -n, --insecure
+settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < key=value, -n, --insecure
 SIGHUP     read all of them again, and apply what can change while the server runs
 stdout     one line when it serves, with the words that scripts wait for from Apache's servers
 stderr     the log, unless --log-file names a file, and errors
@@ -28,6 +28,7 @@ import click
 
 from sparrowmq import descriptors, logs, memory
 from sparrowmq.cli.servers import hangup
+from sparrowmq.cli.servers.proxy_file import PORT
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.cli.servers.version_line import identity, keeping
@@ -108,12 +109,19 @@ LOG_OPTIONS: Final = [
 ]
 _OPTIONS: Final = [
     FILE_OPTION,
-    click.option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: host:port;host:port."),
-    SET_OPTION,
-    click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control."),
-    click.option("-p", "--print", "show_all", is_flag=True, help="Print all settings and stop."),
     click.option(
-        "-m", "--print-important", "show", is_flag=True, help="Print the important settings and stop."
+        "-n", "--namesrv", "--namesrvAddr", metavar="ADDRESSES", help="Name servers: host:port;host:port."
+    ),
+    SET_OPTION,
+    click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
+    click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control."),
+    click.option(
+        "-p", "--print", "--printConfigItem", "show_all", is_flag=True, help="Print all settings and stop."
+    ),
+    click.option(
+        *("-m", "--print-important", "--printImportantConfig", "show"),
+        is_flag=True,
+        help="Print the important settings and stop.",
     ),
     *LOG_OPTIONS,
     click.option("-v", "--verbose", is_flag=True, help="Log more: logLevel=DEBUG."),
@@ -156,6 +164,14 @@ def namesrv(**given: Any) -> None:
     help="So many of them as one service, of which each uses a processor: NAME-0, NAME-1 and so on.",
 )
 @click.option(
+    "--enable-proxy", is_flag=True, help="Open a gRPC port for clients of RocketMQ 5, by default 8081."
+)
+@click.option(
+    *("-pc", "--proxyConfigPath", "proxy_file"),
+    metavar="FILE",
+    help="Settings of the gRPC port: Apache's rmq-proxy.json.",
+)
+@click.option(
     "--ends-with-stdin", is_flag=True, hidden=True, help="Stop when the other end of stdin is closed."
 )
 def broker(**given: Any) -> None:
@@ -164,12 +180,9 @@ def broker(**given: Any) -> None:
     from sparrowmq.broker.broker import Broker
     from sparrowmq.broker.broker_settings import BrokerSettings
 
-    settings = _settings(
-        BrokerSettings,
-        given,
-        BROKER_VARIABLES,
-        _OF_APACHES_SCRIPTS,
-    )
+    if given["proxy_file"] and not given["enable_proxy"]:
+        fail(ConfigError("-pc is about the gRPC port; add --enable-proxy, which opens it"))
+    settings = _settings(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
     if given["brokers"] > 1:
         from sparrowmq.cli.servers.broker_processes import Brokers, command
 
@@ -181,7 +194,9 @@ def broker(**given: Any) -> None:
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
 
     def ready(server: Broker | Member) -> str:
-        return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
+        running = server if isinstance(server, Broker) else server.broker
+        grpc = f", gRPC at {running.grpc_address}" if running is not None and running.grpc_address else ""
+        return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}{grpc}"
 
     def reload(server: Broker | Member) -> None:
         server.reload(_merged(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
@@ -233,13 +248,16 @@ def _merged(
     weak = [
         (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
     ]
+    if given.get("enable_proxy"):
+        weak.append(("--enable-proxy", {"grpcServerPort": PORT}))
     environment = config.from_environment(prefix, os.environ)
     typed = {"insecure": "true"} if given["insecure"] else {}
     if given["namesrv"] is not None:
         typed["namesrvAddr"] = given["namesrv"]
     if given["verbose"]:
         typed["logLevel"] = "DEBUG"
-    return merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
+    changes = (*given["changes"], *given["pairs"])
+    return merge(cls, [*weak, *sources(given["file"], environment, changes, typed, given.get("proxy_file"))])
 
 
 def _begin_log(given: Mapping[str, Any]) -> None:

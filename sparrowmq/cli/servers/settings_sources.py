@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import click
 
+from sparrowmq.cli.servers.proxy_file import ProxyFile
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.tls_settings import FILE_KEY, SHARED_FILE, ClientTlsSettings, shared_file
 from sparrowmq.settings import settings as config
@@ -23,7 +24,7 @@ BROKER_VARIABLES: Final = (
 )
 
 FILE_OPTION: Final = click.option(
-    "-c", "--config", "file", metavar="FILE", help="Settings: a .properties or .toml file."
+    "-c", "--config", "--configFile", "file", metavar="FILE", help="Settings: a .properties or .toml file."
 )
 SET_OPTION: Final = click.option(
     "--set", "changes", metavar="KEY=VALUE", multiple=True, help="One setting; may be repeated."
@@ -31,17 +32,24 @@ SET_OPTION: Final = click.option(
 
 
 def sources(
-    file: str | None, environment: Mapping[str, str], changes: Sequence[str], typed: Mapping[str, str]
+    file: str | None,
+    environment: Mapping[str, str],
+    changes: Sequence[str],
+    typed: Mapping[str, str],
+    proxy_file: str | None = None,
 ) -> list[Source]:
     """Return the sources of settings with their values, the strongest last.
 
     Args:
-        changes: the values of --set.
+        changes: the values of --set, and those without an option.
         typed: the values of other options.
+        proxy_file: a rmq-proxy.json, for the gRPC port of a broker.
     Raises:
-        ConfigError: the file cannot be read, or a --set has no value.
+        ConfigError: the file cannot be read, or a change has no value.
     """
     from_file = [(file, config.load(file))] if file else []
+    if proxy_file:
+        from_file.append((proxy_file, ProxyFile.load(proxy_file).broker_settings()))
     from_line = dict(map(_pair, changes)) | dict(typed)
     return [*from_file, ("the environment", environment), ("the command line", from_line)]
 
@@ -69,5 +77,5 @@ def _of_tls(cls: type[Settings], given: Sequence[Source]) -> list[Source]:
 def _pair(change: str) -> tuple[str, str]:
     key, separator, value = change.partition("=")
     if not separator or not key.strip():
-        raise ConfigError(f"--set {change}: write key=value, as in --set listenPort=10921")
+        raise ConfigError(f"{change!r} is no setting: write key=value, as in listenPort=10921")
     return key.strip(), value

@@ -28,6 +28,9 @@ GIVEN: dict[str, Any] = {
     "log_format": "text",
     "log_keep": 5,
     "changes": (),
+    "pairs": (),
+    "enable_proxy": False,
+    "proxy_file": None,
 }
 
 

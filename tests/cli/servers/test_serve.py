@@ -145,7 +145,7 @@ def test_the_scripts_have_apaches_names(program):
     run = subprocess.run(
         [sys.executable, "-c", code, "-h"], capture_output=True, text=True, timeout=20, check=True
     )
-    assert "--config FILE" in run.stdout and "--namesrv ADDRESSES" in run.stdout
+    assert "--config, --configFile FILE" in run.stdout and "--namesrvAddr ADDRESSES" in run.stdout
 
 
 def test_others_cannot_read_the_messages(start, broker_args, tmp_path):
