@@ -153,7 +153,7 @@ def fill(store: MessageStore, messages: int) -> None:
             "WAIT": "true",
         }
         store.append(Entry(TOPIC, 0, bytes(128), Properties(render(words)), 1_700_000_000_000, HOST))
-    store.dispatch()
+    store.publish()
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ TAIL_BYTES: Final = 1 << 20
 _KEPT_LINES: Final = 1000
 _ROOM_BYTES: Final = 64 << 10  # free ones, with which a file of lines goes on
 
-_kept: _Kept | None = None  # the log that began in this process
+_kept: _LogTail | None = None  # the log that began in this process
 _unwritable: dict[str, str] = {}  # the files that cannot be written now, and why
 
 
@@ -130,7 +130,7 @@ def begin(file: str | None, form: Form, size_bytes: int | None, keep: int) -> No
     """Let the log of this process go where `handler` writes. Raises: OSError, the file cannot be written."""
     global _kept
     made = handler(file, form, size_bytes, keep)
-    _kept = _Kept(Path(file) if file is not None else None, made.formatter)
+    _kept = _LogTail(Path(file) if file is not None else None, made.formatter)
     logging.basicConfig(level=logging.INFO, handlers=[made] if file is not None else [made, _kept])
 
 
@@ -139,7 +139,7 @@ def tail(size_bytes: int = TAIL_BYTES) -> str:
     return _kept.text(size_bytes) if _kept is not None else ""
 
 
-class _Kept(logging.Handler):
+class _LogTail(logging.Handler):
     """The end of the log: of its file, or the last lines for stderr, which no program can read again."""
 
     def __init__(self, file: Path | None, formatter: logging.Formatter | None) -> None:

@@ -181,12 +181,12 @@ def _write_synced(path: Path, content: bytes, is_secret: bool) -> None:
         raise
 
 
-def _shrink_spare(folder: Path, wanted: int) -> bool:
+def _shrink_spare(folder: Path, needed_bytes: int) -> bool:
     """Give up room that was kept back; whether there was some."""
     spare = folder / SPARE
     try:
         size = spare.stat().st_size
-        os.truncate(spare, max(size - wanted - _SHARE_BYTES, 0))
+        os.truncate(spare, max(size - needed_bytes - _SHARE_BYTES, 0))
     except OSError:
         return False
     return size > 0

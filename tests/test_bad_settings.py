@@ -128,7 +128,7 @@ def store(tmp_path):
     opened = MessageStore.open(settings)
     for number in range(100):
         opened.append(Entry("Orders", 0, b"x" * 1000, Properties(f"KEYS\x01k{number}"), 1, bytes(8)))
-    opened.dispatch()
+    opened.publish()
     opened.close()
     return settings
 

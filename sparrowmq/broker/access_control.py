@@ -200,7 +200,7 @@ def topics_of(store: MessageStore) -> TopicAt:
             found = record.decode(view, check_crc=False)
         except RemoteProtocolError:
             return UNKNOWN
-        store.dispatch()
+        store.publish()
         queue = store.queues.get(found.topic, found.queue_id)
         entry = queue.entry(found.queue_offset) if queue is not None else None
         if entry is None or entry.offset != offset:

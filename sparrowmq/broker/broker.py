@@ -386,7 +386,7 @@ class Broker:
         role, is_over = self._of_role(state, registration, pool, delayed, timed, transactions)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
         stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
-        times = store.intake.put_times
+        times = store.appender.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
         pops = pops_of(store, state, writer, clock, self._turn, figures)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
@@ -520,7 +520,7 @@ class Broker:
         problem = self._role.problem
         if problem:
             table = table | {"replicationProblem": problem}
-        return table | self._conditions.told()
+        return table | self._conditions.as_properties()
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
         rules = pull_rules(settings)

@@ -436,7 +436,7 @@ class Member:
             lease.deadline = 0.0  # etcd may have made the change
             raise
         except BaseException:
-            broker.store.intake.continue_log()
+            broker.store.appender.continue_log()
             self._is_handing_over = False
             raise
         log.warning("the lead of %s is handed over to member %d", self.settings.name, successor)

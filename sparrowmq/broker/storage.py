@@ -48,16 +48,16 @@ def storage(
     """
     figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
     figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
-    count_at_start, bytes_at_start = store.intake.added()
+    count_at_start, bytes_at_start = store.appender.added()
     figures.counted(
         "sparrowmq_messages_stored_total",
         "messages stored: of producers, and retries, delayed and half messages",
-        lambda: store.intake.added()[0] - count_at_start,
+        lambda: store.appender.added()[0] - count_at_start,
     )
     figures.gauge(
         "sparrowmq_stored_bytes",
         "bytes of the messages stored since the start",
-        lambda: store.intake.added()[1] - bytes_at_start,
+        lambda: store.appender.added()[1] - bytes_at_start,
     )
     figures.gauge(
         "sparrowmq_flush_behind_bytes", "bytes not on disk yet", lambda: store.end - store.flushed.value

@@ -16,7 +16,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Kind, Probe
 from sparrowmq.metrics.disks import disk_use, with_logs
-from sparrowmq.store.log.log_ended import LogEnded
+from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
@@ -42,7 +42,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         failure = store.flushed.error
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
-        why = store.intake.full
+        why = store.appender.full
         if isinstance(why, LogEnded):
             return ""
         return f"{why}{_share_of_log(store)}" if why else ""
@@ -183,12 +183,12 @@ def _share_of(folder: str) -> str:
 def set_aside(store: MessageStore) -> tuple[int, int]:
     """Return the size of set-aside, and the number of its pieces of a forked log."""
     kept = pieces(Disk(), store.settings.layout)
-    return sum(piece.size for piece in kept), sum(piece.why == FORKED for piece in kept)
+    return sum(piece.size for piece in kept), sum(piece.reason == FORKED for piece in kept)
 
 
 def _kept(store: MessageStore, why: str) -> list[Piece]:
     """Return the pieces in set-aside that are there for one reason."""
-    return [piece for piece in pieces(Disk(), store.settings.layout) if piece.why == why]
+    return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == why]
 
 
 def _places(how: str, places: dict[int, int]) -> str:

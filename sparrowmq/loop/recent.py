@@ -22,9 +22,9 @@ class Recent:
         self._times: deque[float] = deque(maxlen=least)
         self._last = ""
 
-    def note(self, what: str) -> None:
+    def note(self, event: str) -> None:
         self._times.append(self._clock.monotonic())
-        self._last = what
+        self._last = event
 
     def forget(self) -> None:
         """Forget all events, because their cause is gone."""

@@ -67,7 +67,7 @@ def at_once(steps: Steps[T]) -> T:
         return result
 
 
-def each(items: Iterable[T], work: Callable[[T], object]) -> Steps[None]:
+def for_each(items: Iterable[T], work: Callable[[T], object]) -> Steps[None]:
     """Call `work` for each item; each call is a step."""
     for item in items:
         work(item)
@@ -111,7 +111,7 @@ class Line:
         if self.is_busy:
             return self._in_turn(steps, mark, asker)
         result = in_slices(steps)
-        return self._begun(result, mark) if isinstance(result, Awaitable) else result
+        return self._start(result, mark) if isinstance(result, Awaitable) else result
 
     async def _in_turn(self, steps: Steps[T], mark: object, asker: object) -> T:
         self.marks.add(mark)
@@ -125,9 +125,9 @@ class Line:
                 if not turn.cancelled():
                     self._next()
                 raise
-        return await self._begun(to_end(steps), mark)
+        return await self._start(to_end(steps), mark)
 
-    def _begun(self, rest: Awaitable[T], mark: object) -> asyncio.Future[T]:
+    def _start(self, rest: Awaitable[T], mark: object) -> asyncio.Future[T]:
         """The rest as a task: its end is noticed even if it is cancelled before it first runs."""
         self.is_busy = True
         self.marks.add(mark)

@@ -17,7 +17,7 @@ After a turn, a server polls its sockets for a moment before the loop sleeps. A 
 the next one within 50 us. Sleeping costs more than handling it: on a virtual machine a single pull took 66 us, 40 of
 them to wake two idle processors (ADR 0010). Without requests the server soon polls less.
 
-An answer is correct because of its `Safety`, not because of this order. The order lets an answer that needs only a
+An answer is correct because of its `Durability`, not because of this order. The order lets an answer that needs only a
 write leave in the same turn, before work without a waiting client.
 """
 

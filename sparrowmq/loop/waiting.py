@@ -34,7 +34,7 @@ async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaita
     return await result if isinstance(result, Awaitable) else result
 
 
-async def settled(result: T | Awaitable[T | Awaitable[T]]) -> T:
+async def resolved(result: T | Awaitable[T | Awaitable[T]]) -> T:
     """The result, or what it becomes when it is awaited, perhaps twice."""
     found: object = result
     while isinstance(found, Awaitable):

@@ -113,7 +113,7 @@ class Conditions:
         """Return those that keep the server from its work."""
         return [each for each in self.now() if each.kind.is_unready]
 
-    def told(self) -> dict[str, str]:
+    def as_properties(self) -> dict[str, str]:
         """Return the lines of `brokerStatus`, or the values of a name server; no tool of Apache reads them."""
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         return {

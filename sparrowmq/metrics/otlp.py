@@ -58,13 +58,13 @@ class Push:
         self,
         endpoint: str,
         period_s: float,
-        who: Mapping[str, str],
+        resource: Mapping[str, str],
         make: Callable[[], Awaitable[Iterable[Series]]],
         clock: Clock,
     ) -> None:
         self._endpoint = endpoint
         self._period_s = period_s
-        self._resource = Resource({**who, "service.version": VERSION})
+        self._resource = Resource({**resource, "service.version": VERSION})
         self._make = make
         self._clock = clock
         self._began_ns = time.time_ns()

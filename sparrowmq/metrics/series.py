@@ -64,7 +64,7 @@ def all_series(figures: Figures, common: Mapping[str, str], most: int) -> Steps[
             continue
         rows = yield from _rows(figure)
         if len(rows) > most:
-            kept = yield from _kept(figure, rows, most, shown.get(figure.along_with, set()))
+            kept = yield from _largest_rows(figure, rows, most, shown.get(figure.along_with, set()))
             left_out.append(((*values, figure.name), len(rows) - len(kept)))
             rest = sum(value for _, value in rows) - sum(value for _, value in kept)
             rows = [*kept, ((OTHERS,) * len(figure.labels), rest)]
@@ -92,7 +92,7 @@ def _buckets(figure: Figure, seen: Histogram) -> Buckets:
     return Buckets(bounds, seen.at_most(figure.bounds), int(seen.count), int(seen.total) * figure.scale)
 
 
-def _kept(figure: Figure, rows: Sequence[Row], most: int, leading: set[str]) -> Steps[list[Row]]:
+def _largest_rows(figure: Figure, rows: Sequence[Row], most: int, leading: set[str]) -> Steps[list[Row]]:
     """The rows to show: of a gauge first the greatest of each label in `leading`."""
     if figure.kind == "counter":
         return nsmallest(most, rows)

@@ -124,7 +124,7 @@ class BrokerHandlers:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker's connection has ended")
         master = yield from self._routes.announcing(
             who,
-            _taken(said.topic_config_table),
+            _pop_each(said.topic_config_table),
             said.data_version,
             ha_address=header.ha_server_addr,
             via=peer,
@@ -252,7 +252,7 @@ def registered(header: ask.RegisterBroker, body: bytes) -> Steps[RegisterBrokerB
     return (yield from RegisterBrokerBody.reading(body))
 
 
-def _taken(table: dict[str, TopicConfig]) -> Iterator[TopicConfig]:
+def _pop_each(table: dict[str, TopicConfig]) -> Iterator[TopicConfig]:
     """Take the topics out one by one: to free all of them at once would be one long step."""
     for name in list(table):
         yield table.pop(name)

@@ -93,7 +93,7 @@ class Namesrv:
         handlers = (
             RouteHandlers(self.routes, values, self._changing),
             BrokerHandlers(self.routes, values, self._clock),
-            ValueHandlers(values, self._changing, self._conditions.told),
+            ValueHandlers(values, self._changing, self._conditions.as_properties),
         )
         access = self._access()
         guard = access.guard if access is not None else None

@@ -59,17 +59,17 @@ class NamesrvAccess:
     """
 
     def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
-        self._known: AccountFiles | NamesrvUsers
+        self._source: AccountFiles | NamesrvUsers
         self._check: Check
         if settings.authentication:
-            self._known = users = NamesrvUsers(settings)
+            self._source = users = NamesrvUsers(settings)
             whitelists = settings.authentication_whitelist, settings.authorization_whitelist
             self._check = UserCheck(
                 UserRules(ANY_CLUSTER, *whitelists), lambda: users.by_name, lambda _: None
             )
         else:
-            self._known = account_files(settings.home, settings.acl_file)
-            self._check = AccountCheck(self._known, lambda _: None)
+            self._source = account_files(settings.home, settings.acl_file)
+            self._check = AccountCheck(self._source, lambda _: None)
         self._has_users = settings.authentication
         self._is_public = settings.public_routes
         try:
@@ -81,7 +81,7 @@ class NamesrvAccess:
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
 
     def _accounts(self) -> Mapping[str, Account | User]:
-        return self._known.now.by_key if isinstance(self._known, AccountFiles) else self._known.by_name
+        return self._source.now.by_key if isinstance(self._source, AccountFiles) else self._source.by_name
 
     def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
@@ -98,7 +98,7 @@ class NamesrvAccess:
         return (
             (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
             (DENIALS, lambda: self.audit.again.last),
-            (ACCOUNTS_NOT_LOADED, lambda: self._known.problem),
+            (ACCOUNTS_NOT_LOADED, lambda: self._source.problem),
             (ANY_BROKER_NAME, self._unlimited_brokers),
         )
 
@@ -107,7 +107,7 @@ class NamesrvAccess:
         try:
             while True:
                 await clock.sleep(LOOK_PERIOD_S)
-                self._known.look()
+                self._source.look()
                 if self.audit.is_due:
                     await asyncio.to_thread(self.audit.write)
         finally:
@@ -115,9 +115,9 @@ class NamesrvAccess:
 
     def _unlimited_brokers(self) -> str:
         """Say which accounts of brokers may register any name; "" if none may. Administrators always may."""
-        if isinstance(self._known, NamesrvUsers):
+        if isinstance(self._source, NamesrvUsers):
             return ""
-        accounts = self._known.now.by_key.values()
+        accounts = self._source.now.by_key.values()
         found = [
             each.access_key
             for each in accounts

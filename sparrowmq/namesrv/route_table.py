@@ -100,7 +100,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Living:
-    who: BrokerId
+    broker: BrokerId
     heard_s: float
     version: DataVersion | None  # None until all topics are added
     ha_address: str
@@ -131,7 +131,7 @@ class Routes:
 
     def announcing(
         self,
-        who: BrokerId,
+        broker: BrokerId,
         topics: Iterable[TopicConfig],
         version: DataVersion,
         *,
@@ -145,38 +145,42 @@ class Routes:
 
         Raises: RemoteError, a broker of another name has the address, over another connection.
         """
-        before = self._living.get(who.address)
-        if before is not None and before.who.name != who.name:
+        before = self._living.get(broker.address)
+        if before is not None and before.broker.name != broker.name:
             if before.via is not via:
-                raise RemoteError(ResponseCode.SYSTEM_ERROR, _HAS_ADDRESS % (before.who.name, who.address))
-            self._forget(before, f"it is called {who.name} now", is_dead=False)
-        if before is None or before.who != who:
+                raise RemoteError(
+                    ResponseCode.SYSTEM_ERROR, _HAS_ADDRESS % (before.broker.name, broker.address)
+                )
+            self._forget(before, f"it is called {broker.name} now", is_dead=False)
+        if before is None or before.broker != broker:
             text = "broker %s (id %d, cluster %s) is at %s"
-            self._lines.log(log, logging.INFO, text, who.name, who.id, who.cluster, shown(who.address))
-        is_new = self._join_group(who)
-        if who.id == MASTER:
-            self._groups[who.name].dead = ""
-            self.vanished.pop(who.name, None)
+            self._lines.log(
+                log, logging.INFO, text, broker.name, broker.id, broker.cluster, shown(broker.address)
+            )
+        is_new = self._join_group(broker)
+        if broker.id == MASTER:
+            self._groups[broker.name].dead = ""
+            self.vanished.pop(broker.name, None)
         is_known = before is not None and before.version is not None and before.version.is_same(version)
-        living = self._living[who.address] = _Living(who, now_s, None, ha_address, via)
-        if who.id == MASTER and (is_new or not is_known):
+        living = self._living[broker.address] = _Living(broker, now_s, None, ha_address, via)
+        if broker.id == MASTER and (is_new or not is_known):
             yield from self._adding(living, topics)
         living.version = version
-        return None if who.id == MASTER else self._master_of(who.name)
+        return None if broker.id == MASTER else self._master_of(broker.name)
 
     def _adding(self, living: _Living, topics: Iterable[TopicConfig]) -> Steps[None]:
-        group = self._groups[living.who.name]
+        group = self._groups[living.broker.name]
         for topic in topics:
             queues = Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
             self._topics.setdefault(topic.topic_name, {})[group] = queues
             yield
-            if self._living.get(living.who.address) is not living:
+            if self._living.get(living.broker.address) is not living:
                 return
 
-    def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_s: float) -> bool:
+    def is_current(self, broker: BrokerId, version: DataVersion, *, via: object, now_s: float) -> bool:
         """Whether the broker is registered with this version of its topics. If so, this is a sign of life."""
-        living = self._shown_at(who.address)
-        if living is None or living.who != who or living.version is None:
+        living = self._shown_at(broker.address)
+        if living is None or living.broker != broker or living.version is None:
             return False
         if not living.version.is_same(version):
             return False
@@ -188,9 +192,9 @@ class Routes:
         living = self._shown_at(address)
         return living.version if living else None
 
-    def leave(self, who: BrokerId) -> None:
-        living = self._living.get(who.address)
-        if living is not None and living.who.name == who.name:
+    def leave(self, broker: BrokerId) -> None:
+        living = self._living.get(broker.address)
+        if living is not None and living.broker.name == broker.name:
             self._forget(living, "it said goodbye", is_dead=False)
 
     def lost(self, via: object) -> None:
@@ -289,36 +293,38 @@ class Routes:
         The first is still alive then, and must register again.
         """
         living = self._living.get(address)
-        group = self._groups.get(living.who.name) if living else None
-        if living is None or group is None or group.addresses.get(living.who.id) != address:
+        group = self._groups.get(living.broker.name) if living else None
+        if living is None or group is None or group.addresses.get(living.broker.id) != address:
             return None
         return living
 
-    def _join_group(self, who: BrokerId) -> bool:
+    def _join_group(self, broker: BrokerId) -> bool:
         """Add a broker to its group. Returns whether it is new there."""
-        group = self._groups.setdefault(who.name, _Group(who.name, who.cluster))
-        group.cluster = who.cluster
+        group = self._groups.setdefault(broker.name, _Group(broker.name, broker.cluster))
+        group.cluster = broker.cluster
         # A slave that became a master comes from the same address with another id.
         for stale in [
-            id for id, address in group.addresses.items() if address == who.address and id != who.id
+            id for id, address in group.addresses.items() if address == broker.address and id != broker.id
         ]:
             del group.addresses[stale]
-        holder = group.addresses.get(who.id)
-        if holder not in (None, who.address):
+        holder = group.addresses.get(broker.id)
+        if holder not in (None, broker.address):
             text = "broker %s (id %d) was at %s and is now at %s"
-            self._lines.log(log, logging.WARNING, text, who.name, who.id, shown(holder), shown(who.address))
-        group.addresses[who.id] = who.address
-        return holder != who.address
+            self._lines.log(
+                log, logging.WARNING, text, broker.name, broker.id, shown(holder), shown(broker.address)
+            )
+        group.addresses[broker.id] = broker.address
+        return holder != broker.address
 
     def _master_of(self, name: str) -> Master:
         address = self._groups[name].addresses.get(MASTER, "")
         living = self._living.get(address)
         return Master(address, living.ha_address if living else "")
 
-    def _forget(self, living: _Living, why: str, is_dead: bool = True) -> None:
-        who = living.who
+    def _forget(self, living: _Living, reason: str, is_dead: bool = True) -> None:
+        who = living.broker
         text = "broker %s (id %d) at %s is gone: %s"
-        self._lines.log(log, logging.INFO, text, who.name, who.id, shown(who.address), why)
+        self._lines.log(log, logging.INFO, text, who.name, who.id, shown(who.address), reason)
         del self._living[who.address]
         group = self._groups.get(who.name)
         if group is None or group.addresses.get(who.id) != who.address:

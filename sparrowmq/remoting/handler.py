@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.codec import ReplyHeader
@@ -85,7 +85,7 @@ class After:
 
     command: Command  # the request that it answers; set by the dispatcher
 
-    def __init__(self, safety: Safety, end: int, reply: ReplyHeader) -> None:
+    def __init__(self, safety: Durability, end: int, reply: ReplyHeader) -> None:
         self.safety = safety
         self.end = end
         self.reply = reply

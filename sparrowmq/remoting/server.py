@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sparrowmq import descriptors
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import each, to_end
+from sparrowmq.loop.slices import for_each, to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
@@ -184,7 +184,7 @@ class Server:
         self._clock.age(0)  # notice pauses from now on
         while True:
             await self._clock.sleep(period_s)
-            await to_end(each(list(self.sessions), self._end_if_gone))
+            await to_end(for_each(list(self.sessions), self._end_if_gone))
 
     def _end_if_gone(self, session: Session) -> None:
         limits, clock = self._limits, self._clock

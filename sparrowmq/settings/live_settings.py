@@ -58,7 +58,7 @@ class Changing(Generic[S]):
         """Call `use` with the new settings after every change."""
         self._uses.append(use)
 
-    async def change(self, given: Mapping[str, str], whose: str) -> None:
+    async def change(self, values: Mapping[str, str], whose: str) -> None:
         """Change settings: all that are given, or none.
 
         Args:
@@ -67,7 +67,7 @@ class Changing(Generic[S]):
             ConfigError: one is unknown, cannot change, or may not have this value; or they are changed, but could not
                 be saved.
         """
-        changes = self._changes(given)
+        changes = self._changes(values)
         self._use(changes, whose)
         if changes:
             self._unsaved |= changes
@@ -78,11 +78,11 @@ class Changing(Generic[S]):
         with suppress(ConfigError):
             await self._keep()
 
-    def reload(self, wanted: S) -> None:
+    def reload(self, written: S) -> None:
         """Take what can change of the settings as they are written now; the log tells what waits for a restart."""
         self._unsaved, self.problem = {}, ""  # what is written counts
         current, live = self.now.as_properties(), live_keys(type(self.now))
-        changes = {key: value for key, value in wanted.as_properties().items() if current.get(key) != value}
+        changes = {key: value for key, value in written.as_properties().items() if current.get(key) != value}
         for key in sorted(changes.keys() - live):
             log.warning(
                 "%s cannot change while the server runs: its new value counts from the next start", key
@@ -103,10 +103,10 @@ class Changing(Generic[S]):
         for use in self._uses:
             use(changed)
 
-    def _changes(self, given: Mapping[str, str]) -> dict[str, str]:
+    def _changes(self, values: Mapping[str, str]) -> dict[str, str]:
         """The given settings that differ from those of now. Raises: ConfigError."""
         current, live = self.now.as_shown(), live_keys(type(self.now))
-        changes = {key: value.strip() for key, value in given.items() if current.get(key) != value.strip()}
+        changes = {key: value.strip() for key, value in values.items() if current.get(key) != value.strip()}
         problems = [self._problem(key) for key in changes if key not in live]
         if problems:
             raise ConfigError("; ".join(problems))
@@ -152,12 +152,12 @@ class Changing(Generic[S]):
         file.chmod(mode & 0o777)
 
 
-def with_live(now: S, wanted: S) -> S:
+def with_live(now: S, written: S) -> S:
     """Settings with what can change of others."""
     live = live_keys(type(now))
     changed, _ = build(
         type(now),
-        {key: value for key, value in wanted.as_properties().items() if key in live},
+        {key: value for key, value in written.as_properties().items() if key in live},
         "a reload",
         now,
     )

@@ -101,7 +101,9 @@ class Report:
             yield f"the unknown key {key} is ignored" + (f"; did you mean {nearest}?" if nearest else "")
 
 
-def build(cls: type[S], given: Mapping[str, str], source: str, over: S | None = None) -> tuple[S, Report]:
+def build(
+    cls: type[S], properties: Mapping[str, str], source: str, over: S | None = None
+) -> tuple[S, Report]:
     """Settings from keys and values.
 
     Args:
@@ -114,31 +116,31 @@ def build(cls: type[S], given: Mapping[str, str], source: str, over: S | None = 
     honoured: list[str] = []
     problems: list[str] = []
     for each in keyed(cls):
-        present = [key for key in each.metadata["keys"] if key in given]
+        present = [key for key in each.metadata["keys"] if key in properties]
         if present:
             honoured += present
             try:
-                values[each.name] = each.metadata["kind"].parse(given[present[0]].strip())
+                values[each.name] = each.metadata["kind"].parse(properties[present[0]].strip())
             except Unreadable as error:
                 problems.append(f"{source}: {present[0]} is wrong: {error}")
             except (ValueError, ConfigError):
                 allowed = each.metadata["kind"].allowed
                 problems.append(
-                    f"{source}: {present[0]} = {given[present[0]]!r} is wrong; it must be {allowed}"
+                    f"{source}: {present[0]} = {properties[present[0]]!r} is wrong; it must be {allowed}"
                 )
     problems += [
-        f"{source}: {key} = {given[key]!r} is not supported yet: {instead}"
-        for key in given
-        if (instead := refused(cls, key)) and given[key].strip().lower() not in ("false", "disabled", "")
+        f"{source}: {key} = {properties[key]!r} is not supported yet: {instead}"
+        for key in properties
+        if (instead := refused(cls, key)) and properties[key].strip().lower() not in ("false", "disabled", "")
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    honoured += [key for key in given if refused(cls, key)]
-    rest = [key for key in given if key not in honoured]
+    honoured += [key for key in properties if refused(cls, key)]
+    rest = [key for key in properties if key not in honoured]
     without_effect = {key: cls.ACCEPTED[key] for key in rest if key in cls.ACCEPTED}
     unknown = {key: nearest_key(cls, key) for key in rest if key not in cls.ACCEPTED}
     settings = over or cls()
-    kept = {key: given[key] for key in given if key in cls.ACCEPTED or refused(cls, key)}
+    kept = {key: properties[key] for key in properties if key in cls.ACCEPTED or refused(cls, key)}
     accepted = {**settings.accepted, **kept}
     return replace(settings, accepted=accepted, **values), Report(honoured, without_effect, unknown)
 

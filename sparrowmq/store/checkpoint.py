@@ -136,7 +136,7 @@ class Checkpointer:
         self._index = index
         # Offsets at which records begin, rising. A start checks the log from the first one on.
         self._marks: deque[int] = deque()
-        self._begun = 0  # the log's end at the last checkpoint, written or not
+        self._last_end = 0  # the log's end at the last checkpoint, written or not
         self.crc_from = NO_CRC
         # By the checkpoint on disk, log, queues and index are on disk up to this offset.
         self.written = 0
@@ -144,7 +144,7 @@ class Checkpointer:
     def start(self, *marks: int) -> None:
         """Begin with the offsets of records, blanks or the log's end, rising; at least one."""
         self._marks = deque(marks)
-        self._begun = marks[-1]
+        self._last_end = marks[-1]
 
     def mark(self, offset: int) -> None:
         """Remember that a record begins, or the log ends, at `offset`. A start may begin its check there."""
@@ -153,7 +153,7 @@ class Checkpointer:
 
     def is_due(self, end: int) -> bool:
         """Whether a log that ends at `end` has grown so much that a checkpoint should not wait for its time."""
-        return end - self._begun >= DUE_BYTES
+        return end - self._last_end >= DUE_BYTES
 
     def let_go_before(self, offset: int) -> None:
         """Write down that the log's files before `offset` are deleted: a start must not miss them. Raises: OSError."""
@@ -173,7 +173,7 @@ class Checkpointer:
     def begin(self, end: int, now_ms: int) -> Job:
         """Collect everything to sync before a checkpoint at `end`. The log itself is on disk up to `end` already."""
         marks = self._marks
-        self._begun = end
+        self._last_end = end
         if end > marks[-1]:
             marks.append(end)
         while len(marks) > 1 and marks[1] <= end - VERIFIED_BYTES:

@@ -18,10 +18,10 @@ from sparrowmq.store.checkpoint import UNKNOWN_INDEX, Checkpoint
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log_dispatch import Dispatch, Hole
-from sparrowmq.store.mending import Mending
+from sparrowmq.store.queue_builder import Hole, QueueBuilder
+from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
-from sparrowmq.store.queues.queue_ends import Known
+from sparrowmq.store.queues.queue_ends import SavedEnds
 from sparrowmq.store.queues.queue_table import QueueTable
 
 log = logging.getLogger(__name__)
@@ -43,10 +43,10 @@ class DerivedFiles:
     log: CommitLog
     queues: QueueTable
     index: Index | None
-    dispatch: Dispatch
+    dispatch: QueueBuilder
     checkpoint: Checkpoint
-    ends: Known
-    mending: Mending
+    ends: SavedEnds
+    mending: QueueRebuild
     clean: bool
     after_java: bool
 
@@ -69,7 +69,7 @@ class DerivedFiles:
                 self.dispatch.drain(known)
                 self.dispatch.index_keys()
         if known == self.log.begin:  # no entry is taken from files
-            self.mending.demand_sound(start, scan_from)
+            self.mending.check_sound(start, scan_from)
         start = max(start, scan_from)
         while start < end:
             try:
@@ -85,16 +85,16 @@ class DerivedFiles:
         self.dispatch.index_keys()
 
     def _replay(
-        self, begin: int, end: int, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int
+        self, begin: int, end: int, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int
     ) -> int:
         """Replay some records of `[begin, end)`, and return the offset of the next one. Raises: Hole."""
         chunk = self.log.chunk(begin)[: end - begin]
-        following = self.dispatch.replay_all(chunk, begin, last_offsets, known, indexed)
+        following = self.dispatch.replay_all(chunk, begin, last_offsets, dispatched, indexed)
         if following > begin:
             return following
         record, following = self.log.parse(begin)  # a blank, or a record larger than a chunk
         if record is not None:
-            self.dispatch.replay_all(bytes(record), begin, last_offsets, known, indexed)
+            self.dispatch.replay_all(bytes(record), begin, last_offsets, dispatched, indexed)
         return following
 
     def _fill_up(self) -> None:
@@ -125,9 +125,9 @@ class DerivedFiles:
             return self.log.begin
         return min(max(behind_last), end) if self.clean and positions is None else known
 
-    def _restore_queues(self, known: int) -> None:
+    def _restore_queues(self, dispatched: int) -> None:
         """Restore the queues up to their saved ends, and repair damaged files."""
-        damaged = self.queues.restore(self.ends.ends, None if self.clean else known)
+        damaged = self.queues.restore(self.ends.ends, None if self.clean else dispatched)
         for topic in self.ends.deleted:
             of_topic = self.queues.of_topic(topic)
             new = {queue for queue in of_topic if (topic, queue.queue_id) in self.ends.ends}
@@ -138,11 +138,11 @@ class DerivedFiles:
             log.warning(
                 "queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names
             )
-        self.mending.mend(damaged)
+        self.mending.rebuild(damaged)
 
-    def _cut_queue(self, queue: ConsumeQueue, known: int) -> None:
-        """Remove the entries of records from `known` on. After a crash, also remove all bytes after them."""
-        keep = queue.find(known) if queue.last_entry()[0] >= known else queue.next_offset
+    def _cut_queue(self, queue: ConsumeQueue, dispatched: int) -> None:
+        """Remove the entries of records from `dispatched` on. After a crash, also remove all bytes after them."""
+        keep = queue.find(dispatched) if queue.last_entry()[0] >= dispatched else queue.next_offset
         if not self.clean and keep == queue.begin:
             # Perhaps no entry had been on disk, and the queue may have had earlier files.
             queue.restart(0)
@@ -151,7 +151,7 @@ class DerivedFiles:
         proved = (queue.topic, queue.queue_id) in self.ends.ends
         while not self.clean and not proved and not self._last_entry_fits(queue):
             queue.truncate(queue.next_offset - 1)
-        queue.forget_before(self.log.begin, known)
+        queue.forget_before(self.log.begin, dispatched)
 
     def _last_entry_fits(self, queue: ConsumeQueue) -> bool:
         """Whether the last entry belongs to the record that it points to: half an entry can look like a whole one."""
@@ -169,16 +169,16 @@ class DerivedFiles:
             queue.next_offset - 1,
         )
 
-    def _cut_index(self, known: int) -> int:
-        """Remove the entries of records from `known` on; return the offset up to which the index is complete."""
+    def _cut_index(self, dispatched: int) -> int:
+        """Remove the entries of records from `dispatched` on; return the offset up to which the index is complete."""
         if self.index is None:
             return self.log.end
-        indexed = self._cut_entries(self.index, known)
+        indexed = self._cut_entries(self.index, dispatched)
         if not all(file.makes_sense(self.log.stored_ms) for file in self.index.files):
             return self._drop_index(self.index, "has a header that does not fit what follows it")
         return indexed
 
-    def _cut_entries(self, index: Index, known: int) -> int:
+    def _cut_entries(self, index: Index, dispatched: int) -> int:
         """Do the work of `_cut_index`, except the check of the files that are left."""
         positions = self.checkpoint.positions
         if index.is_damaged or index.has_unreadable():
@@ -194,15 +194,15 @@ class DerivedFiles:
         name = f"{positions.index_file:017d}" if positions.index_file else ""
         if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
             return self._drop_index(index, "lacks entries that the checkpoint names")
-        if not self.clean or index.end_offset >= known:
-            index.cut(name, positions.index_next, known)
+        if not self.clean or index.end_offset >= dispatched:
+            index.cut(name, positions.index_next, dispatched)
             if index.has_unreadable():
                 return self._drop_index(index, "cannot be read")
-        return known - 1
+        return dispatched - 1
 
-    def _drop_index(self, index: Index, why: str) -> int:
+    def _drop_index(self, index: Index, reason: str) -> int:
         """Delete the index, set damaged files aside, and return the offset up to which the index is complete."""
-        log.warning("the index %s; it is built again from the log", why)
+        log.warning("the index %s; it is built again from the log", reason)
         index.drop_all(self.layout.set_aside)
         return self.log.begin - 1
 

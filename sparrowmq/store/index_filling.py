@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages.record import physical_offset
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.keys.key_columns import Keys
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log_dispatch import Dispatch
+from sparrowmq.store.queue_builder import QueueBuilder
 
 _CHUNK: Final = 1 << 18  # bytes of the log: some milliseconds
 
@@ -27,7 +27,7 @@ class Filling:
         index: None without one.
     """
 
-    def __init__(self, index: Index | None, log: CommitLog, dispatch: Dispatch) -> None:
+    def __init__(self, index: Index | None, log: CommitLog, dispatch: QueueBuilder) -> None:
         self._index = index
         self._log = log
         self._dispatch = dispatch

@@ -7,7 +7,7 @@
         found = store.read("Orders", 0, offset=0, max_count=32)
 
 One event loop owns a store. Only `run` awaits, so append, dispatch and read never overlap and need no lock. Threads
-only work on files (flush, checkpoint, the next log file). intake.py has the way of messages into the store.
+only work on files (flush, checkpoint, the next log file). appender.py has the way of messages into the store.
 
 The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all have the
 same store timestamp. It does not follow a clock that was set back for a short time (store_time.py).
@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from sparrowmq.errors import DiskFull, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
@@ -37,9 +37,9 @@ from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store import upkeep
+from sparrowmq.store.appender import Appender
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.index_filling import Filling
-from sparrowmq.store.intake import Intake
 from sparrowmq.store.key_search import searching, with_unique_id
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
@@ -49,22 +49,22 @@ from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
 from sparrowmq.store.log.scrub import Scrubber
 from sparrowmq.store.log.synced_mark import SyncedMark
-from sparrowmq.store.log_dispatch import Dispatch
-from sparrowmq.store.mending import Mending
+from sparrowmq.store.queue_builder import QueueBuilder
+from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues import cold_reads
 from sparrowmq.store.queues import queue_reading as reading
 from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
+from sparrowmq.store.record_repair import Copy, Replaced, fenced, replace_found
 from sparrowmq.store.recovery import Recovered, Recovery
-from sparrowmq.store.replacing import Copy, Replaced, fenced, replace_found
-from sparrowmq.store.retention import Asked, Hold, Retention
-from sparrowmq.store.shortening import differ, proved, shorten
+from sparrowmq.store.retention import Cleaning, Retention, RetentionHold
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers.timers import Timers
 from sparrowmq.store.topic_deletion import Deletion
+from sparrowmq.store.truncation import differ, proved, shorten
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class MessageStore:
 
     Attributes:
         queues: all queues, also those that were asked for but never had a message.
-        intake: the way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
+        appender: the way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
         flusher: syncs the log to disk.
         deletion: deletes topics in slices.
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
@@ -84,7 +84,7 @@ class MessageStore:
         scrubber: checks the log for bit rot; `upkeep` calls it.
         retention_time: the time that retention compares messages with.
         filling: adds the keys to the index for which the disk had no room; `upkeep` calls it.
-        settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
+        finished_halves: log offsets of half messages whose transactions had ended, as the checked records say.
         recovered: the result of the recovery at the start.
         on_disk: the condition that the log is on disk, and at slaves if answers wait for them (`also_wait_for`).
     """
@@ -100,39 +100,45 @@ class MessageStore:
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
         self.queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         self._index = Index.of(settings, vfs, unsynced, writable)
-        self._dispatch = Dispatch(self.queues, self._index, settings.delay_levels_ms)
-        self.filling = Filling(self._index, self._log, self._dispatch)
+        self._queue_builder = QueueBuilder(self.queues, self._index, settings.delay_levels_ms)
+        self.filling = Filling(self._index, self._log, self._queue_builder)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))
-        self.hold = Hold()
+        self.hold = RetentionHold()
         self.scrubber = Scrubber(self._log)
         self.retention_time = RetentionTime(clock, 0)
-        self.settled: set[int] = set()
+        self.finished_halves: set[int] = set()
         self.recovered = Recovered(0, [])
-        self.intake = Intake(
-            settings, clock, self._log, self.queues, self._dispatch, self.flusher, self._index is not None
+        self.appender = Appender(
+            settings,
+            clock,
+            self._log,
+            self.queues,
+            self._queue_builder,
+            self.flusher,
+            self._index is not None,
         )
         self.wants_checkpoint = asyncio.Event()
         self.deletion = Deletion(
             self._log,
             self.queues,
-            self._dispatch,
+            self._queue_builder,
             self._ends,
-            self.intake,
+            self.appender,
             self.flusher,
             self.wants_checkpoint.set,
         )
         self.wants_cleaning = asyncio.Event()
-        self._asked = Asked.NOTHING
-        written = Demand(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
-        flushed = Demand(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
+        self._cleaning = Cleaning.NOTHING
+        written = Requirement(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
+        flushed = Requirement(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
         timeout_s = settings.safety_timeout_ms / 1000
-        self._written = Safety((written,), clock, timeout_s)
+        self._written = Durability((written,), clock, timeout_s)
         # Bytes on disk were written before.
-        self.on_disk = Safety((flushed,), clock, timeout_s)
+        self.on_disk = Durability((flushed,), clock, timeout_s)
         self._safe = self.on_disk if settings.flush is Flush.SYNC else self._written
-        self.intake.safety = lambda: self._safe
+        self.appender.safety = lambda: self._safe
 
     @classmethod
     def open(
@@ -211,7 +217,7 @@ class MessageStore:
             DiskFull: there is no room now; nothing has changed.
             StoreFailed: a write or sync failed before; no message is taken any more.
         """
-        return self.intake.append(*entries)
+        return self.appender.append(*entries)
 
     def follow(self, offset: int, content: Buffer, has_crcs: bool = False) -> None:
         """Append bytes of the master's log to this one. `dispatch` finds the records in them.
@@ -221,11 +227,11 @@ class MessageStore:
             StoreError: the bytes do not follow the end of this log.
             DiskFull, StoreFailed: as `append`.
         """
-        self.intake.demand_place(offset)
+        self.appender.check_position(offset)
         if not has_crcs and self._checkpointer.crc_from != NO_CRC:
             self._log.crc_from = self._checkpointer.crc_from = NO_CRC
             self.checkpoint()
-        self.intake.follow(content)
+        self.appender.follow(content)
 
     def begin_at(self, offset: int) -> None:
         """Begin the log of a store that never had a byte at `offset`, where a file of the master's log begins.
@@ -257,7 +263,7 @@ class MessageStore:
     @property
     def dispatched(self) -> Watermark:
         """The offset up to which the queues know the log."""
-        return self._dispatch.position
+        return self._queue_builder.position
 
     @property
     def begin(self) -> int:
@@ -271,9 +277,9 @@ class MessageStore:
     @property
     def newest_ms(self) -> int:
         """When the newest message was stored; 0 without any."""
-        return self.intake.now_ms
+        return self.appender.now_ms
 
-    def safety(self, wants_safety: bool) -> Safety:
+    def safety(self, wants_safety: bool) -> Durability:
         """The condition that the answer to a send waits for: with SYNC the sync to disk, with ASYNC the write.
 
         Args:
@@ -281,23 +287,25 @@ class MessageStore:
         """
         return self._safe if wants_safety else self._written
 
-    def also_wait_for(self, more: Safety) -> None:
+    def also_wait_for(self, more: Durability) -> None:
         """Let later answers also wait for `more`, once the store's own promise is kept."""
         is_sync, timeout_s = self._safe is self.on_disk, self.settings.safety_timeout_ms / 1000
-        self.on_disk = Safety(self.on_disk.demands, self.clock, timeout_s, more)
-        self._safe = self.on_disk if is_sync else Safety(self._safe.demands, self.clock, timeout_s, more)
+        self.on_disk = Durability(self.on_disk.requirements, self.clock, timeout_s, more)
+        self._safe = (
+            self.on_disk if is_sync else Durability(self._safe.requirements, self.clock, timeout_s, more)
+        )
 
     def show_within(self, limit: Callable[[], int] | None) -> Callable[[], None]:
         """From now on, let queues show only messages before `limit()` in the log; None: all messages.
 
         Returns: the function to call when `limit()` has risen.
         """
-        self._dispatch.limit = limit
-        return self.intake.show_soon
+        self._queue_builder.limit = limit
+        return self.appender.show_soon
 
-    def dispatch(self) -> None:
+    def publish(self) -> None:
         """Write the appended messages, and show them in the queues."""
-        self.intake.dispatch()
+        self.appender.publish()
 
     def flush(self) -> None:
         """Write the log to disk before returning. Raises: StoreFailed."""
@@ -315,7 +323,7 @@ class MessageStore:
         try:
             self.begin_checkpoint(end, now_ms)()
         except OutOfResources as short:
-            if not self.intake.spare_descriptors(short):
+            if not self.appender.spare_descriptors(short):
                 raise
             self.checkpoint()
         except OSError as error:
@@ -346,7 +354,7 @@ class MessageStore:
     def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins at `offset`; None if no record begins there. Any number is a valid argument."""
         if offset >= self._log.written:
-            self.dispatch()
+            self.publish()
         record = reading.record_at(self._log, offset, size)
         if record is None:
             return None
@@ -362,7 +370,7 @@ class MessageStore:
         Raises: CorruptRecord, the record is damaged.
         """
         if offset >= self._log.written:
-            self.dispatch()
+            self.publish()
         return reading.parked_at(self._log, offset, size)
 
     def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
@@ -372,7 +380,7 @@ class MessageStore:
             begin: the offset of a record or a blank.
         """
         if end > self._log.written:
-            self.dispatch()
+            self.publish()
         return self._log.collect_prepared(max(begin, self._log.begin), end, prepared)
 
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
@@ -392,7 +400,7 @@ class MessageStore:
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:
         """Up to `max_bytes` of the log itself, from one file, for a slave; None if `offset` is not in the log."""
         if offset + max_bytes > self._log.written:
-            self.dispatch()
+            self.publish()
         file = self._log.row.find(offset)
         if file is None or not self._log.begin <= offset < self._log.end:
             return None
@@ -416,12 +424,12 @@ class MessageStore:
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> Steps[list[memoryview]]:
         """The steps of `searching` of key_search.py: records with a key or unique key, newest first."""
-        self.intake.index_keys()
+        self.appender.index_keys()
         return searching(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
 
     def with_unique_id(self, topic: str, unique_id: str, begin_ms: int, end_ms: int) -> list[memoryview]:
         """Find all records with the unique id. Raises: BadStore, as `with_unique_id` of key_search.py."""
-        self.intake.index_keys()
+        self.appender.index_keys()
         return with_unique_id(self._index, self.record_at, topic, unique_id, begin_ms, end_ms)
 
     @property
@@ -431,7 +439,7 @@ class MessageStore:
 
     def timers(self) -> Timers:
         """The pending timers. From now on retention keeps their records. Raises: DiskFull, BadStore."""
-        self.dispatch()
+        self.publish()
         queue = self.queues.obtain(TIMER_TOPIC, 0)
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self.hold)
 
@@ -439,9 +447,9 @@ class MessageStore:
         """Delete the topic's queues at once; a new topic begins at 0. With `before`, as `Deletion.steps`."""
         at_once(self.deletion.begin(topic) if before is None else self.deletion.steps(topic, before))
 
-    def clean(self, what: Asked) -> None:
+    def clean(self, cleaning: Cleaning) -> None:
         """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
-        self._asked = max(self._asked, what, key=lambda asked: asked.value)
+        self._cleaning = max(self._cleaning, cleaning, key=lambda asked: asked.value)
         self.wants_cleaning.set()
 
     def replace_damaged(self, copy: Copy, most_bytes: int) -> Replaced:
@@ -460,7 +468,7 @@ class MessageStore:
         """Write everything to disk and release the lock. A store that failed is left as after a crash."""
         try:
             if self._lock is not None:
-                self._dispatch.limit = None
+                self._queue_builder.limit = None
                 self.queues.remove_rest()
                 self.checkpoint()
                 # If a crash brings the file back, the next start only has a little more to check.
@@ -498,24 +506,24 @@ class MessageStore:
         """
         if self.flushed.error is None and (lost := self._log.row.lost_file()) is not None:
             self.flusher.fail(lost_while_open(lost.file))
-        if self.intake.try_again_if_due():
+        if self.appender.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):
                 self.wants_checkpoint.set()
-            if self._dispatch.can_index(executor):
-                self.intake.index_keys()
+            if self._queue_builder.can_index(executor):
+                self.appender.index_keys()
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:
         """Dispatch everything. Returns the reached offset and the store time of the last record. Raises: DiskFull."""
-        intake = self.intake
-        before, intake.full = intake.full, None
-        intake.dispatch()
-        intake.index_keys()
-        intake.raise_if_full()
-        intake.full = before  # a disk without room for messages may have room for this
+        appender = self.appender
+        before, appender.full = appender.full, None
+        appender.publish()
+        appender.index_keys()
+        appender.raise_if_full()
+        appender.full = before  # a disk without room for messages may have room for this
         self._checkpointer.note_ends(self.queues.take_changed())
-        return self.dispatched.value, intake.now_ms
+        return self.dispatched.value, appender.now_ms
 
     def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
         """The function that writes a checkpoint, for any thread. The log before `end` is on disk. Raises: OSError."""
@@ -526,9 +534,9 @@ class MessageStore:
             self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold
         )
 
-    def asked_to_clean(self) -> Asked:
+    def asked_to_clean(self) -> Cleaning:
         """Return what callers of `clean` have requested since the last call, and reset it."""
-        asked, self._asked = self._asked, Asked.NOTHING
+        asked, self._cleaning = self._cleaning, Cleaning.NOTHING
         self.wants_cleaning.clear()
         return asked
 
@@ -537,14 +545,16 @@ class MessageStore:
     def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
         """Recover the store, make a checkpoint, and mark on disk that the store is running."""
         layout, known = self.settings.layout, self._ends.load()
-        mending = Mending(self._log, self.settings.delay_levels_ms, known.deleted, self.settings.awaits_copy)
+        mending = QueueRebuild(
+            self._log, self.settings.delay_levels_ms, known.deleted, self.settings.awaits_copy
+        )
         recovery = Recovery(
             self._vfs,
             layout,
             self._log,
             self.queues,
             self._index,
-            self._dispatch,
+            self._queue_builder,
             load(self._vfs, layout.checkpoint),
             self.settings.corrupt_policy,
             clean,
@@ -554,7 +564,7 @@ class MessageStore:
             synced=0 if clean or after_java else synced_mark.load(self._vfs, layout.abort),
             checks_all=self.settings.checks_all,
         )
-        self.queues.files.mend = mending.mend_file
+        self.queues.files.mend = mending.rebuild_file
         if cut_at is not None:
             shorten(recovery, cut_at)
         clean = recovery.clean
@@ -576,8 +586,8 @@ class MessageStore:
                 found.end,
                 found.cut_bytes,
             )
-        self.intake.time.begin(found.passed.last_ms)
-        self.intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
+        self.appender.time.begin(found.passed.last_ms)
+        self.appender.now_ms, self.finished_halves = found.passed.last_ms, found.passed.settled
         self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
         self._log.proved_from = found.marks[0]
         self.scrubber.position = self._log.begin

@@ -15,7 +15,7 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Final
 
-from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.durability import Durability
 
 # The ends of Java's spans: its first one holds 0 ms, and its last one has no end.
 _SPANS_MS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
@@ -46,7 +46,7 @@ class PutTimes:
         took_ms = min(took_ms, _LONGEST_MS)
         self._now[took_ms] = self._now.get(took_ms, 0) + count
 
-    def burst(self, safety: Safety, began_s: float, count: int, end: int) -> None:
+    def burst(self, safety: Durability, began_s: float, count: int, end: int) -> None:
         """Note the puts of a burst that is written, once the log is safe up to its `end`.
 
         Args:
@@ -55,9 +55,9 @@ class PutTimes:
         if safety.holds(end):
             self.record(int((perf_counter() - began_s) * 1000), count)
         else:
-            safety.when(end, lambda error: self._settled(began_s, count, error))
+            safety.when(end, lambda error: self._on_end(began_s, count, error))
 
-    def _settled(self, began_s: float, count: int, error: BaseException | None) -> None:
+    def _on_end(self, began_s: float, count: int, error: BaseException | None) -> None:
         self.record(int((perf_counter() - began_s) * 1000), count)
         if error is not None:
             self.failed += count

@@ -38,10 +38,10 @@ from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout, missing_file
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.log.set_aside import LOST, set_aside
-from sparrowmq.store.log_dispatch import Dispatch
-from sparrowmq.store.mending import Mending
+from sparrowmq.store.queue_builder import QueueBuilder
+from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues.positions import agreed
-from sparrowmq.store.queues.queue_ends import ALL_TOPICS, Known
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, SavedEnds
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
@@ -92,13 +92,13 @@ class Recovery:
     log: CommitLog
     queues: QueueTable
     index: Index | None
-    dispatch: Dispatch
+    dispatch: QueueBuilder
     checkpoint: Checkpoint
     policy: CorruptPolicy
     clean: bool
     after_java: bool  # whether a Java broker has opened the store since us
-    ends: Known
-    mending: Mending
+    ends: SavedEnds
+    mending: QueueRebuild
     synced: int = 0  # the end of the bytes that had been on disk, by the mark of the last sync
     checks_all: bool = False  # check all records of the log
 
@@ -157,7 +157,7 @@ class Recovery:
         for topic in [topic for topic, offset in deleted.items() if offset <= self.log.begin]:
             del deleted[topic]  # the log has no record of it any more
         if copy is not None and (self.after_java or copy.dispatched < self.log.begin):
-            self.ends = Known()
+            self.ends = SavedEnds()
         elif copy is not None:
             if positions is None:
                 log.warning("the checkpoint is damaged or missing; using its second copy")
@@ -266,19 +266,19 @@ class Recovery:
             )
             self.clean = False
 
-    def _judge(self, bad: CorruptRecord, found: Recovered) -> int | None:
+    def _judge(self, bad: CorruptRecord, recovered: Recovered) -> int | None:
         """Decide about the first bad record. Returns None if the log ends before it, else the offset to continue at.
 
         Raises:
             CorruptRecord: the record is damaged, and the policy is to fail.
         """
-        offset, positions = found.end, self.checkpoint.positions
+        offset, positions = recovered.end, self.checkpoint.positions
         if self.clean and positions is not None and offset == positions.flushed and self._is_blank(offset):
             return None
         used = self.log.last_used_byte(offset)
         survivor = self.log.next_sound(offset, used)
         if not self._is_damage(offset, survivor, used):
-            found.cut_bytes = used - offset
+            recovered.cut_bytes = used - offset
             self.set_aside(offset, used, "cut")
             return None
         if self.policy is CorruptPolicy.FAIL:
@@ -292,10 +292,10 @@ class Recovery:
         self.set_aside(offset, end, LOST if survivor is None else "damaged")
         self._distrust(offset)
         if survivor is None:
-            found.cut_bytes = end - offset
+            recovered.cut_bytes = end - offset
             return None
         self._fence(offset, survivor)
-        found.fenced_bytes += survivor - offset
+        recovered.fenced_bytes += survivor - offset
         return offset
 
     def _is_damage(self, offset: int, survivor: int | None, used: int) -> bool:
@@ -357,9 +357,9 @@ class Recovery:
         file = self.log.row.find(offset)
         return file is None or not any(file.read(offset - file.begin, SECTOR))
 
-    def set_aside(self, begin: int, end: int, why: str) -> None:
+    def set_aside(self, begin: int, end: int, reason: str) -> None:
         """Copy the bytes `[begin, end)` of the log to set-aside, before they are removed."""
-        set_aside(self.vfs, self.layout, self.log, begin, end, why)
+        set_aside(self.vfs, self.layout, self.log, begin, end, reason)
 
     def _distrust(self, offset: int) -> None:
         """Save, before any change, that queues and index are right only before the damage."""

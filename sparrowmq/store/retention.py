@@ -34,7 +34,7 @@ _HOUR_MS: Final = 3_600_000
 _MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
 
 
-class Asked(Enum):
+class Cleaning(Enum):
     """The work that a caller wants done at once."""
 
     NOTHING = 0
@@ -42,23 +42,23 @@ class Asked(Enum):
     FILES = 2  # also delete the files of the log that are old enough
 
 
-class Hold:
+class RetentionHold:
     """Keeps the log from some offset on.
 
     Attributes:
-        needs: each returns the offset of the first record that it needs; None if it needs none.
-        wanted: the files before this offset should be deleted.
+        needed_from: each returns the offset of the first record that it needs; None if it needs none.
+        delete_before: the files before this offset should be deleted.
     """
 
-    __slots__ = ("needs", "wanted")
+    __slots__ = ("delete_before", "needed_from")
 
     def __init__(self) -> None:
-        self.needs: list[Callable[[], int | None]] = []
-        self.wanted = 0
+        self.needed_from: list[Callable[[], int | None]] = []
+        self.delete_before = 0
 
     def begin(self) -> int | None:
         """Return the offset of the first record that is needed; None if none is. Raises: BadStore."""
-        found = [needed() for needed in self.needs]
+        found = [needed() for needed in self.needed_from]
         return min((each for each in found if each is not None), default=None)
 
 
@@ -73,7 +73,7 @@ class Retention:
         queues: QueueTable,
         index: Index | None,
         checkpointer: Checkpointer,
-        hold: Hold,
+        hold: RetentionHold,
     ) -> None:
         self.is_full: DiskFull | None = None
         self.settings = settings
@@ -87,11 +87,11 @@ class Retention:
         self._unfinished: list[ConsumeQueue] = []
         self._cleaned_ms = 0  # when set-aside was cleaned last
 
-    def run(self, now_ms: int, asked: Asked = Asked.NOTHING) -> Iterator[None]:
+    def run(self, now_ms: int, cleaning: Cleaning = Cleaning.NOTHING) -> Iterator[None]:
         """Delete old messages. It yields after each piece of work, so that a loop can do other work.
 
         Args:
-            asked: the work that a caller wants done now, at any hour.
+            cleaning: the work that a caller wants done now, at any hour.
         Raises:
             OutOfResources: the next run continues.
         """
@@ -103,8 +103,8 @@ class Retention:
                 f"{used:.0%} of the disk of {settings.layout.commit_log} is used, from {settings.disk_full_ratio:.0%} "
                 "on no message is taken; free some space, writes go on by themselves"
             )
-        expired = self.expired(now_ms, used, asked)
-        if expired or asked is not Asked.NOTHING:
+        expired = self.expired(now_ms, used, cleaning)
+        if expired or cleaning is not Cleaning.NOTHING:
             self._unfinished = list(self._queues)
         if expired:
             self._checkpointer.let_go_before(self._log.row.files[expired].begin)
@@ -117,14 +117,14 @@ class Retention:
             self._cleaned_ms = now_ms
             set_aside.clean(self._vfs, settings, now_ms, self._log.begin, is_short=is_short)
 
-    def expired(self, now_ms: int, used: float, asked: Asked = Asked.NOTHING) -> int:
+    def expired(self, now_ms: int, used: float, cleaning: Cleaning = Cleaning.NOTHING) -> int:
         """Return the number of the oldest files to delete."""
         settings = self.settings
         files = self._log.row.files
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         is_time = hour in map(int, settings.delete_when.split(";")) or used >= settings.disk_clean_ratio
-        is_time = is_time or asked is Asked.FILES
-        most = len(files) if asked is Asked.FILES else _MAX_FILES
+        is_time = is_time or cleaning is Cleaning.FILES
+        most = len(files) if cleaning is Cleaning.FILES else _MAX_FILES
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
         held = self._hold.begin()
         count = last_ms = 0
@@ -138,7 +138,7 @@ class Retention:
             if not is_old and used < settings.disk_force_ratio:
                 break
             if held is not None and following.begin > held:
-                self._hold.wanted = following.begin
+                self._hold.delete_before = following.begin
                 break
             count += 1
         return count

@@ -95,21 +95,23 @@ class RetentionTime:
     def __init__(self, clock: Clock, newest_ms: int) -> None:
         self._clock = clock
         self._newest_ms = newest_ms
-        self._told: tuple[int, float] | None = None  # the last returned time, and the monotonic time of that
+        self._last_returned: tuple[int, float] | None = (
+            None  # the last returned time, and the monotonic time of that
+        )
         self._ahead_s: float | None = None  # when the clock began to be ahead by more than an hour
 
     def read(self) -> int:
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         told_ms = self._next_ms(clock_ms, now_s)
-        self._told = (told_ms, now_s)
+        self._last_returned = (told_ms, now_s)
         return told_ms
 
     def _next_ms(self, clock_ms: int, now_s: float) -> int:
-        if self._told is None:
+        if self._last_returned is None:
             is_old = self._newest_ms and clock_ms - self._newest_ms > DAY_S * 1000
             expected_ms = self._newest_ms if is_old else clock_ms
         else:
-            told_ms, told_s = self._told
+            told_ms, told_s = self._last_returned
             expected_ms = told_ms + round((now_s - told_s) * 1000)
         ahead_ms = clock_ms - expected_ms
         if ahead_ms > _LEAP_MS:

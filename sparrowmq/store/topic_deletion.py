@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.slices import Steps
-from sparrowmq.store.intake import Intake
+from sparrowmq.store.appender import Appender
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
-from sparrowmq.store.log_dispatch import Dispatch
+from sparrowmq.store.queue_builder import QueueBuilder
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import QueueEnds
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -37,9 +37,9 @@ class Deletion:
         self,
         commit_log: CommitLog,
         queues: QueueTable,
-        dispatch: Dispatch,
+        dispatch: QueueBuilder,
         ends: QueueEnds,
-        intake: Intake,
+        appender: Appender,
         flusher: Flusher,
         deleted: Callable[[], object],
     ) -> None:
@@ -47,7 +47,7 @@ class Deletion:
         self._queues = queues
         self._dispatch = dispatch
         self._ends = ends
-        self._intake = intake
+        self._appender = appender
         self._flusher = flusher
         self._deleted = deleted
 
@@ -56,7 +56,7 @@ class Deletion:
 
         Raises: StoreFailed, the deletion cannot be written.
         """
-        self._intake.dispatch()
+        self._appender.publish()
         return self._take_out(topic, self._log.end, ())
 
     def steps(self, topic: str, before: int) -> Steps[None]:
@@ -64,7 +64,7 @@ class Deletion:
 
         All of them go in one step; the steps before it only look for them. Raises: as `begin`.
         """
-        self._intake.dispatch()
+        self._appender.publish()
         looked_at: dict[ConsumeQueue, int] = {}
         young: dict[ConsumeQueue, None] = {}
         for queue in self._queues.of_topic(topic):
@@ -72,7 +72,7 @@ class Deletion:
             if self._dispatch.last_entry(queue) >= before:
                 young[queue] = None
             yield
-        self._intake.dispatch()
+        self._appender.publish()
         queues = self._queues.of_topic(topic)
         young |= {queue: None for queue in queues if looked_at.get(queue) != queue.next_offset}
         yield from self._take_out(topic, before, young)

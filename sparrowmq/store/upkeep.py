@@ -37,7 +37,7 @@ _FULL_PERIOD_S: Final = 1.0  # while the disk is too full: freed space is notice
 
 async def run(store: MessageStore, turn: Turn) -> None:
     """Work until cancelled. Raises: StoreFailed, a file of the log was cut, so that even reading is not safe."""
-    store.intake.turn = turn  # from now on the turn ends the bursts of requests, and a thread syncs
+    store.appender.turn = turn  # from now on the turn ends the bursts of requests, and a thread syncs
     store.flusher.start(asyncio.get_running_loop())
     with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
         try:
@@ -49,7 +49,7 @@ async def run(store: MessageStore, turn: Turn) -> None:
                 tasks.create_task(_scrub(store))
                 tasks.create_task(_fill_index(store))
         finally:
-            store.intake.turn = None
+            store.appender.turn = None
             store.flusher.stop()  # the thread finishes its work first
 
 
@@ -80,7 +80,7 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
             await asyncio.get_running_loop().run_in_executor(executor, write)
         except DiskFull as full:
             log.warning("no checkpoint: %s", full)
-            store.intake.spare_descriptors(full)
+            store.appender.spare_descriptors(full)
         except StoreFailed:
             return
         except OSError as error:
@@ -102,10 +102,10 @@ async def _scrub(store: MessageStore) -> None:
 async def _fill_index(store: MessageStore) -> None:
     while True:
         if store.filling.short is not None and store.flushed.error is None:
-            store.dispatch()
+            store.publish()
         had_room = store.flushed.error is None and store.filling.fill_some()
         if isinstance(store.filling.short, OutOfResources):
-            store.intake.spare_descriptors(store.filling.short)
+            store.appender.spare_descriptors(store.filling.short)
         await store.clock.sleep(0 if had_room else _FULL_PERIOD_S)
 
 
@@ -124,9 +124,9 @@ async def _delete_regularly(store: MessageStore) -> None:
                 await asyncio.sleep(0)  # the loop can do other work between two queues
         except OutOfResources as short:
             log.warning("the rest of what is too old stays for now: %s", short)
-            store.intake.spare_descriptors(short)
+            store.appender.spare_descriptors(short)
         except BadStore as bad:
             log.error("the rest of what is too old stays for now: %s", bad)
         if retention.is_full is not None:
             # A little longer than the time to the next check of the disk, which decides again.
-            store.intake.stall(retention.is_full, _FULL_PERIOD_S + 0.5)
+            store.appender.stall(retention.is_full, _FULL_PERIOD_S + 0.5)

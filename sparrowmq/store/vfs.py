@@ -77,10 +77,10 @@ class Unsynced:
         self.files, self.folders = set(), set()
         return taken
 
-    def give_back(self, taken: Unsynced) -> None:
+    def give_back(self, unsynced: Unsynced) -> None:
         """Add files and folders again that were not synced after all. Any thread may call it."""
-        self.files.update(taken.files)
-        self.folders.update(taken.folders)
+        self.files.update(unsynced.files)
+        self.folders.update(unsynced.folders)
 
 
 class Vfs(Protocol):

@@ -91,7 +91,7 @@ def store(tmp_path: Path):
 
 
 def topics(store: MessageStore) -> list[str]:
-    store.dispatch()
+    store.publish()
     return [queue.topic for queue in store.queues if queue.max_offset]
 
 

@@ -39,7 +39,7 @@ def put(store: MessageStore, tags_code: int = 0, tag: str | None = None) -> None
     entry = Entry("t", 0, b"body", Properties(f"TAGS\x01{tag}" if tag else ""), 1, HOST)
     entry.deliver_at_ms = tags_code
     store.append(entry)
-    store.dispatch()
+    store.publish()
 
 
 class Peer:
@@ -228,6 +228,6 @@ async def test_a_read_that_stopped_after_much_work_continues_without_another_mes
     for tag in "aaaaaaab":
         entry = Entry("t", 0, b"body", Properties(f"TAGS\x01{tag}"), 1, HOST)
         store.append(entry)
-    store.dispatch()
+    store.publish()
     await clock.advance(1)
     assert (await waiting).next_offset == 8

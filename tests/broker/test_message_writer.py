@@ -50,7 +50,7 @@ def put(writer: Writer, text: str, topic: str = "t", queue_id: int = 1) -> None:
 
 
 def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMessage:
-    store.dispatch()
+    store.publish()
     return record.decode(store.read(topic, queue_id, 0, 1).views[0])
 
 
@@ -106,14 +106,14 @@ def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> Non
 
 def test_the_queue_knows_the_hash_of_the_tags(writer: Writer, store: MessageStore) -> None:
     put(writer, "TAGS\x01TagA\x02")
-    store.dispatch()
+    store.publish()
     assert store.read("t", 1, 0, 1, selector=Selector(frozenset({java_hash("TagA")}))).count == 1
     assert store.read("t", 1, 0, 1, selector=Selector(frozenset({java_hash("TagB")}))).count == 0
 
 
 def test_keys_and_the_unique_key_are_indexed(writer: Writer, store: MessageStore) -> None:
     put(writer, render({"KEYS": "k1 k2", "UNIQ_KEY": "U1"}))
-    store.dispatch()
+    store.publish()
     for key in ("k1", "k2", "U1"):
         assert len(store.query("t", key, 10, 0, 1 << 50)) == 1
 
@@ -159,7 +159,7 @@ def test_a_batch_in_one_pass_is_stored_as_message_by_message(tmp_path: Path, clo
                         for part in batches.decode(content)
                     ]
                     writer.put_batch(taken)
-            store.dispatch()
+            store.publish()
             assert store.queues.max_offset("t", 1) == 60
             queues.append(
                 [store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({java_hash("paid")}))).count]

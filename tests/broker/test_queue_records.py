@@ -19,7 +19,7 @@ def test_the_records_of_a_queue_come_from_an_offset_on_to_its_end(tmp_path):
         for number in range(700):
             put(store, b"%d" % number, topic="Own")
             put(store, b"of another queue", topic="Other")
-        store.dispatch()
+        store.publish()
 
         def bodies(offset):
             return [int(record.decode(each).body) for each in records_from(store, "Own", 0, offset)]

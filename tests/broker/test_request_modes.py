@@ -98,7 +98,7 @@ async def test_a_slave_has_a_new_mode_at_once_and_keeps_what_a_master_of_a_forme
 
         def catch_up():
             assert slave.follower is not None
-            store.dispatch()
+            store.publish()
             slave.follower.catch_up()
 
         master.journal.write_snapshot()

@@ -87,12 +87,12 @@ class Transacting:
         )
         entry.group = GROUP
         placed = self.writer.put(entry)
-        self.store.dispatch()
+        self.store.publish()
         return placed
 
     def end(self, placed, *, commit, group=GROUP):
         done = self.transactions.end(placed.queue_offset, placed.offset, group, commit=commit)
-        self.store.dispatch()
+        self.store.publish()
         return done
 
     def answer(self, number, *, commit):
@@ -100,7 +100,7 @@ class Transacting:
         request, _ = self.producer.asked[number]
         offsets = request.tran_state_table_offset, request.commit_log_offset
         done = self.transactions.end(*offsets, GROUP, commit=commit)
-        self.store.dispatch()
+        self.store.publish()
         return done
 
     async def after(self, seconds):
@@ -109,11 +109,11 @@ class Transacting:
         for _ in range(seconds):
             await self.clock.advance(1)
             await self.transactions.ask()
-        self.store.dispatch()
+        self.store.publish()
         return self.producer.asked[before:]
 
     def messages(self, topic="Orders", queue_id=1):
-        self.store.dispatch()
+        self.store.publish()
         found, offset = [], 0
         while (read := self.store.read(topic, queue_id, offset, 1000)).count:
             found += [record.decode(each) for view in read.views for each in record.walk(view)]

@@ -93,7 +93,7 @@ async def behind_cutter(path: Path, **settings: Any) -> AsyncIterator[tuple[Brok
 
 def bodies(broker: Broker) -> list[bytes]:
     """All messages of the topic."""
-    broker.store.dispatch()
+    broker.store.publish()
     found = []
     for queue_id in range(4):
         read = broker.store.read("orders", queue_id, 0, 10_000, 16 << 20)

@@ -69,7 +69,7 @@ def test_sectors_that_cannot_be_read_kill_nobody_and_what_lies_before_them_is_se
         for body in sent:
             put(store, body)
         store.flush()
-        store.dispatch()
+        store.publish()
         disk.break_off(_forgotten(Path(store._log.row.files[0].path), page=10))
         told, served, offset = 0, [], 0
         while offset < len(sent):
@@ -105,8 +105,8 @@ def test_an_index_on_sectors_that_cannot_be_read_stops_no_message_and_is_made_an
         disk.break_off(_forgotten(path, page=50))
         for number in range(1000, 2000):
             put(store, b"x", key=f"key-{number}")
-        store.dispatch()
-        store.intake.index_keys()
+        store.publish()
+        store.appender.index_keys()
         assert [message.queue_offset for message in messages(store.read("Orders", 0, 1999, 1))] == [1999]
         with pytest.raises(BadStore, match="start the broker again, which builds the index again"):
             store.query("Orders", "key-1999", 9, 0, 1 << 60)

@@ -171,7 +171,7 @@ def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path)
         store = MessageStore.open(settings(folder))
         assert bodies(ours(store)) == expected(range(300))
         append_to_ours(store, range(300, 500))
-        store.dispatch()
+        store.publish()
         leave = tmp_path / "left"
         shutil.copytree(folder, leave)  # as a kill leaves it: not closed, with its abort file
         store.close()
@@ -188,7 +188,7 @@ def test_damaged_records_are_taken_from_an_apache_that_has_the_same_log(tmp_path
     folder, theirs = tmp_path / "store", tmp_path / "theirs"
     with MessageStore.open(settings(folder)) as store:
         append_to_ours(store, range(300))
-        store.dispatch()
+        store.publish()
         places = [record.physical_offset(each) for each in store._log.walk(store.begin, store.end)]
     shutil.copytree(folder, theirs)
     for number in (0, 77, 78, 299):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Line, Steps, each, emptied, free_soon, in_slices, pause, to_end
+from sparrowmq.loop.slices import SLICE_S, Line, Steps, emptied, for_each, free_soon, in_slices, pause, to_end
 
 
 class Ticks:
@@ -97,7 +97,7 @@ async def test_an_error_of_the_work_reaches_the_caller_at_once_or_later() -> Non
 
 async def test_each_item_is_a_step() -> None:
     seen: list[int] = []
-    await to_end(each(range(4), seen.append), Ticks())
+    await to_end(for_each(range(4), seen.append), Ticks())
     assert seen == [0, 1, 2, 3]
 
 

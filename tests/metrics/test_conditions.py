@@ -63,10 +63,10 @@ def test_a_condition_names_the_other_one_from_which_it_follows() -> None:
     said = {"disk_full": "no room"}
     conditions = Conditions(ManualClock(), Figures())
     conditions.watch([(DISK_FULL, lambda: said["disk_full"]), (INDEX_INCOMPLETE, lambda: "it lacks keys")])
-    told = told_conditions(conditions.told())
+    told = told_conditions(conditions.as_properties())
     assert (told["index_incomplete"].cause, told["disk_full"].cause) == ("disk_full", None)
     said["disk_full"] = ""
-    assert told_conditions(conditions.told())["index_incomplete"].cause is None
+    assert told_conditions(conditions.as_properties())["index_incomplete"].cause is None
 
 
 def test_open_transactions_follow_from_a_disk_that_takes_no_questions_about_them() -> None:
@@ -74,14 +74,14 @@ def test_open_transactions_follow_from_a_disk_that_takes_no_questions_about_them
     conditions.watch(
         [(DISK_FULL, lambda: "no room"), (TRANSACTIONS_OPEN, lambda: "12 transactions are open")]
     )
-    assert told_conditions(conditions.told())["transactions_open"].cause == "disk_full"
+    assert told_conditions(conditions.as_properties())["transactions_open"].cause == "disk_full"
 
 
 def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
     names = {"NAME": "broker-b", "ADDRESS": "10.0.0.1:10911", "CONF": ""}
     conditions = Conditions(ManualClock(), Figures(), lambda: names)
     conditions.watch([(DRAINED, lambda: "it takes no messages"), (LOG_FENCED, lambda: "100 bytes")])
-    told = conditions.told()
+    told = conditions.as_properties()
     assert "`sparrowmq broker undrain broker-b`" in told["condition.drained"]
     assert "`sparrowmq broker set 10.0.0.1:10911 brokerPermission=6`" in told["condition.drained"]
     assert "repair STORE -c CONF --from HOST:PORT`" in told["condition.log_fenced"], (
@@ -100,7 +100,7 @@ async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
     conditions.look()
     monkeypatch.undo()
     await clock.advance(60)
-    assert told_conditions(conditions.told())["drained"].since_ms == right_ms
+    assert told_conditions(conditions.as_properties())["drained"].since_ms == right_ms
 
 
 def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:

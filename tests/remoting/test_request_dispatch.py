@@ -19,7 +19,7 @@ from sparrowmq.errors import (
     StoreFailed,
 )
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.requests.bodies import TopicList
@@ -243,9 +243,9 @@ async def test_a_coroutine_may_return_a_later_reply(serve: Serve) -> None:
         assert (await waiting).header == HEADER
 
 
-def promise(*marks: Watermark, clock: Clock | None = None) -> Safety:
+def promise(*marks: Watermark, clock: Clock | None = None) -> Durability:
     """What is safe once all marks are reached."""
-    return Safety([Demand(mark, 10, "on disk") for mark in marks], clock or SystemClock(), 5)
+    return Durability([Requirement(mark, 10, "on disk") for mark in marks], clock or SystemClock(), 5)
 
 
 async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:

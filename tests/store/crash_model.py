@@ -21,8 +21,8 @@ from typing import NamedTuple
 from sparrowmq.errors import DiskFull, SparrowError, StoreFailed
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.store.appender import FULL_PAUSE_S
 from sparrowmq.store.care.check import verify
-from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.log.flush import Flusher, _Order
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
@@ -195,7 +195,7 @@ class Model:
             self._sent(entry, placed, effects)
 
     def dispatch(self) -> None:
-        self.store.dispatch()
+        self.store.publish()
 
     def flush(self) -> None:
         self.store.flush()
@@ -211,7 +211,7 @@ class Model:
             flusher.flushed.advance(self.synced(ended))
             self._promise()
             return
-        self.store.intake._write_burst()
+        self.store.appender._write_burst()
         flusher.kick()
         self.syncing = None
         if not flusher._orders.empty() and (order := flusher._next_order()) is not None:

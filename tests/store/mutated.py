@@ -80,7 +80,7 @@ def make(folder: Path, closed: bool, checkpoint_last: bool = False) -> Bodies:
         store.close()
         return sent
     store.checkpoint() if checkpoint_last else store.flush()
-    store.dispatch()
+    store.publish()
     let_go(store)
     return sent
 
@@ -141,7 +141,7 @@ class Mutated:
                 [placed] = store.append(message(b"more", topic, queue_id, tag="a"))
                 if placed.queue_offset != len(bodies):
                     return f"{topic}/{queue_id} gives out offset {placed.queue_offset} again"
-        store.dispatch()
+        store.publish()
         return None
 
 

@@ -188,7 +188,7 @@ def bodies(store: MessageStore, topic: str = "Orders", queue_id: int = 0) -> lis
 
 def copy_cut(store: MessageStore, into: Path, keep: int | None = None) -> None:
     """Copy what a disk holds of a store, up to an offset of the log, as a kill or power cut leaves it."""
-    store.dispatch()
+    store.publish()
     store.flush()
     end = store.end if keep is None else keep
     shutil.copytree(store.settings.layout.root, into, ignore=shutil.ignore_patterns("lock"))

@@ -180,7 +180,7 @@ def test_a_log_that_grew_much_is_due_once():
 def test_a_running_store_makes_a_checkpoint_when_it_grew_much(stores, monkeypatch):
     store = stores.open()
     put(store)
-    store.dispatch()
+    store.publish()
     monkeypatch.setattr("sparrowmq.store.checkpoint.DUE_BYTES", 100)
     with ThreadPoolExecutor(1) as executor:
         store.tend(executor)

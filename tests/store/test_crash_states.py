@@ -16,7 +16,7 @@ from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher, _Order
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
-from sparrowmq.store.retention import Asked, Retention
+from sparrowmq.store.retention import Cleaning, Retention
 from tests.store import crash_model
 from tests.store.crash_model import (
     BURSTS,
@@ -206,7 +206,7 @@ def java_rule(self: CommitLog, record: memoryview, offset: int) -> str | None:
     return None if found.physical_offset == offset else "not its place"
 
 
-def too_young(self: Retention, now_ms: int, used: float, asked: Asked = Asked.NOTHING) -> int:
+def too_young(self: Retention, now_ms: int, used: float, asked: Cleaning = Cleaning.NOTHING) -> int:
     """All files but the one that is written, whether queues know of them on disk or not."""
     return max(0, sum(file.begin <= self._log.end for file in self._log.row.files) - 1)
 

@@ -46,7 +46,7 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
-    store.intake.index_keys()
+    store.appender.index_keys()
     stores.crash(store)
     overwrite(log_file(store), offsets[3] + 60, bytes(40))
     store = stores.open()
@@ -67,7 +67,7 @@ def test_a_queue_that_lacks_entries_before_a_new_record_is_made_anew(stores: Sto
     fill(store)
     store.checkpoint()
     put(store, b"after the checkpoint")
-    store.dispatch()
+    store.publish()
     stores.crash(store)
     overwrite(queue_file(store), 20, bytes(5 * 20))
     assert bodies(stores.open()) == [*FIVE, b"after the checkpoint"]
@@ -87,7 +87,7 @@ def test_the_later_half_of_an_entry_is_no_entry_either(stores: Stores, torn: boo
     fill(store)
     store.checkpoint()
     offset = put(store, b"elsewhere", "Bills")[0]
-    store.dispatch()
+    store.publish()
     stores.crash(store)
     overwrite(queue_file(store, "Bills"), 0, bytes(7))  # the sector began with the offset's last byte
     assert 0 < int.from_bytes(queue_file(store, "Bills").read_bytes()[:8]) < offset

@@ -60,12 +60,12 @@ def test_many_more_queues_than_descriptors_work_and_come_up_again(stores, flush)
         for turn in range(2):
             for topic, queue_id in names:
                 put(store, b"%d" % turn, topic, queue_id)
-            store.dispatch()
+            store.publish()
             store.checkpoint()
         for topic, queue_id in names:
             assert bodies(store, topic, queue_id) == [b"0", b"1"]
             put(store, b"2", topic, queue_id)
-        store.dispatch()
+        store.publish()
         stores.crash(store)
         store = stores.open(flush=flush, commit_log_file_size=1 << 20)
         for topic, queue_id in names:
@@ -78,10 +78,10 @@ async def test_without_descriptors_messages_wait_or_are_refused_and_go_on_afterw
     running = asyncio.create_task(store.run())
     await asyncio.sleep(0)
     put(store, b"first")
-    store.dispatch()
+    store.publish()
     with none_left():
         put(store, b"new queue", "Bills")
-        store.dispatch()
+        store.publish()
         await clock.advance(20)  # checkpoints, retention
         with pytest.raises(OutOfResources, match="no file descriptor left; raise `ulimit -n`"):
             while True:  # until the log needs its next file
@@ -89,7 +89,7 @@ async def test_without_descriptors_messages_wait_or_are_refused_and_go_on_afterw
         assert store.flushed.error is None and store.written.error is None
     await clock.advance(2)
     put(store, bytes(1000))
-    store.dispatch()
+    store.publish()
     assert bodies(store)[0] == b"first" and bodies(store, "Bills") == [b"new queue"]
     store.checkpoint()
     running.cancel()
@@ -100,7 +100,7 @@ async def test_without_descriptors_messages_wait_or_are_refused_and_go_on_afterw
 def test_what_a_checkpoint_could_not_sync_is_synced_by_the_next_one(stores, monkeypatch, folder):
     store = stores.open()
     put(store)
-    store.dispatch()
+    store.publish()
     store.flush()
     name = "sync_folder" if folder else "sync_path"
     sync, asked = getattr(Disk, name), []

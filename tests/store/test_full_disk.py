@@ -26,7 +26,7 @@ def fill(store):
     """Leave no room in the log's file for a message of 1,000 bytes."""
     while store.end < 3500:
         put(store, bytes(300))
-    store.dispatch()
+    store.publish()
 
 
 def refused(store, topic="Orders"):
@@ -51,7 +51,7 @@ async def test_a_message_without_room_is_refused_and_writes_resume_after_space_r
     disk.full_for = ()
     await clock.advance(1)
     assert put(store, bytes(1000))[:2] == (4096, count)
-    store.dispatch()
+    store.publish()
     assert len(bodies(store)) == count + 1
 
 
@@ -61,13 +61,13 @@ async def test_a_commit_for_which_there_is_no_room_leaves_nothing(stores, disk, 
     disk.full_for = ("commitlog",)
     with pytest.raises(DiskFull):
         committed(store, bytes(100))
-    store.dispatch()
+    store.publish()
     assert bodies(store, queue_id=1) == bodies(store, topic="Ops") == []
     assert bodies(store, topic="Halves") == [bytes(100)]
     disk.full_for = ()
     await clock.advance(1)
     committed(store, b"now")
-    store.dispatch()
+    store.publish()
     assert bodies(store, queue_id=1) == [b"now"] and bodies(store, topic="Ops") == [b"op"]
 
 
@@ -101,14 +101,14 @@ async def test_what_was_acknowledged_is_shown_once_there_is_room_for_its_queue(s
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)
     put(store, b"stored", key="red")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [] and len(store.query("Orders", "red", 9, 0, 1 << 62)) == 1
     store.flush()  # the log has it, on disk
     refused(store)
     disk.full_for = ()
     await clock.advance(1)
     put(store, b"next", key="red")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"stored", b"next"]
     assert len(store.query("Orders", "red", 9, 0, 1 << 62)) == 2
 
@@ -118,10 +118,10 @@ async def test_one_full_queue_keeps_no_other_from_its_messages_for_long(stores, 
     disk.full_for = ("consumequeue/Orders",)
     for topic in ("Flights", "Orders", "Payments"):
         put(store, topic.encode(), topic)
-    store.dispatch()
+    store.publish()
     disk.full_for = ()
     await clock.advance(1)
-    store.dispatch()
+    store.publish()
     assert [bodies(store, topic) for topic in ("Flights", "Orders", "Payments")] == [
         [b"Flights"],
         [b"Orders"],
@@ -143,11 +143,11 @@ async def test_what_a_slave_could_not_show_yet_is_shown_once(stores, disk, clock
         disk.full_for = (full_for,) if round_ == 1 else ()
         for number in range(40):  # more than a file of a queue holds
             put(master, b"%d.%d" % (round_, number), queue_id=number % 2 + round_, key="k")
-        master.dispatch()
+        master.publish()
         await clock.advance(1)
         while slave.end < master.end:  # file by file
             slave.follow(slave.end, master.log_bytes(slave.end, master.end - slave.end) or b"")
-        slave.dispatch()
+        slave.publish()
     assert slave.dispatched.value == master.end
     for queue_id in range(4):
         assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) != []
@@ -173,7 +173,7 @@ async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
 
 async def test_the_message_that_finds_room_again_is_shown_too(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
-    store.intake.turn = Turn()
+    store.appender.turn = Turn()
     disk.full_for = ("consumequeue",)
     put(store, b"first")
     await clock.advance(1)
@@ -189,7 +189,7 @@ async def test_a_store_that_is_closed_on_a_full_disk_is_recovered_at_the_next_st
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)
     put(store, b"stored")
-    store.dispatch()
+    store.publish()
     store.close()
     assert "was not closed in order: no room" in caplog.text
     assert bodies(stores.open()) == [b"stored"]
@@ -211,9 +211,9 @@ def test_a_queue_that_begins_in_the_middle_of_a_file_is_tried_again(tmp_path, di
     disk.write_error = DiskFull("no room")
     for _ in range(2):
         with pytest.raises(DiskFull):
-            queue.write_fresh()
+            queue.write_pending()
     disk.write_error = None
-    queue.write_fresh()
+    queue.write_pending()
     assert (queue.min_offset, queue.max_offset, queue.entry(5)) == (5, 6, (1000, 100, 0))
     again = ConsumeQueue(OpenFiles(disk, 4, Unsynced()), Layout.of(tmp_path), "Orders", 0, 16)
     again.load(None)
@@ -237,11 +237,11 @@ async def test_a_disk_that_breaks_while_queues_are_written_is_the_end(stores, di
     """Otherwise an acknowledged message would be missing in its queue, and nobody would know."""
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"first")
-    store.dispatch()
+    store.publish()
     disk.write_error = broken()
     put(store, b"second")
     put(store, b"other", "Flights")
-    store.dispatch()
+    store.publish()
     disk.write_error = None
     with pytest.raises(StoreFailed, match="Input/output error"):
         put(store, b"third")
@@ -267,12 +267,12 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)
     put(store, b"never shown")
-    store.dispatch()
+    store.publish()
     store.delete_topic("Orders")
     disk.full_for = ()
     await clock.advance(1)
     put(store, b"of the new topic")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"of the new topic"]
     assert store.written.error is None
 
@@ -286,7 +286,7 @@ async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(
     texts = [b"%d" % number for number in range(10)]
     for text in texts:
         put(store, text, key="key")
-    store.dispatch()
+    store.publish()
     store.flush()
     if was_killed:
         stores.crash(store)
@@ -316,5 +316,5 @@ async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(
     disk.full_for = ()
     store = stores.open(vfs=disk)
     assert put(store, b"next")[1] == 10
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [*texts, b"next"]

@@ -24,7 +24,7 @@ def fill(store: MessageStore, texts: list[bytes] = FIVE) -> None:
     """Messages that can be found by what is in them."""
     for text in texts:
         put(store, text, key=text.decode().replace(" ", "-"))
-    store.dispatch()
+    store.publish()
 
 
 def overwrite(path: Path, position: int, content: bytes) -> None:
@@ -56,7 +56,7 @@ def test_an_entry_that_leads_on_or_is_older_than_its_file_is_damage(stores: Stor
     store = stores.open()
     for number in range(6):
         put(store, b"%d" % number, key="key")
-    store.dispatch()
+    store.publish()
     assert len(store.query("Orders", "key", *FOREVER)) == 6
     (path,) = Path(store.settings.layout.index).iterdir()
     at = 40 + store.settings.index_slots * 4 + 4 * 20 + field_at
@@ -247,13 +247,13 @@ def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in
     wanted = [f"key-{number}" for number in range(100)]
     for key in wanted[:60]:
         put(store, b"x", key=key)
-    store.dispatch()
-    store.intake.index_keys()
+    store.publish()
+    store.appender.index_keys()
     store.checkpoint()
     for key in wanted[60:]:
         put(store, b"x", key=key)
-    store.dispatch()
-    store.intake.index_keys()
+    store.publish()
+    store.appender.index_keys()
     stores.crash(store) if killed else store.close()
     store = stores.open(index_entries=500)
     assert all(len(store.query("Orders", key, *FOREVER)) == 1 for key in wanted)
@@ -264,8 +264,8 @@ def test_all_keys_of_the_record_that_filled_an_index_file_of_java_are_found_afte
     store = stores.open(index_entries=8)
     for number in range(5):  # 7 entries in a file: the fourth message is the one between two
         put(store, b"%d" % number, key=f"key-{number}", unique_key=f"unique-{number}")
-    store.dispatch()
-    store.intake.index_keys()
+    store.publish()
+    store.appender.index_keys()
     assert store._index is not None
     full, growing = store._index.files
     full_ms, checkpoint = full.end_ms, Path(store.settings.layout.checkpoint)

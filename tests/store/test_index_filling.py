@@ -12,7 +12,7 @@ EVER = (9, 0, 1 << 62)
 
 
 def fill(store):
-    store.dispatch()
+    store.publish()
     return store.filling.fill_some()
 
 
@@ -24,12 +24,12 @@ async def test_an_index_without_room_stops_no_message_and_is_filled_later(stores
     disk = FaultyDisk()
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"before", key="before")
-    store.intake.index_keys()
+    store.appender.index_keys()
     disk.full_for = ("/index/",)
     for number in range(100):  # a file has room for 63
         put(store, b"%d" % number, key=f"k{number}")
     put(store, bytes(2000), key="large")
-    store.dispatch()
+    store.publish()
     assert len(bodies(store)) == 102
     with pytest.raises(BadStore, match="no room for them"):
         store.query("Orders", "k99", *EVER)
@@ -55,7 +55,7 @@ async def test_a_store_whose_index_lacked_keys_opens_and_finds_them_or_says_so(s
     store = stores.open(vfs=disk, clock=clock)
     for number in range(60):
         put(store, b"%d" % number, key=f"k{number}")
-    store.intake.index_keys()
+    store.appender.index_keys()
     disk.full_for = ("/index/",)
     for number in range(60, 200):
         put(store, b"%d" % number, key=f"k{number}")
@@ -75,7 +75,7 @@ async def test_a_checkpoint_that_began_while_keys_were_missing_does_not_cover_th
     disk = FaultyDisk()
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"first", key="first")
-    store.intake.index_keys()
+    store.appender.index_keys()
     disk.full_for = ("/index/",)
     for number in range(100):
         put(store, b"%d" % number, key=f"k{number}")

@@ -153,7 +153,7 @@ def test_we_go_on_where_java_stopped(settings: StoreSettings, version: str):
     with MessageStore.open(settings) as store:
         expected = sent(version)["StoreTopic", 0]
         assert put(store, b"ours", "StoreTopic", key="many-7")[1] == len(expected)
-        store.dispatch()
+        store.publish()
         assert [message.body for message in queried(store, "many-7")] == [b"ours", COUNTED[7]]
     with MessageStore.open(settings) as store:
         assert bodies(store, "StoreTopic") == [*expected, b"ours"]

@@ -39,7 +39,7 @@ def test_a_message_is_stored_with_all_that_was_said_about_it(stores, clock):
     store = stores.open(clock=clock, store_host=hosts.pack("10.0.0.1:10911"))
     put(store)
     store.append(Entry("Orders", 3, b"body", Properties("A\x01b"), 1234, hosts.pack("[::1]:5"), 7, 1, 2, 99))
-    store.dispatch()
+    store.publish()
     (found,) = messages(store.read("Orders", 3, 0, 10))
     assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("Orders", 3, 0, b"body")
     assert (found.properties, found.flag, found.reconsume_times, found.prepared_offset) == (
@@ -79,7 +79,7 @@ def test_a_queue_entry_says_where_the_record_lies_its_size_and_the_hash_of_its_t
     store = stores.open()
     put(store)
     offset, _, end, _ = put(store, tag="paid", queue_id=2)
-    store.dispatch()
+    store.publish()
     path = Path(stores.settings.layout.queue("Orders", 2), offset_name(0))
     assert path.stat().st_size == 16 * 20
     assert ENTRY.unpack_from(path.read_bytes()) == (offset, end - offset, 3433164)  # "paid".hashCode()
@@ -91,7 +91,7 @@ def test_a_queue_shows_a_message_after_the_dispatch(stores):
     put(store)
     assert store.queues.obtain("Orders", 0).end.value == 0
     assert store.read("Orders", 0, 0, 10).status is Status.NO_MESSAGE_IN_QUEUE
-    store.dispatch()
+    store.publish()
     assert store.queues.obtain("Orders", 0).end.value == 1 and store.dispatched.value == store.end
     assert bodies(store) == [b"body"]
 
@@ -134,7 +134,7 @@ def test_prepared_and_rolled_back_messages_are_in_the_log_and_in_no_queue(stores
     [half] = store.append(message(b"half", sys_flag=sys_flag))
     offset, queue_offset = half.offset, half.queue_offset
     assert put(store, b"next")[1] == queue_offset == 0
-    store.dispatch()
+    store.publish()
     found = store.record_at(offset)
     assert found is not None and record.decode(found).body == b"half"
     assert bodies(store) == [b"next"]
@@ -176,7 +176,7 @@ def test_a_batch_lies_side_by_side_in_one_queue(stores):
     start = store.end
     appended = put_batch(store, message(b"a"), message(b"bb", tag="t"), message(b"c", key="k"))
     put(store, b"last")
-    store.dispatch()
+    store.publish()
     assert [queue_offset for _, queue_offset, _, _ in appended] == [1, 2, 3]
     assert [offset for offset, _, _, _ in appended] == [start, *(end for _, _, end, _ in appended[:2])]
     assert bodies(store) == [b"body", b"a", b"bb", b"c", b"last"]
@@ -192,7 +192,7 @@ def test_a_batch_goes_to_one_file_or_the_next_whole(stores):
     assert store.end + size <= 4096 - 8  # one of them would fit
     first, second = put_batch(store, part, part)
     assert first[0] == 4096 and second[0] == 4096 + size
-    store.dispatch()
+    store.publish()
     assert len(bodies(store)) == second[1] + 1
 
 
@@ -215,7 +215,7 @@ def test_a_batch_of_which_one_part_is_impossible_is_refused_as_a_whole(stores):
     with pytest.raises(MessageTooLarge):
         put_batch(store, *[message(bytes(1000))] * 4)
     assert store.end == end and put(store, b"next")[1] == 1
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"body", b"next"]
 
 
@@ -237,7 +237,7 @@ def test_a_commit_lies_beside_the_record_that_it_ended(stores):
     store = stores.open()
     put(store, queue_id=1)
     placed, op = committed(store, tag="a", key="k", unique_key="u")
-    store.dispatch()
+    store.publish()
     assert bodies(store, queue_id=1) == [b"body", b"half"] and bodies(store, "Ops") == [b"op"]
     commit = store.queues.get("Orders", 1).entry(1)
     assert (commit.offset + commit.size, commit.tags_code) == (op.offset, ord("a"))
@@ -250,7 +250,7 @@ def test_a_commit_that_does_not_fit_the_file_lies_in_the_next_one_with_its_op_re
     store = stores.open(commit_log_file_size=4096)
     put(store, body=b"x" * 3620)
     _, op = committed(store)
-    store.dispatch()
+    store.publish()
     commit = store.queues.get("Orders", 1).entry(0)
     assert (commit.offset, commit.offset + commit.size) == (4096, op.offset)
     assert bodies(store, queue_id=1) == [b"half"] and bodies(store, "Ops") == [b"op"]
@@ -263,7 +263,7 @@ def test_a_batch_lies_side_by_side_whatever_its_queues(stores):
     places = put_batch(store, *others)
     assert [place[1] for place in places] == [1, 0, 0, 2]
     assert places[0][0] == 4096, "all of it in the next file"
-    store.dispatch()
+    store.publish()
     assert (
         store.queues.obtain("Orders", 0).end.value == 3 and store.queues.obtain("Payments", 0).end.value == 1
     )
@@ -311,7 +311,7 @@ async def test_messages_are_found_by_key_within_a_time(stores, clock):
     times = []
     for number in range(3):
         times.append(put(store, b"%d" % number, key="red")[3])
-        store.dispatch()
+        store.publish()
         await clock.advance(10)
     assert keys_found(store, "red", begin_ms=times[1]) == [b"2", b"1"]
     assert keys_found(store, "red", end_ms=times[1]) == [b"1", b"0"]
@@ -336,7 +336,7 @@ async def test_a_queue_is_searched_by_time(stores, clock):
     times = []
     for _ in range(4):
         times.append(put(store)[3])
-        store.dispatch()
+        store.publish()
         await clock.advance(10)
     assert [store.offset_by_time("Orders", 0, stored_ms) for stored_ms in times] == [0, 1, 2, 3]
     assert store.offset_by_time("Orders", 0, times[1] + 1) == 2
@@ -367,7 +367,7 @@ def test_bytes_of_the_log_come_from_one_file_and_not_past_its_end(stores):
 def test_views_stay_good_after_the_store_was_closed(stores):
     store = stores.open()
     put(store)
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 1)
     store.close()
     assert [found.body for found in messages(read)] == [b"body"]
@@ -385,7 +385,7 @@ def test_a_deleted_topic_begins_at_zero_again_and_others_stay(stores):
     assert store.queues.get("Orders", 0) is None and store.queues.get("Orders", 1) is None
     assert not Path(stores.settings.layout.topic("Orders")).exists()
     assert put(store, b"new")[1] == 0
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"new"] and bodies(store, "Flights") == [b"other"]
 
 
@@ -426,8 +426,8 @@ def test_the_log_of_a_master_can_be_followed_byte_by_byte(stores, tmp_path):
     slave = stores.open(path=tmp_path / "slave")
     while slave.end < master.end:
         slave.follow(slave.end, master.log_bytes(slave.end, 333) or b"")
-        slave.dispatch()
-    master.dispatch()
+        slave.publish()
+    master.publish()
     for queue_id in (0, 1):
         assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) != []
     assert keys_found(slave, "k29") == [b"29"]
@@ -448,7 +448,7 @@ def test_a_log_may_begin_where_a_file_of_the_masters_does(stores, tmp_path, is_k
     assert (slave.end, slave.dispatched.value, slave.flushed.value) == (8192, 8192, 8192)
     if has_more:
         slave.follow(8192, master.log_bytes(8192, 4096) or b"")
-        slave.dispatch()
+        slave.publish()
         assert (slave.begin, slave.end) == (8192, master.end) and len(
             keys_found(slave, "k", max_count=99)
         ) > 1
@@ -487,10 +487,10 @@ def test_half_a_record_is_not_dispatched(stores, tmp_path):
     content = bytes(master.log_bytes(0, master.end) or b"")
     slave = stores.open(path=tmp_path / "slave")
     slave.follow(0, content[: first + 50])
-    slave.dispatch()
+    slave.publish()
     assert slave.dispatched.value == first and len(bodies(slave)) == 1
     slave.follow(first + 50, content[first + 50 :])
-    slave.dispatch()
+    slave.publish()
     assert slave.dispatched.value == master.end and len(bodies(slave)) == 2
 
 
@@ -500,7 +500,7 @@ def test_what_a_masters_queue_lacks_is_a_gap_at_the_slave(stores, tmp_path, capl
         part = message(b"%d" % queue_offset)
         whole = record.encode(part, Placed(slave.end, queue_offset, 1, HOST))
         slave.follow(slave.end, whole)
-    slave.dispatch()
+    slave.publish()
     assert bodies(slave) == [b"0", b"1", b"4"] and slave.queues.get("Orders", 0).max_offset == 5
     assert "entries up to 4 are missing" in caplog.text
 
@@ -510,7 +510,7 @@ def test_a_master_may_leave_out_the_checksum_over_records(stores, tmp_path):
     put(master)
     slave = stores.open(path=tmp_path / "slave")
     slave.follow(0, master.log_bytes(0, master.end) or b"")
-    slave.dispatch()
+    slave.publish()
     stores.crash(slave)
     assert bodies(stores.open(path=tmp_path / "slave")) == [b"body"]
 

@@ -46,7 +46,7 @@ def filled(stores):
     for number in range(40):
         put(store, b"%d" % number, queue_id=number % 2, key=f"k{number}")
         if number < 39:
-            store.dispatch()
+            store.publish()
     return store
 
 
@@ -157,7 +157,7 @@ def test_a_start_after_a_kill_checks_the_end_of_the_log_alone_and_the_next_one_n
     store = stores.open(commit_log_file_size=64 << 20)
     for number in range(100):
         put(store, bytes(512 << 10), key=f"k{number}")
-    store.dispatch()
+    store.publish()
     stores.crash(store)
     for count in (100, 33):  # of 0.5 MiB each: in the last 16 MiB, and a part of the one before
         caplog.clear()
@@ -264,11 +264,11 @@ def test_other_file_sizes_than_those_on_disk_are_refused(stores):
 def test_a_reader_sees_what_the_queues_on_disk_know_and_changes_nothing(stores, state):
     store = filled(stores)
     if state == "open":
-        store.dispatch()
+        store.publish()
     elif state == "closed":
         store.close()
     else:
-        store.dispatch()
+        store.publish()
         stores.crash(store)
     before = content(stores.settings.layout.root)
     reader = stores.open_to_read()

@@ -38,7 +38,7 @@ def fill(stores: Stores, count: int = 60) -> None:
     store = stores.open()
     for number in range(count):
         put(store, b"x" * 100, queue_id=number % 2, key=f"k{number}")
-        store.dispatch()
+        store.publish()
     store.close()
 
 

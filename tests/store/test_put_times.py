@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import NotSafeInTime
-from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.store.put_times import PutTimes
 from sparrowmq.testing import ManualClock
@@ -71,7 +71,7 @@ def test_tools_see_the_last_full_minute() -> None:
 
 async def test_a_burst_is_counted_when_it_is_safe_and_as_failed_when_it_is_not() -> None:
     times, mark, clock = PutTimes(), Watermark(), ManualClock()
-    safety = Safety((Demand(mark, 10, "on disk"),), clock, 1.0)
+    safety = Durability((Requirement(mark, 10, "on disk"),), clock, 1.0)
     mark.advance(5)
     times.burst(safety, 0.0, 2, 5)
     assert sum(times.spans) == 2
@@ -95,6 +95,6 @@ async def test_a_running_store_counts_each_put_once(stores) -> None:
             store.append(message())
         await store.flushed.reached(store.end)
     await asyncio.sleep(0)
-    assert sum(store.intake.put_times.spans) == 8 and store.intake.added()[0] == 8
+    assert sum(store.appender.put_times.spans) == 8 and store.appender.added()[0] == 8
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

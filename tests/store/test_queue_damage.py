@@ -17,7 +17,7 @@ from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.retention import Asked
+from sparrowmq.store.retention import Cleaning
 from sparrowmq.testing.clock import ManualClock
 from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, bodies, messages, put
@@ -31,7 +31,7 @@ def filled(stores: Stores, disk: FaultyDisk | None = None) -> MessageStore:
     for text in TEXTS:
         put(store, text, tag="a")
         put(store, b"elsewhere", "Bills")
-    store.dispatch()
+    store.publish()
     return store
 
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_cut_is_made_anew(stores: Stores, number: int, left: int)
     assert bodies(store) == TEXTS
     assert file(store, number).read_bytes() == before
     put(store, b"one more")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [*TEXTS, b"one more"]
 
 
@@ -180,7 +180,7 @@ async def test_retention_goes_on_when_a_file_can_be_made_anew(stores: Stores, cl
     for error in (True, False):
         if not error:
             disk.write_errors.clear()
-        store.clean(Asked.QUEUES)
+        store.clean(Cleaning.QUEUES)
         await clock.advance(11)
         assert not task.done() and ("stays for now" in caplog.text) is error
         caplog.clear()

@@ -87,7 +87,7 @@ def test_a_filter_does_not_look_into_a_large_damaged_record(stores: Stores, need
     store = stores.open(commit_log_file_size=1 << 20)
     for number in range(4):
         put(store, b"%d" % number + b" " * LARGE, tag="ab"[number % 2])
-    store.dispatch()
+    store.publish()
     store._log.proved_from = store.end
     path = Path(store.settings.layout.commit_log) / f"{0:020d}"
     content = bytearray(path.read_bytes())
@@ -127,7 +127,7 @@ def test_the_body_of_a_record_of_java_is_checked_too(stores: Stores):
 def test_a_search_does_not_find_a_damaged_record(stores: Stores):
     store = stores.open()
     put(store, b"one", key="key")
-    store.dispatch()
+    store.publish()
     store._log.proved_from = store.end
     path = Path(store.settings.layout.commit_log) / f"{0:020d}"
     content = bytearray(path.read_bytes())
@@ -154,7 +154,7 @@ def half_readable(stores: Stores, **changes: Any) -> tuple[MessageStore, FaultyD
     store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE, **changes)
     for number in range(12):
         put(store, b"%03d" % number * 300, tag="ab"[number % 2], key=f"k{number}")
-    store.dispatch()
+    store.publish()
     assert store._log.proved_from == 0
     disk.bad = {(store._log.row.files[0].path, PAGE): errno.EIO}
     stores.leave_damaged()
@@ -211,11 +211,11 @@ def test_where_a_record_is_gone_the_others_are_still_checked(stores: Stores):
     store = rotten(stores, 4)
     while store.end < 5000:
         put(store, b"elsewhere", "Bills")
-    store.dispatch()
+    store.publish()
     queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.add(4000, 200, java_hash("a"))  # which no file has to its end
-    queue.write_fresh()
+    queue.write_pending()
     read = store.read("Orders", 0, 0, 32, selector=Selector(codes("a", "b")))
     assert (found(read), read.next_offset) == ([0, 1, 2, 3], 4)
     with pytest.raises(CorruptRecord):
@@ -229,7 +229,7 @@ def test_an_entry_that_can_be_no_records_is_taken_from_the_log(stores: Stores, s
     queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.add(100, size, java_hash("a"))
-    queue.write_fresh()
+    queue.write_pending()
     read = store.read("Orders", 0, 0, 32, selector=Selector(codes("a", "b")))
     assert (found(read), read.next_offset) == (list(range(8)), 9)
     assert "the log has no record of 1 of them" in caplog.text

@@ -30,7 +30,7 @@ FOREVER = (64, 0, 1 << 60)  # the last arguments of a query
 def fill(store: MessageStore, texts: list[bytes] = FIVE) -> list[int]:
     """Messages that can be found by how they begin; where each lies, and where the last one ends."""
     places = [put(store, text, key=text[:9].decode().replace(" ", "-")) for text in texts]
-    store.dispatch()
+    store.publish()
     return [place[0] for place in places] + [places[-1][2]]
 
 
@@ -84,7 +84,7 @@ def test_the_abort_file_stands_while_a_store_is_open(stores: Stores):
 def test_a_killed_process_loses_nothing(stores: Stores):
     store = stores.open()
     fill(store)
-    store.intake.index_keys()
+    store.appender.index_keys()
     stores.crash(store)
     store = stores.open()
     assert bodies(store) == FIVE
@@ -355,7 +355,7 @@ def test_quarantine_fences_off_any_of_the_records(stores: Stores, damaged: list[
     assert bodies(store) == kept
     put(store, b"next")
     assert bodies(store) == kept or bodies(store) == [*kept, b"next"]
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [*kept, b"next"]
 
 

@@ -54,12 +54,12 @@ async def test_a_sync_acknowledges_nothing_once_the_log_file_is_gone(stores, clo
     store = stores.open(clock=clock)
     async with running(store):
         put(store, b"acknowledged")
-        store.dispatch()
+        store.publish()
         await asyncio.wait_for(store.flushed.reached(store.end), 10)
         path = Path(store._log.row.files[0].path)
         way(path)
         put(store, b"too late")
-        store.dispatch()
+        store.publish()
         store.flusher.kick()
         with pytest.raises(
             StoreFailed, match="removed, moved or replaced while the broker used it"
@@ -90,7 +90,7 @@ async def test_each_log_file_is_missed_within_a_second_or_so(stores, clock, numb
     async with running(store):
         while len(store._log.row.files) < 3:
             put(store, bytes(1000))
-        store.dispatch()
+        store.publish()
         await clock.advance(2)
         assert store.flushed.error is None
         os.unlink(store._log.row.files[number].path)

@@ -14,7 +14,7 @@ from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Status
-from sparrowmq.store.retention import Asked, Retention
+from sparrowmq.store.retention import Cleaning, Retention
 from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.clock import ManualClock
 from tests.store.stores import Stores, bodies, put
@@ -138,7 +138,7 @@ def test_a_file_stays_until_a_checkpoint_covers_what_follows_it(stores):
     store = open_at(stores, clock, disk_force_ratio=ALWAYS)
     for body in TEN:
         put(store, body)
-    store.dispatch()
+    store.publish()
     list(retention_of(store).run(clock.now_ms()))
     assert len(log_files(store)) == 5
     store.checkpoint()
@@ -238,10 +238,10 @@ def test_a_file_that_somebody_holds_stays_and_he_is_told(stores):
     store = open_at(stores, clock, disk_force_ratio=ALWAYS)
     fill(store)
     retention = retention_of(store)
-    store.hold.needs.append(lambda: 4096 + 100)
+    store.hold.needed_from.append(lambda: 4096 + 100)
     list(retention.run(clock.now_ms()))
-    assert store.begin == 4096 and store.hold.wanted == 2 * 4096
-    store.hold.needs.clear()
+    assert store.begin == 4096 and store.hold.delete_before == 2 * 4096
+    store.hold.needed_from.clear()
     list(retention.run(clock.now_ms()))
     assert store.begin > 4096
 
@@ -255,14 +255,14 @@ async def test_whoever_asks_has_old_files_deleted_at_any_hour_and_all_of_them(st
     await clock.advance(hours=80)
     async with running(store):
         await clock.advance(1)
-        store.clean(Asked.QUEUES)
+        store.clean(Cleaning.QUEUES)
         await clock.advance(1)
         assert store.begin == 0
-        store.clean(Asked.FILES)
-        store.clean(Asked.QUEUES)
+        store.clean(Cleaning.FILES)
+        store.clean(Cleaning.QUEUES)
         await clock.advance(1)
         assert store.begin == 14 * 4096
-        assert store.asked_to_clean() is Asked.NOTHING
+        assert store.asked_to_clean() is Cleaning.NOTHING
 
 
 async def test_young_files_stay_even_if_somebody_asks(stores):
@@ -270,7 +270,7 @@ async def test_young_files_stay_even_if_somebody_asks(stores):
     store = open_at(stores, clock)
     fill(store)
     async with running(store):
-        store.clean(Asked.FILES)
+        store.clean(Cleaning.FILES)
         await clock.advance(1)
         assert bodies(store) == TEN
 
@@ -286,7 +286,7 @@ def test_a_damaged_time_does_not_let_a_young_file_go(stores):
     list(retention_of(store).run(clock.now_ms()))
     assert len(log_files(store)) == 5
     clock._start_ms += 73 * 3_600_000  # and it keeps no old one
-    list(retention_of(store).run(clock.now_ms(), Asked.FILES))
+    list(retention_of(store).run(clock.now_ms(), Cleaning.FILES))
     assert len(log_files(store)) == 1
     stores.leave_damaged()
 
@@ -311,9 +311,9 @@ async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_th
     for number, body in enumerate(TEN):
         is_wrong = number in (4, 5)
         clock._start_ms = right_ms + (jump_h * 3_600_000 if is_wrong else 0)
-        store.intake.time.begin(0)  # as if that had lasted
+        store.appender.time.begin(0)  # as if that had lasted
         put(store, body)
-        store.dispatch()
+        store.publish()
         await clock.advance(3600)
         right_ms = clock._start_ms if not is_wrong else right_ms
     clock._start_ms = right_ms

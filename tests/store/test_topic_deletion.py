@@ -20,7 +20,7 @@ def filled(stores: Stores, disk: FaultyDisk | None = None) -> MessageStore:
     for queue_id in range(QUEUES):
         put(store, b"old", queue_id=queue_id)
     put(store, b"neighbour", "Flights")
-    store.dispatch()
+    store.publish()
     return store
 
 
@@ -56,7 +56,7 @@ def test_a_new_topic_of_the_same_name_may_begin_meanwhile(stores: Stores, done: 
     some(steps, done)
     for queue_id in (1, QUEUES - 2):
         assert put(store, b"new", queue_id=queue_id).queue_offset == 0
-    store.dispatch()
+    store.publish()
     if leave == "go on":
         at_once(steps)
     elif leave == "close":
@@ -175,24 +175,24 @@ def test_a_slave_that_may_show_a_part_of_the_log_gets_the_new_topic_whole(
             master.delete_topic("Orders")
         put(master, b"%d" % number, queue_id=number % 2)
         ends.append(master.end)
-    master.dispatch()
+    master.publish()
     limit = ends[shown]
     slave = stores.open(path=tmp_path / "slave")
     show = slave.show_within(lambda: limit)
     for begin, end in pairwise(ends):
         slave.follow(begin, master.log_bytes(begin, end - begin) or b"")
-        slave.dispatch()
+        slave.publish()
     if shown_at_deletion:
         limit = slave.end
         show()
-        slave.dispatch()
+        slave.publish()
     at_once(slave.deletion.steps("Orders", ends[4]))
     for queue_id in range(2):
         seen = bodies(slave, queue_id=queue_id)
         assert bodies(master, queue_id=queue_id)[: len(seen)] == seen
     limit = slave.end
     show()
-    slave.dispatch()
+    slave.publish()
     for queue_id in range(2):
         new = [b"%d" % number for number in (4, 5, 6, 7) if number % 2 == queue_id]
         assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) == new

@@ -17,7 +17,7 @@ def test_only_what_was_stored_since_is_there(stores, checkpoint, old, new, fewer
         put(store, b"old %d" % number)
         put(store, b"old %d" % number, queue_id=1)
     put(store, b"neighbour", "Flights")
-    store.dispatch()
+    store.publish()
     if checkpoint in ("before", "all"):
         store.checkpoint()
     store.delete_topic("Orders")
@@ -27,7 +27,7 @@ def test_only_what_was_stored_since_is_there(stores, checkpoint, old, new, fewer
         assert put(store, b"new %d" % number).queue_offset == number
         if not fewer_queues:
             put(store, b"new %d" % number, queue_id=1)
-    store.dispatch()
+    store.publish()
     if checkpoint in ("after", "all"):
         store.checkpoint()
     for _ in range(3):  # what one start writes down is believed by the next
@@ -46,7 +46,7 @@ def test_deleted_twice_in_one_life_it_begins_at_0_each_time(stores):
     for life in range(3):
         for number in range(20):
             assert put(store, b"%d %d" % (life, number)).queue_offset == number
-        store.dispatch()
+        store.publish()
         if life < 2:
             store.delete_topic("Orders")
     stores.crash(store)

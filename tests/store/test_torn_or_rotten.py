@@ -49,7 +49,7 @@ def test_a_tail_of_synced_messages_that_became_zeros_is_missed(stores: Stores):
     opened = stores.open(corrupt_policy=CorruptPolicy.QUARANTINE)
     assert bodies(opened) == FIVE[:3]
     (piece,) = pieces(Disk(), opened.settings.layout)
-    assert (piece.why, piece.end, piece.size) == ("lost", offsets[5], offsets[5] - offsets[3])
+    assert (piece.reason, piece.end, piece.size) == ("lost", offsets[5], offsets[5] - offsets[3])
 
 
 def test_a_flipped_bit_that_no_sync_covered_is_not_taken_for_a_torn_tail(stores: Stores):

@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq.errors import CorruptRecord, StoreFailed
 from sparrowmq.store.checkpoint import load
-from sparrowmq.store.retention import Asked
+from sparrowmq.store.retention import Cleaning
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import bodies, put
@@ -76,7 +76,7 @@ async def test_a_log_file_that_is_cut_under_a_running_store_stops_writing_and_wh
     await asyncio.sleep(0)
     while store.end < 3000:
         put(store, b"x" * 300)
-    store.dispatch()
+    store.publish()
     file = store._log.row.files[0]
     os.truncate(file.path, 1000)
     await clock.advance(0.2)
@@ -104,7 +104,7 @@ async def test_a_store_that_failed_deletes_nothing(stores, clock):
         put(store, bytes(1000))
     await clock.advance(6)  # a checkpoint, without which they would stay
     store.flusher.fail(OSError(5, "Input/output error"))
-    store.clean(Asked.FILES)
+    store.clean(Cleaning.FILES)
     await clock.advance(60)
     assert store.begin == 0 and len(store._log.row.files) >= 3 and not task.done()
     task.cancel()

@@ -65,11 +65,11 @@ def storing(store: MessageStore, takes: Callable[[], bool], steps: Steps[T]) -> 
     """
     if not takes():
         raise not_the_master()
-    store.intake.unfinished += 1
+    store.appender.unfinished += 1
     try:
         return (yield from steps)
     finally:
-        store.intake.unfinished -= 1
+        store.appender.unfinished -= 1
 
 
 def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[Ready]:

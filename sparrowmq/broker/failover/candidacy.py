@@ -27,8 +27,8 @@ from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.door import Door
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.trial import trial
 from sparrowmq.store.vfs import Disk, Vfs
+from sparrowmq.store.write_probe import probe_writes
 
 COOLDOWN_S: Final = 10.0
 SLOW_S: Final = 1.0  # of the trial of the disk: some small files, each with its sync
@@ -173,9 +173,9 @@ class Candidacy:
         except ConfigError as error:
             return Reason(f"it cannot start as the master: {error}")
         try:
-            layout, room_bytes = store.settings.layout, store.intake.wanted_bytes()
+            layout, room_bytes = store.settings.layout, store.appender.needed_bytes()
             folders = (layout.root, str(self._own.path.parent))
-            await asyncio.to_thread(trial, vfs, folders, layout.commit_log, room_bytes)
+            await asyncio.to_thread(probe_writes, vfs, folders, layout.commit_log, room_bytes)
         except DiskFull as full:
             if is_chosen:
                 return Reason(f"it cannot start as the master: {full}")

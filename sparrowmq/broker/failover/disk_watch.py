@@ -52,7 +52,7 @@ class RoomWatch:
         Args:
             has_successor: whether another member could lead; until one can, there is nothing to try.
         """
-        if store.intake.full is None:
+        if store.appender.full is None:
             return False
         now = self._clock.monotonic()
         if now - self._last > FORGETS_S:

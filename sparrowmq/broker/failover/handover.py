@@ -22,7 +22,7 @@ from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.store.log.log_ended import LogEnded
+from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.message_store import MessageStore
 
 HAND_OVER_S: Final = 3.0  # the limit of each step
@@ -53,11 +53,11 @@ async def drained(
     if store.flushed.error is not None:
         raise refused("the store of this member has failed")
     await settle()
-    while store.intake.unfinished:
+    while store.appender.unfinished:
         if clock.age(begun) > HAND_OVER_S:
             raise refused(f"a large batch is not stored after {HAND_OVER_S:g} s")
         await clock.sleep(_LOOK_S)
-    store.dispatch()
+    store.publish()
     store.flusher.kick()
     while in_sync.replicated.value < store.end or in_sync.is_changing:
         if clock.age(begun) > HAND_OVER_S:
@@ -65,7 +65,7 @@ async def drained(
                 f"the other members do not have the whole log, or etcd does not know it, after {HAND_OVER_S:g} s"
             )
         await clock.sleep(_LOOK_S)
-    store.intake.end_log(LogEnded("the lead is handed over to another member"))
+    store.appender.end_log(LogEnded("the lead is handed over to another member"))
 
 
 async def on_disk(store: MessageStore, end: int) -> None:

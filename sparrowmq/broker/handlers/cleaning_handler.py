@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.remoting.handler import handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.store.retention import Asked
+from sparrowmq.store.retention import Cleaning
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class CleaningHandler(Handler):
     def queues(self, header: CleanExpiredConsumeQueue, body: bytes, peer: Peer) -> None:
         """Remove the entries of queues and index whose messages are no longer in the log."""
         log.info("queues forget what is gone, as %s asks", peer.address)
-        self._store.clean(Asked.QUEUES)
+        self._store.clean(Cleaning.QUEUES)
 
     @handles(DeleteExpiredCommitLog)
     def files(self, header: DeleteExpiredCommitLog, body: bytes, peer: Peer) -> None:
         """Delete the log files that are past their retention time."""
         log.info("files that are old enough go now, as %s asks", peer.address)
-        self._store.clean(Asked.FILES)
+        self._store.clean(Cleaning.FILES)
 
     @handles(CleanUnusedTopic)
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> Awaitable[None] | None:

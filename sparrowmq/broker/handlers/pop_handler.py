@@ -26,7 +26,7 @@ from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, Queu
 from sparrowmq.broker.state.journal import Journal, not_safe
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.waiting import after_thread, settled
+from sparrowmq.loop.waiting import after_thread, resolved
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY
@@ -130,7 +130,7 @@ class PopHandler(Handler):
         selector = self._filters.selector(header.exp_type, header.exp)
         if isinstance(selector, Selector):
             return then(selector)
-        return settled(in_slices(_after(selector, then)))
+        return resolved(in_slices(_after(selector, then)))
 
     def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> _Result:
         wish = self._wish(header, selector)

@@ -23,7 +23,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.waiting import after_thread, settled
+from sparrowmq.loop.waiting import after_thread, resolved
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -123,7 +123,7 @@ class PullHandler:
             return self._send_away(header, peer)
         selector = self._wanted(header)
         if not isinstance(selector, Selector):
-            return settled(in_slices(self._pull_after(selector, header, peer)))
+            return resolved(in_slices(self._pull_after(selector, header, peer)))
         return self._pull(header, selector, peer)
 
     def _pull_after(

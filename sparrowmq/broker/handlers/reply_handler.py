@@ -22,7 +22,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import settled
+from sparrowmq.loop.waiting import resolved
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
@@ -95,7 +95,7 @@ class ReplyHandler:
     async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
-            after: After = await settled(self._sends.send(header, body, peer))
+            after: After = await resolved(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
             self._lines.log(
                 log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error

@@ -124,7 +124,7 @@ class DelayedDelivery:
         self._way_back = WayBack("delayed message", store, writer, detour)
         self._levels = [_Level(level) for level in self._known_levels()]
         self._use(self._progress.saved.offset_table)
-        store.hold.needs.append(self._first_waiting)
+        store.hold.needed_from.append(self._first_waiting)
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
@@ -142,7 +142,7 @@ class DelayedDelivery:
 
         It may be the next master. So it keeps what its master needs, and everything until the master says what that is.
         """
-        self._store.hold.needs.append(self._needed_by_master)
+        self._store.hold.needed_from.append(self._needed_by_master)
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
             saves=(self._save_masters,),

@@ -226,7 +226,7 @@ class TimedDelivery:
 
     def _learn(self) -> None:
         """Take over new timers, including those of this turn, so that every accepted recall takes effect."""
-        self._store.dispatch()
+        self._store.publish()
         self._timers.learn()
         self.delivery.wake_at(self._timers.queue.end, self._timers.next_offset + 1)
 

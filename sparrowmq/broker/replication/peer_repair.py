@@ -6,7 +6,7 @@
     the start has fenced it off
 
 VIEW_MESSAGE_BY_ID (33) returns the record at an offset. With accounts, each broker asks with its own account. A record
-is taken only if it is sound, belongs to this offset, and has the same neighbours in both logs (store/replacing.py).
+is taken only if it is sound, belongs to this offset, and has the same neighbours in both logs (store/record_repair.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparrowmq.protocol.requests.headers import ViewMessage
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.care.repair import replace_closed
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.replacing import Replaced
+from sparrowmq.store.record_repair import Replaced
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 

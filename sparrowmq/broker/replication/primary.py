@@ -27,7 +27,7 @@ from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.broker.replication.slave_link import ShippingRules, SlaveLink
 from sparrowmq.errors import NoSlaveNear
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.metrics.condition_kinds import (
     NO_SLAVE,
@@ -251,11 +251,11 @@ class Primary:
         what = f"the nearest slave lacks {target - nearest} bytes" if following else "no slave is connected"
         return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, what, 0)
 
-    def _safety(self) -> Safety:
+    def _safety(self) -> Durability:
         what = "at a slave"
         lacks = self._in_sync.lacks if self._in_sync is not None else self.lacks
-        demand = Demand(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
-        return Safety((demand,), self._clock, self._rules.timeout_s)
+        demand = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
+        return Durability((demand,), self._clock, self._rules.timeout_s)
 
     def _opening(self) -> SlaveLink | Opening:
         link = self._make()

@@ -13,7 +13,7 @@ haHousekeepingInterval. It checks each message: the record is whole, at its plac
 
 The slave does not cut its log here, because that log may have acknowledged messages. If the slave has more bytes than
 its master, or others, it stops following and logs the steps to take. Where the master is elected, a proof shows the
-common part of both logs, and the log was cut to that part before (store/shortening.py).
+common part of both logs, and the log was cut to that part before (store/truncation.py).
 Source: HAClient, Java 4.9.7.
 """
 

@@ -352,7 +352,7 @@ class Staging:
 
     def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
         """Return the ends of the queues that the pieces go to."""
-        self._store.dispatch()
+        self._store.publish()
         addresses = {piece.to for piece in pieces}
         return {
             f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value

@@ -39,7 +39,7 @@ from sparrowmq.errors import (
     StoreFailed,
 )
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
@@ -49,7 +49,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicCo
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.handler import Answer, Later
-from sparrowmq.store.log.log_ended import LogEnded
+from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
@@ -163,7 +163,7 @@ class Journal:
 
     def _condition(self) -> str:
         """Return why the log lacks a change; "" if the log ended, or the store failed: another condition says so."""
-        is_over = isinstance(self._store.intake.full, LogEnded)
+        is_over = isinstance(self._store.appender.full, LogEnded)
         if self._missing is None or self._store.flushed.error is not None or is_over:
             return ""
         return f"the log lacks the last changes of topics, groups or offsets: {self._missing}"
@@ -327,10 +327,10 @@ class Journal:
         await self._reach(self._store.on_disk, self._end, done)
         return True
 
-    async def _reach(self, safety: Safety, end: int, done: str) -> None:
+    async def _reach(self, safety: Durability, end: int, done: str) -> None:
         """Wait until the log is safe up to this end. Raises: RemoteError."""
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._store.dispatch()
+        self._store.publish()
         self._store.flusher.kick()
         safety.when(end, partial(_set, reached))
         problem = self._unsafe(await reached)
@@ -408,7 +408,7 @@ class Journal:
         """Write the last locks and offsets."""
         self.note_locks()
         self.note_offsets()
-        self._store.dispatch()
+        self._store.publish()
 
     def _is_due(self) -> bool:
         if self._problem is not None:

@@ -69,7 +69,7 @@ class StoredTransactions:
         for first, copies in chains.items():
             places = {first, *[each.queue_offset for each in copies]}
             if ended.isdisjoint(places):
-                settled = any(each.physical_offset in self._store.settled for each in copies)
+                settled = any(each.physical_offset in self._store.finished_halves for each in copies)
                 yield self._reopened(first, copies), settled
 
     def _reopened(self, first: int, copies: list[StoredMessage]) -> Transaction:

@@ -55,7 +55,7 @@ from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_T
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
-from sparrowmq.store.intake import FULL_TOLD_S
+from sparrowmq.store.appender import FULL_TOLD_S
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -399,7 +399,7 @@ class Transactions:
             log.warning(
                 "%d transactions had ended when the broker was killed; that is noted now", len(settled)
             )
-            self._store.dispatch()
+            self._store.publish()
         if len(self.open):
             log.info("%d transactions are open", len(self.open))
         if self._store.queues.get(HALF_TOPIC, 0) is not None:
@@ -437,7 +437,7 @@ class Transactions:
         if newest is not None and newest.queue_offset == queue_offset:
             size = newest.size
         else:
-            self._store.dispatch()
+            self._store.publish()
             queue = self._store.queues.get(HALF_TOPIC, 0)
             entry = queue.entry(queue_offset) if queue is not None else None
             size = entry.size if entry is not None and entry.offset == offset else 0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sparrowmq.client.admin.resent_message import Key, LeftOut, Resent, resent
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.recalls import Recalls
-from sparrowmq.store.care.piece_reading import Found, check_name, read
+from sparrowmq.store.care.piece_reading import PieceRecord, check_name, read
 
 
 class Place(NamedTuple):
@@ -73,7 +73,7 @@ class Draft:
                     if isinstance(message, Resent):
                         yield place, message
 
-    def _take(self, file: Path, found: Found) -> None:
+    def _take(self, file: Path, found: PieceRecord) -> None:
         if found.message is None:
             self.damaged += 1
             self.damaged_bytes += found.size

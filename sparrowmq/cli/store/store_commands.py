@@ -29,7 +29,7 @@ from sparrowmq.store.care.inspect import describe
 from sparrowmq.store.care.restore_points import RestorePoints
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk
-from sparrowmq.store.replacing import Replaced
+from sparrowmq.store.record_repair import Replaced
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 

@@ -204,7 +204,7 @@ class Troubles:
     async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
         """Find what is wrong, given the brokers that are registered."""
         self._remember(brokers)
-        own = _told(self._look.conditions.told(), "", "this console", "")
+        own = _told(self._look.conditions.as_properties(), "", "this console", "")
         found = [*own, *of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
         for name in sorted({each.name for each in brokers}):
             members = [each for each in brokers if each.name == name]

@@ -20,8 +20,8 @@ from sparrowmq.store.care.check import opened
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import STEP_BYTES
-from sparrowmq.store.log_dispatch import tags_code
 from sparrowmq.store.progress_vfs import Watch
+from sparrowmq.store.queue_builder import tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import QueueEnds
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -90,8 +90,8 @@ class _Row:
         entries.clear()
         return True
 
-    def _are_equal(self, found: bytes, wanted: bytes) -> bool:
-        return found == wanted if self.has_tags else _without_tags(found) == _without_tags(wanted)
+    def _are_equal(self, entries: bytes, expected: bytes) -> bool:
+        return entries == expected if self.has_tags else _without_tags(entries) == _without_tags(expected)
 
 
 class _Reading:
@@ -126,20 +126,20 @@ class _Reading:
             self.end = following
         return self.end >= used and all(row.agrees() for row in self._rows.values())
 
-    def _takes(self, found: Outline) -> bool:
+    def _takes(self, record: Outline) -> bool:
         """Whether a record has the next queue offset of its queue, and those before it were right."""
-        if found.sys_flag & SysFlag.PREPARED:
+        if record.sys_flag & SysFlag.PREPARED:
             return True
-        key = found.topic, found.queue_id
+        key = record.topic, record.queue_id
         row = self._rows.get(key)
         if row is None:
             # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
-            has_tags = found.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
-            row = self._rows[key] = _Row(self._queues.get(*key), found.queue_offset, has_tags)
-        if found.queue_offset != row.end:
+            has_tags = record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
+            row = self._rows[key] = _Row(self._queues.get(*key), record.queue_offset, has_tags)
+        if record.queue_offset != row.end:
             return False
-        code = tags_code(found, self._settings.delay_levels_ms) if row.has_tags else 0
-        row.entries += ENTRY.pack(found.physical_offset, found.size, code)
+        code = tags_code(record, self._settings.delay_levels_ms) if row.has_tags else 0
+        row.entries += ENTRY.pack(record.physical_offset, record.size, code)
         return len(row.entries) < _BATCH or row.agrees()
 
     def queues_agree(self) -> bool:

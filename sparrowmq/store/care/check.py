@@ -31,8 +31,8 @@ from sparrowmq.store.keys.index import Index, IndexFile
 from sparrowmq.store.keys.key_columns import key_hash, keys_of
 from sparrowmq.store.layout import LOCK_OF_JAVA, Layout
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log_dispatch import tags_code
 from sparrowmq.store.progress_vfs import Watch
+from sparrowmq.store.queue_builder import tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.queues.entries import Entry
 from sparrowmq.store.queues.queue_ends import QueueEnds
@@ -183,48 +183,48 @@ class _Check:
                 yield f"index {file.name}: {len(used)} slots are used, the header says {file.used_slots}"
             done += file.next
 
-    def checkpoint(self, found: checkpoint.Checkpoint) -> Iterator[str]:
-        positions = found.positions
+    def checkpoint(self, saved: checkpoint.Checkpoint) -> Iterator[str]:
+        positions = saved.positions
         if positions is None:
             return
         for what in ("scan_from", "dispatched", "flushed"):
             if getattr(positions, what) > self._log.end:
                 yield f"the checkpoint says {what} {getattr(positions, what)}, the log ends at {self._log.end}"
 
-    def _record(self, found: Outline) -> Iterator[str]:
-        where = f"the record at {found.physical_offset}"
+    def _record(self, record: Outline) -> Iterator[str]:
+        where = f"the record at {record.physical_offset}"
         if self._index is not None:
             try:
-                for missing in self._missing_keys(found):
+                for missing in self._missing_keys(record):
                     yield f"{where} has the key {missing!r}, which the index does not know"
             except BadStore as bad:
                 yield f"{where}: {bad}"
-        if found.sys_flag & SysFlag.PREPARED:
+        if record.sys_flag & SysFlag.PREPARED:
             return
-        key = found.topic, found.queue_id
-        expected = self._next.get(key, found.queue_offset)
+        key = record.topic, record.queue_id
+        expected = self._next.get(key, record.queue_offset)
         queue = self._queues.get(*key)
-        if found.queue_offset < expected:
+        if record.queue_offset < expected:
             self._missing.pop(key, None)
-        elif found.queue_offset > expected and not (queue and _is_gap(queue, expected)):
-            yield f"{where} is number {found.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
-        self._next[key] = found.queue_offset + 1
+        elif record.queue_offset > expected and not (queue and _is_gap(queue, expected)):
+            yield f"{where} is number {record.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
+        self._next[key] = record.queue_offset + 1
         if queue is not None:  # else the topic was deleted
-            yield from self._entry_of(queue, found, tags_code(found, self._settings.delay_levels_ms))
+            yield from self._entry_of(queue, record, tags_code(record, self._settings.delay_levels_ms))
 
-    def _entry_of(self, queue: ConsumeQueue, found: Outline, code: int) -> Iterator[str]:
-        entry = queue.entry(found.queue_offset)
-        where = f"entry {found.queue_offset} of queue {queue.topic}/{queue.queue_id}"
-        if entry is None or entry.offset < found.physical_offset:
+    def _entry_of(self, queue: ConsumeQueue, record: Outline, code: int) -> Iterator[str]:
+        entry = queue.entry(record.queue_offset)
+        where = f"entry {record.queue_offset} of queue {queue.topic}/{queue.queue_id}"
+        if entry is None or entry.offset < record.physical_offset:
             missing = self._missing.setdefault((queue.topic, queue.queue_id), [])
-            missing.append(f"{where} is missing, its record is at {found.physical_offset}")
-        elif entry.offset == found.physical_offset and entry.size != found.size:
-            yield f"{where} says {entry.size} bytes, the record has {found.size}"
+            missing.append(f"{where} is missing, its record is at {record.physical_offset}")
+        elif entry.offset == record.physical_offset and entry.size != record.size:
+            yield f"{where} says {entry.size} bytes, the record has {record.size}"
         elif (
-            entry.offset == found.physical_offset
+            entry.offset == record.physical_offset
             and entry.tags_code != code
             # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
-            and found.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
+            and record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
         ):
             yield f"{where} has the tags code {entry.tags_code}, the record {code}"
 
@@ -236,28 +236,30 @@ class _Check:
         elif (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
             yield f"{where}, where {found.topic}/{found.queue_id} number {found.queue_offset} is"
 
-    def _index_entry(self, file: IndexFile, number: int, wanted: int, offset: int) -> Iterator[str]:
+    def _index_entry(self, file: IndexFile, number: int, key_hash_code: int, offset: int) -> Iterator[str]:
         if offset < self._log.begin:
             return
         found = self._outline_at(offset)
-        if found is None or wanted not in [key_hash(found.topic, key) for key in _possible_keys(found)]:
+        if found is None or key_hash_code not in [
+            key_hash(found.topic, key) for key in _possible_keys(found)
+        ]:
             yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
 
-    def _missing_keys(self, found: Outline) -> list[str]:
+    def _missing_keys(self, record: Outline) -> list[str]:
         index = self._index
-        is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
+        is_rollback = record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
         if (
             index is None
             or not index.files
             or is_rollback
-            or found.physical_offset < index.files[0].begin_offset
+            or record.physical_offset < index.files[0].begin_offset
         ):
             return []
-        stored_ms = found.store_timestamp_ms
+        stored_ms = record.store_timestamp_ms
         return [
             key
-            for key in keys_of(found.properties)
-            if found.physical_offset not in index.find(found.topic, key, stored_ms - 1000, stored_ms + 1000)
+            for key in keys_of(record.properties)
+            if record.physical_offset not in index.find(record.topic, key, stored_ms - 1000, stored_ms + 1000)
         ]
 
     def _outline_at(self, offset: int) -> Outline | None:
@@ -285,6 +287,6 @@ def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
     return end
 
 
-def _possible_keys(found: Outline) -> list[str]:
+def _possible_keys(record: Outline) -> list[str]:
     """The keys of a record that the index may have: its own keys and, in a store of Java 5.4, its tag."""
-    return [*keys_of(found.properties), f"T#{found.properties.get(Property.TAGS)}"]
+    return [*keys_of(record.properties), f"T#{record.properties.get(Property.TAGS)}"]

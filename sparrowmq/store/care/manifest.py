@@ -104,14 +104,14 @@ def _used(vfs: Vfs, file: File) -> Iterator[int]:
             yield number
 
 
-def problem(vfs: Vfs, folder: str, wanted: Copied) -> str:
+def problem(vfs: Vfs, folder: str, expected: Copied) -> str:
     """Return what is wrong with a file of a copy; "" if nothing is. It reads the whole file."""
-    path = os.path.join(folder, wanted.path)
+    path = os.path.join(folder, expected.path)
     try:
         size = vfs.size(path)
-        if size != wanted.size:
-            return f"{path} has {size} bytes, the manifest says {wanted.size}"
-        if digest(vfs, path) != wanted.digest:
+        if size != expected.size:
+            return f"{path} has {size} bytes, the manifest says {expected.size}"
+        if digest(vfs, path) != expected.digest:
             return f"{path} is damaged: its digest is not that of the manifest"
     except FileNotFoundError:
         return f"{path} is missing"

@@ -14,7 +14,7 @@ from sparrowmq.store.care.inspect_file import PIECE, LogFile, StoreFile, printab
 from sparrowmq.store.vfs import Disk
 
 
-class Found(NamedTuple):
+class PieceRecord(NamedTuple):
     """A sound message of a piece, or damage in it."""
 
     offset: int  # in the log
@@ -35,12 +35,12 @@ def check_name(path: Path) -> None:
         )
 
 
-def read(path: Path) -> Iterator[Found]:
+def read(path: Path) -> Iterator[PieceRecord]:
     """Yield the messages of a piece in the order of the log, and each damage. Raises: OSError, it cannot be read."""
     with closing(StoreFile(Disk(), os.path.abspath(path))) as file:
         piece = LogFile(file)
         for begin, end, part, is_unused in piece.stretches(piece.begin):
             if part.problem and not is_unused:
-                yield Found(begin, end - begin, None)
+                yield PieceRecord(begin, end - begin, None)
             elif part.message is not None and not part.problem:
-                yield Found(begin, end - begin, part.message)
+                yield PieceRecord(begin, end - begin, part.message)

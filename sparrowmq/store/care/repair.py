@@ -2,7 +2,7 @@
 
 A start checks the log's last megabytes, or after Java its last files. The recovery of a repair reads the whole log. It
 fences off damage, keeps the bytes in `set-aside`, and makes queues and index match again. Before that, damaged records
-are replaced by those of a copy of the log, if the caller has one (replacing.py).
+are replaced by those of a copy of the log, if the caller has one (record_repair.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.replacing import Copy, Replaced, replace_damaged
+from sparrowmq.store.record_repair import Copy, Replaced, replace_damaged
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Vfs
 

@@ -135,10 +135,10 @@ class _Restoring:
     def check(self) -> None:
         """Check the config, the records, the queues and the index of what was copied."""
         root = self._settings.layout.root
-        for problem in self._found():
+        for problem in self._problems():
             self._note(problem.replace(root, self._source))
 
-    def _found(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         yield from config_problems(self._settings.layout.root)
         if not agree(self._settings, self._vfs, self._watch):
             yield from verify(self._settings, self._vfs, self._watch)

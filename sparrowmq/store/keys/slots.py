@@ -37,7 +37,7 @@ class Slots:
         self._begin = begin
         self._numbers: Any = None
         self._changed: Any = None
-        self._taken: Unwritten | None = None
+        self._in_writing: Unwritten | None = None
 
     def newest(self, slot: int) -> int:
         if self._numbers is not None:
@@ -102,13 +102,13 @@ class Slots:
         if self._numbers is None:
             return None
         if not self._changed.any():
-            if self._taken is None or self._taken.is_written:
-                self._numbers = self._taken = None
+            if self._in_writing is None or self._in_writing.is_written:
+                self._numbers = self._in_writing = None
             return None
         parts = self._changed.nonzero()[0].tolist()
         self._changed[:] = False
-        self._taken = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
-        return self._taken
+        self._in_writing = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
+        return self._in_writing
 
     def give_back(self, unwritten: Unwritten) -> None:
         """Note that these parts are not in the file after all; in any thread."""
@@ -119,7 +119,7 @@ class Slots:
         """Write all slots, and free the memory: the file is full. Raises: OSError."""
         if self._numbers is not None:
             self._file.write(self._begin, self._numbers.tobytes())
-            self._numbers = self._taken = None
+            self._numbers = self._in_writing = None
 
 
 @dataclass(slots=True)

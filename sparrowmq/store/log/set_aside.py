@@ -42,12 +42,12 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
-def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: int, why: str) -> None:
+def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: int, reason: str) -> None:
     """Copy `[begin, end)` of the log to the folder. A copy that exists was saved before a crash. Raises: DiskFull."""
     if begin >= end:
         return
     vfs.make_folder(layout.set_aside)
-    path = os.path.join(layout.set_aside, f"{begin:020d}-{end:020d}.{why}")
+    path = os.path.join(layout.set_aside, f"{begin:020d}-{end:020d}.{reason}")
     if not vfs.exists(path):
         file = vfs.create(path, end - begin, allocate=True)
         for part in commit_log.row.between(begin, end):
@@ -58,23 +58,23 @@ def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: 
         vfs.close(file)
         vfs.sync_folder(layout.set_aside)
         vfs.sync_folder(layout.root)
-    log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", why, begin, end, path)
+    log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", reason, begin, end, path)
 
 
-def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
+def ranges(vfs: Vfs, layout: Layout, reason: str) -> Iterator[tuple[int, int]]:
     """Yield the parts of the log that were set aside for a reason, rising."""
     for name in vfs.list_folder(layout.set_aside):
         place, _, found = name.rpartition(".")
         begin, _, end = place.partition("-")
         low, high = parse_offset_name(begin), parse_offset_name(end)
-        if found == why and low is not None and high is not None:
+        if found == reason and low is not None and high is not None:
             yield low, high
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     name: str
-    why: str  # its reason, the end of its name
+    reason: str  # its reason, the end of its name
     end: int  # the offset in the log where it ends; 0 for an index
     size: int
     kept_since_ms: int  # when it was put there; 0 if that is not known
@@ -95,7 +95,7 @@ def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
 
 
 def expired(
-    kept: Sequence[Piece], settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool
+    pieces: Sequence[Piece], settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool
 ) -> list[Piece]:
     """Return the pieces to delete.
 
@@ -107,12 +107,12 @@ def expired(
         return []
     longest_ms = settings.set_aside_days * _DAY_MS
     forked_ms = max(longest_ms, settings.retention_hours * _HOUR_MS)
-    gone, size = [], sum(piece.size for piece in kept)
-    for piece in kept:
+    gone, size = [], sum(piece.size for piece in pieces)
+    for piece in pieces:
         age_ms = now_ms - piece.kept_since_ms if piece.kept_since_ms else 0
-        if piece.why in (FORKED, LOST):
+        if piece.reason in (FORKED, LOST):
             is_due = age_ms >= forked_ms
-        elif piece.why == DAMAGED and piece.end > log_begin:
+        elif piece.reason == DAMAGED and piece.end > log_begin:
             is_due = False
         else:
             is_due = age_ms >= longest_ms or is_short or size > settings.set_aside_limit

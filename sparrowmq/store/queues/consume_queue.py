@@ -77,11 +77,11 @@ class ConsumeQueue:
 
     Attributes:
         end: the number of readable entries since the queue's creation: its max offset. Dispatch raises it.
-        next_offset: the queue offset of the next message; `end` plus the fresh entries.
+        next_offset: the queue offset of the next message; `end` plus the unwritten entries.
         begin: the first entry that has a place in a file.
         file_entries: the number of entries of a file.
         min_offset: the first entry whose message is still in the log.
-        fresh: the entries of messages that are not written yet, as bytes.
+        unwritten: the entries of messages that are not written yet, as bytes.
         added_bytes: the bytes of the messages added since the store was opened.
     """
 
@@ -101,11 +101,11 @@ class ConsumeQueue:
         "begin",
         "end",
         "file_entries",
-        "fresh",
         "min_offset",
         "next_offset",
         "queue_id",
         "topic",
+        "unwritten",
     )
 
     def __init__(
@@ -116,7 +116,7 @@ class ConsumeQueue:
         self.end = Watermark()
         self.next_offset = 0
         self.min_offset = 0
-        self.fresh = BytesWriter()
+        self.unwritten = BytesWriter()
         self.added_bytes = 0
         self._files = files
         self._folder = layout.queue(topic, queue_id)
@@ -147,28 +147,28 @@ class ConsumeQueue:
 
     def add(self, offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the queue's next message, without writing it."""
-        fresh = self.fresh
-        write_i64_be(fresh, offset)
-        write_i32_be(fresh, size)
-        write_i64_be(fresh, tags_code)
+        unwritten = self.unwritten
+        write_i64_be(unwritten, offset)
+        write_i32_be(unwritten, size)
+        write_i64_be(unwritten, tags_code)
         self.next_offset += 1
         self.added_bytes += size
 
-    def write_fresh(self) -> None:
-        """Write the fresh entries and raise `end`; all of them stay fresh if that fails.
+    def write_pending(self) -> None:
+        """Write the unwritten entries and raise `end`; all of them stay unwritten if that fails.
 
         Raises: DiskFull, try again later.
         """
         start = self.end.value
-        content = self.fresh.getvalue()
+        content = self.unwritten.getvalue()
         self.write(start, content)
-        self.fresh = BytesWriter()
+        self.unwritten = BytesWriter()
         self.end.advance(start + len(content) // ENTRY_SIZE)
 
     @property
-    def has_fresh(self) -> bool:
+    def has_unwritten(self) -> bool:
         """Whether there are entries that are not written yet."""
-        return len(self.fresh) > 0
+        return len(self.unwritten) > 0
 
     def write(self, start: int, content: bytes) -> None:
         """Write entries from the queue's end, `start`, on. Readers do not see them yet."""
@@ -307,17 +307,17 @@ class ConsumeQueue:
             high = start
         return low, -1
 
-    def forget_before(self, log_begin: int, known: int) -> None:
+    def forget_before(self, log_begin: int, dispatched: int) -> None:
         """Raise `min_offset` past the messages that left the log, and delete files that only have such entries.
 
-        A file stays until the next one has an entry on disk (of a record before `known`). Otherwise a crash would leave
-        no trace of the queue's end. The folder is synced before each deletion: of two deleted files a crash could bring
-        back only the first one.
+        A file stays until the next one has an entry on disk (of a record before `dispatched`). Otherwise a crash would
+        leave no trace of the queue's end. The folder is synced before each deletion: of two deleted files a crash could
+        bring back only the first one.
         """
         self.min_offset = self.find(log_begin)
         while (following := self.begin + self.file_entries) <= min(self.min_offset, self._last):
             first = self.read(following, 1)
-            if not first or first.begin >= known:
+            if not first or first.begin >= dispatched:
                 break
             self._close_own()
             self._files.vfs.sync_folder(self._folder)
@@ -338,16 +338,16 @@ class ConsumeQueue:
             raise BadStore(f"{self._path(self._last)} cannot be read")
         return QueueEnd(self.begin, self.end.value, self._crc, tuple(self._full))
 
-    def restore(self, known: QueueEnd) -> list[int]:
+    def restore(self, saved: QueueEnd) -> list[int]:
         """Set the queue's files as they should be. Returns the first entries of the files that are damaged.
 
         The content of a full file is checked at its first read. Files that should not exist are deleted.
         """
         step = self.file_entries
-        self.begin, self._last = known.begin, known.begin + len(known.full) * step
-        self.end.value = self.next_offset = known.end
-        self.min_offset = known.begin
-        self._full, self._crc = list(known.full), known.crc
+        self.begin, self._last = saved.begin, saved.begin + len(saved.full) * step
+        self.end.value = self.next_offset = saved.end
+        self.min_offset = saved.begin
+        self._full, self._crc = list(saved.full), saved.crc
         begins = range(self.begin, self._last + 1, step)
         sizes = {begin: self._size_of(begin) for begin in begins}
         damaged = [begin for begin, size in sizes.items() if size != step * ENTRY_SIZE]
@@ -427,26 +427,26 @@ class ConsumeQueue:
             log.error("%s: %s", self._path(begin), error)
             return _UNKNOWN
 
-    def load(self, known: int | None, writable: bool = True) -> None:
+    def load(self, dispatched: int | None, writable: bool = True) -> None:
         """Find the queue's files and its end.
 
-        `known` is None after a clean shutdown. Then the entries have no hole, and bisection finds the end. After a
-        crash, the entries of records before the log offset `known` were on disk. The end is then the first entry that
-        makes no sense: offsets must rise, and sizes must be positive.
+        `dispatched` is None after a clean shutdown. Then the entries have no hole, and bisection finds the end. After a
+        crash, the entries of records before the log offset `dispatched` were on disk. The end is then the first entry
+        that makes no sense: offsets must rise, and sizes must be positive.
 
         Raises: BadStore, a file is missing between others.
         """
-        begins = self._find_files(known, writable)
+        begins = self._find_files(dispatched, writable)
         if not begins:
             return
         self.begin, self._last = begins[0], begins[-1]
         self._full, self._crc = [_UNKNOWN] * (len(begins) - 1), _UNKNOWN
         first = len(begins) - 1
-        while first > 0 and not (known is None or 0 <= self._first_offset(begins[first]) < known):
+        while first > 0 and not (dispatched is None or 0 <= self._first_offset(begins[first]) < dispatched):
             first -= 1
         end = begins[first]
         for begin in begins[first:]:
-            end = begin + self._count(begin, known is None, writable)
+            end = begin + self._count(begin, dispatched is None, writable)
             if end < begin + self.file_entries:
                 break
         self.end.value = self.next_offset = end
@@ -454,11 +454,11 @@ class ConsumeQueue:
         while writable and self._last > max(end, self.begin):
             self._drop_last()
 
-    def _find_files(self, known: int | None, writable: bool) -> list[int]:
+    def _find_files(self, dispatched: int | None, writable: bool) -> list[int]:
         """Return the first entries of the files. Files after a hole that a crash left are deleted."""
         vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         row, stray = row_of_files(self._folder, vfs.list_folder(self._folder), size)
-        if stray and (known is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < known):
+        if stray and (dispatched is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < dispatched):
             remedy = (
                 "restore it from a backup, or delete the folder consumequeue: it is built again from the log"
             )

@@ -55,7 +55,7 @@ ALL_TOPICS: Final = ""  # the topic of a deletion of the log's files before an o
 
 
 @dataclass(slots=True)
-class Known:
+class SavedEnds:
     """The content of the file.
 
     Attributes:
@@ -85,11 +85,13 @@ class QueueEnds:
         self._size = 0
         self._queues: dict[str, dict[int, bytes]] = {}  # by topic: a deletion takes no time for other topics
         self._deleted: dict[str, int] = {}
-        self._gone: set[str] = set()  # topics deleted since the ends of the next chunk were collected
+        self._deleted_topics: set[str] = (
+            set()
+        )  # topics deleted since the ends of the next chunk were collected
         self._positions, self._log_ms = Positions(0, 0, 0), 0
         self._lock = Lock()
 
-    def load(self) -> Known:
+    def load(self) -> SavedEnds:
         """Return the content of the newest readable file. The next `write` creates another. Raises: OutOfResources."""
         numbers = self._folder.numbers()
         for number in numbers:
@@ -99,18 +101,22 @@ class QueueEnds:
             if known.positions is not None:
                 return known
             log.warning("%s is damaged", file.path)
-        return Known(is_lost=bool(numbers))
+        return SavedEnds(is_lost=bool(numbers))
 
-    def begin(self, known: Known) -> None:
+    def begin(self, content: SavedEnds) -> None:
         """Continue from content that is known to be right. The next `write` creates a new file."""
-        self._deleted = dict(known.deleted)
+        self._deleted = dict(content.deleted)
         self._queues = {}
-        self._keep({key: _pack_queue(key, end) for key, end in known.ends.items()})
+        self._keep({key: _pack_queue(key, end) for key, end in content.ends.items()})
 
     def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
         """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
         with self._lock:
-            items = {key: _pack_queue(key, end) for key, end in changed.items() if key[0] not in self._gone}
+            items = {
+                key: _pack_queue(key, end)
+                for key, end in changed.items()
+                if key[0] not in self._deleted_topics
+            }
             chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
             if not self._append(chunk):
                 self._replace([*self._all_but(items), *items.values()], positions, log_ms)
@@ -120,7 +126,7 @@ class QueueEnds:
     def take_gone(self) -> set[str]:
         """Return the topics deleted since the last call. Call it when the ends of the next chunk are collected."""
         with self._lock:
-            gone, self._gone = self._gone, set()
+            gone, self._deleted_topics = self._deleted_topics, set()
         return gone
 
     def delete(self, topic: str, log_end: int) -> None:
@@ -130,7 +136,7 @@ class QueueEnds:
         """
         with self._lock:
             self._deleted[topic] = log_end
-            self._gone.add(topic)
+            self._deleted_topics.add(topic)
             try:
                 self._write_deletion(topic, log_end)
             except (DiskFull, OSError):
@@ -198,9 +204,9 @@ def _chunk(kind: int, items: Iterable[bytes], at: Positions, log_ms: int) -> byt
     return b"".join((head, content, _CRC.pack(crc32(content, crc32(head)))))
 
 
-def _read(content: bytes) -> Known:
+def _read(content: bytes) -> SavedEnds:
     """Return the content of a file's whole chunks. There must be a first one."""
-    known, at = Known(), 0
+    known, at = SavedEnds(), 0
     while at + _HEAD.size + _CRC.size <= len(content):
         magic, kind, count, size, *positions, log_ms = _HEAD.unpack_from(content, at)
         begin, end = at + _HEAD.size, at + _HEAD.size + size
@@ -215,16 +221,16 @@ def _read(content: bytes) -> Known:
     return known
 
 
-def _take(known: Known, content: bytes, count: int, goes: bool) -> None:
+def _take(saved: SavedEnds, content: bytes, count: int, goes: bool) -> None:
     """Add a chunk's items. Queues beside an old deletion belong to a topic that was created again."""
     for item in _items(content, count):
         if isinstance(item, tuple):
             topic, offset = item
-            known.deleted[topic] = offset
-            for key in [key for key in known.ends if goes and key[0] == topic]:
-                del known.ends[key]
+            saved.deleted[topic] = offset
+            for key in [key for key in saved.ends if goes and key[0] == topic]:
+                del saved.ends[key]
         else:
-            known.ends.update(item)
+            saved.ends.update(item)
 
 
 def _items(content: bytes, count: int) -> Iterator[tuple[str, int] | dict[Key, QueueEnd]]:

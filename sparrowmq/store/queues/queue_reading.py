@@ -147,7 +147,7 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
 
 
 def _count_wanted_sound(
-    log: CommitLog, entries: Entries, wanted: list[int], ranges: list[list[int]], views: list[memoryview]
+    log: CommitLog, entries: Entries, chosen: list[int], ranges: list[list[int]], views: list[memoryview]
 ) -> int:
     """Return how many of the wanted entries have sound records before a damaged one.
 
@@ -156,16 +156,16 @@ def _count_wanted_sound(
         views: of these ranges; each is cut from a copy that begins with one of them.
     """
     if len(views) < len(ranges):  # some records are gone
-        return _count_sound_or_gone(log, entries, wanted)
+        return _count_sound_or_gone(log, entries, chosen)
     proved_from: i64 = log.proved_from
     crc_from: i64 = log.crc_from
     copy = b""
     copied_from: i64 = 0
     number = -1
     end: i64 = -1
-    for sound in range(len(wanted)):
-        offset: i64 = entries.offset(wanted[sound])
-        size: i64 = entries.size(wanted[sound])
+    for sound in range(len(chosen)):
+        offset: i64 = entries.offset(chosen[sound])
+        size: i64 = entries.size(chosen[sound])
         if size <= 0:
             return sound
         if offset != end:  # the next range begins with this record
@@ -179,17 +179,17 @@ def _count_wanted_sound(
             copy, offset - copied_from, size, offset, offset >= crc_from
         ):
             return sound
-    return len(wanted)
+    return len(chosen)
 
 
-def _count_sound_or_gone(log: CommitLog, entries: Entries, wanted: list[int]) -> int:
+def _count_sound_or_gone(log: CommitLog, entries: Entries, chosen: list[int]) -> int:
     """Return the same, record by record. A record that is gone is not served, so it does not count as damaged."""
-    for number, index in enumerate(wanted):
+    for number, index in enumerate(chosen):
         begin, size = entries.offset(index), entries.size(index)
         raw = log.copy(begin, size)
         if raw is not None and not log.is_proved(begin, size, raw):
             return number
-    return len(wanted)
+    return len(chosen)
 
 
 def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:

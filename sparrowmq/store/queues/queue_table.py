@@ -80,13 +80,13 @@ class QueueTable:
         queue = self.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
-    def load(self, known: int | None, writable: bool = True) -> None:
-        """Find the queues on disk; `known` as in `ConsumeQueue.load`. Raises: BadStore."""
+    def load(self, dispatched: int | None, writable: bool = True) -> None:
+        """Find the queues on disk; `dispatched` as in `ConsumeQueue.load`. Raises: BadStore."""
         for key in self._on_disk():
-            self._load(self.obtain(*key), known, writable)
+            self._load(self.obtain(*key), dispatched, writable)
 
     def restore(
-        self, ends: Mapping[tuple[str, int], QueueEnd], known: int | None
+        self, ends: Mapping[tuple[str, int], QueueEnd], dispatched: int | None
     ) -> dict[ConsumeQueue, list[int]]:
         """Restore queues with their known ends, and find others on disk. Returns the damaged ones, as
         `ConsumeQueue.restore`.
@@ -98,12 +98,12 @@ class QueueTable:
                 damaged[queue] = begins
         for key in self._on_disk():
             if key not in ends:
-                self._load(self.obtain(*key), known, writable=True)
+                self._load(self.obtain(*key), dispatched, writable=True)
         return damaged
 
-    def _load(self, queue: ConsumeQueue, known: int | None, writable: bool) -> None:
+    def _load(self, queue: ConsumeQueue, dispatched: int | None, writable: bool) -> None:
         try:
-            queue.load(known, writable)
+            queue.load(dispatched, writable)
         except OSError as error:
             raise BadStore(
                 f"queue {queue.topic}/{queue.queue_id} cannot be read: {error}; delete the folder consumequeue: "

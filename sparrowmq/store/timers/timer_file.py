@@ -37,9 +37,9 @@ _SPARE_BYTES: Final = 1 << 20  # settled chunks up to this size need no new file
 
 
 @dataclass(slots=True)
-class Known:
+class SavedTimers:
     pending: bytes = b""  # entries
-    settled: set[int] = field(default_factory=set)  # the log offsets of timers that are no longer pending
+    finished: set[int] = field(default_factory=set)  # the log offsets of timers that are no longer pending
     queue_offset: int = 0
     log_offset: int = 0
 
@@ -55,7 +55,7 @@ class TimerFile:
         self._begin_settled = 0
         self._queue_offset = 0
 
-    def load(self) -> Known | None:
+    def load(self) -> SavedTimers | None:
         """Return the content of the newest readable file; None if there is none. Raises: OutOfResources."""
         for number in self._folder.numbers():
             file = self._folder.open(number, writable=True)
@@ -97,9 +97,9 @@ class TimerFile:
             self._vfs.close(self._file)
             self._file = None
 
-    def _read(self, content: bytes) -> Known | None:
+    def _read(self, content: bytes) -> SavedTimers | None:
         """Return the content of the whole chunks; None if not even the first is whole."""
-        known, at = Known(), 0
+        known, at = SavedTimers(), 0
         while (chunk := _whole_chunk(content, at)) is not None:
             kind, items, queue_offset, known.log_offset = chunk
             at += _HEAD.size + len(items) + _CRC.size
@@ -108,7 +108,7 @@ class TimerFile:
                 known.queue_offset = self._queue_offset = queue_offset
                 self._begin_settled = at
             else:
-                known.settled.update(struct.unpack(f">{len(items) // 8}q", items))
+                known.finished.update(struct.unpack(f">{len(items) // 8}q", items))
         self._end = at
         return known if at else None
 

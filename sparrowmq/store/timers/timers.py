@@ -27,8 +27,8 @@ from sparrowmq.protocol.messages.record import outline
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
-from sparrowmq.store.retention import Hold
-from sparrowmq.store.timers.timer_file import Known, TimerFile
+from sparrowmq.store.retention import RetentionHold
+from sparrowmq.store.timers.timer_file import SavedTimers, TimerFile
 from sparrowmq.store.timers.timer_wheel import RECALL, TimerWheel
 from sparrowmq.store.vfs import Vfs
 
@@ -51,7 +51,7 @@ class Timer(NamedTuple):
 class Saved(NamedTuple):
     """The content that `Timers.save` writes: everything up to these offsets."""
 
-    settled: list[int]
+    finished: list[int]
     pending: list[bytes] | None
     queue_offset: int
     log_offset: int
@@ -67,7 +67,9 @@ class Timers:
         slot: the number of slots taken so far; it changes when `due` returns timers of another slot.
     """
 
-    def __init__(self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: Hold) -> None:
+    def __init__(
+        self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: RetentionHold
+    ) -> None:
         self.queue = queue
         self._log = commit_log
         self._file = TimerFile(vfs, folder)
@@ -82,15 +84,15 @@ class Timers:
         self._put_off_ms = 0  # when the slot's timers come again that could not be settled; 0 if all could
         self._to_roll = bytearray()
         self._rolling: Iterator[bytes] | None = None
-        self._settled: list[int] = []  # not in the file yet
+        self._finished: list[int] = []  # not in the file yet
         found = self._file.load()
         known = found or self._unknown()
         self._next = known.queue_offset
         self._saved_end, self._saved_next = known.log_offset, known.queue_offset
         self._recover(known)
         if found is None:
-            self._settled.clear()  # the first file has the pending timers alone
-        hold.needs.append(self._needed)
+            self._finished.clear()  # the first file has the pending timers alone
+        hold.needed_from.append(self._needed)
 
     def __len__(self) -> int:
         return self._wheel.count
@@ -115,7 +117,7 @@ class Timers:
 
     def wait_ms(self, now_ms: int) -> int:
         is_taken = self._hand or self._recalls or self._to_roll
-        is_busy = is_taken or self._hold.wanted or self._wheel.turn(now_ms)
+        is_busy = is_taken or self._hold.delete_before or self._wheel.turn(now_ms)
         return 0 if is_busy else self._wheel.wait_ms(now_ms)
 
     def is_over(self, due_ms: int, now_ms: int) -> bool:
@@ -149,13 +151,13 @@ class Timers:
     def to_roll(self) -> Timer | None:
         """Return a timer to be stored again and then `rolled`, because its log file should be deleted."""
         if not self._to_roll:
-            if self._rolling is None and self._hold.wanted and not self._wheel.is_pouring:
-                self._rolling = self._wheel.take_before(self._hold.wanted)
+            if self._rolling is None and self._hold.delete_before and not self._wheel.is_pouring:
+                self._rolling = self._wheel.take_before(self._hold.delete_before)
             if self._rolling is None:
                 return None
             self._to_roll += next(self._rolling, b"")
             if not self._to_roll:  # no timer is left there; retention asks again if it needs more
-                self._rolling, self._hold.wanted = None, 0
+                self._rolling, self._hold.delete_before = None, 0
                 return None
         return _timers(self._to_roll[-ENTRY_SIZE:])[0]
 
@@ -179,9 +181,9 @@ class Timers:
         end, new_count = self._log.end, self._next - self._saved_next
         replaces = self._file.wants_replacement or new_count >= max(_MOST_ENTRIES, self._wheel.count)
         is_new = (
-            self._settled or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MOST_LOG_BYTES
+            self._finished or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MOST_LOG_BYTES
         )
-        if not is_new or not (self.queue.max_offset or self._settled):
+        if not is_new or not (self.queue.max_offset or self._finished):
             return None
         pending, queue_offset = None, self._saved_next
         if replaces:
@@ -192,18 +194,18 @@ class Timers:
                 self._recalls[self._recalls_at :],
                 bytes(self._to_roll),
             ]
-        return Saved(list(self._settled), pending, queue_offset, end)
+        return Saved(list(self._finished), pending, queue_offset, end)
 
     def save(self, saved: Saved) -> None:
         """Write the content, in any thread; one at a time. Raises: DiskFull, OSError: nothing has changed."""
         if saved.pending is not None:
             self._file.replace(saved.pending, saved.queue_offset, saved.log_offset)
         else:
-            self._file.settle(saved.settled, saved.log_offset)
+            self._file.settle(saved.finished, saved.log_offset)
 
     def was_saved(self, saved: Saved) -> None:
         """Note that the content was written."""
-        del self._settled[: len(saved.settled)]
+        del self._finished[: len(saved.finished)]
         self._saved_end, self._saved_next = saved.log_offset, saved.queue_offset
 
     def close(self) -> None:
@@ -213,7 +215,7 @@ class Timers:
 
     def _settle(self, offset: int) -> None:
         self._wheel.settle(offset)
-        self._settled.append(offset)
+        self._finished.append(offset)
 
     def _put_back(self, offset: int, size: int, due: int) -> None:
         self._wheel.settle(offset)
@@ -250,19 +252,19 @@ class Timers:
                 now_ms
             )  # recalls without messages: what they name is gone
 
-    def _unknown(self) -> Known:
+    def _unknown(self) -> SavedTimers:
         """Return the state without a file: everything in the queue, and the log from its first timer on."""
         first = self.queue.min_offset
         entry = next((self.queue.entry(at) for at in range(first, self.queue.max_offset)), None)
-        return Known(queue_offset=first, log_offset=entry.offset if entry else self._log.end)
+        return SavedTimers(queue_offset=first, log_offset=entry.offset if entry else self._log.end)
 
-    def _recover(self, known: Known) -> None:
-        settled = known.settled
+    def _recover(self, saved: SavedTimers) -> None:
+        settled = saved.finished
         # The next chunk moves the file's log offset past the records that settle these.
-        self._settled += self._settled_in_log(known.log_offset)
-        settled.update(self._settled)
-        for at in range(0, len(known.pending), ENTRY_SIZE):
-            offset, size, due = ENTRY.unpack_from(known.pending, at)
+        self._finished += self._settled_in_log(saved.log_offset)
+        settled.update(self._finished)
+        for at in range(0, len(saved.pending), ENTRY_SIZE):
+            offset, size, due = ENTRY.unpack_from(saved.pending, at)
             if offset not in settled:
                 self._add(offset, size, due)
         self._next = min(self._next, self.queue.max_offset)
@@ -274,14 +276,14 @@ class Timers:
             begin = self._log.collect_prepared(begin, self._log.written, prepared)
         return (settling(each) for each in prepared if each < 0)
 
-    def _learn(self, settled: set[int] | frozenset[int]) -> None:
+    def _learn(self, finished: set[int] | frozenset[int]) -> None:
         queue = self.queue
         self._next = max(self._next, queue.min_offset)
         while self._next < queue.max_offset:
             entries = queue.read(self._next, _PIECE)
             for i in range(len(entries)):
                 offset, size, code = entries.offset(i), entries.size(i), entries.tags_code(i)
-                if not entries.is_gap(i) and offset not in settled:
+                if not entries.is_gap(i) and offset not in finished:
                     self._add(offset, size, code if code >= _LEAST_DUE else self._due_of(offset))
             self._next += len(entries)
 

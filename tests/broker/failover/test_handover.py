@@ -40,7 +40,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
-from sparrowmq.store.log.log_ended import LogEnded
+from sparrowmq.store.appender import LogEnded
 from sparrowmq.testing import ManualClock
 from tests.broker.live import COMMIT, SUBSCRIPTION, pull_request, send_request
 from tests.broker.members import LEASE_S, LONG_LEASE_S, OK, Members
@@ -342,7 +342,7 @@ async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     sent, waits = (
         session.call(send_request(batch=True), batch.encode(parts), timeout_s=60) for _ in range(2)
     )
-    added = broker.store.intake.added
+    added = broker.store.appender.added
     before = added()[0]
     async with asyncio.timeout(60):
         while added()[0] == before:
@@ -363,7 +363,7 @@ async def test_lead_stays_while_a_large_batch_is_stored_in_part(
     await members.two_in_sync()
     first = members.member(1)
     assert first.broker is not None
-    monkeypatch.setattr(first.broker.store.intake, "unfinished", 1)
+    monkeypatch.setattr(first.broker.store.appender, "unfinished", 1)
     with pytest.raises(RemoteError, match="a large batch is not stored"):
         await members.order(1, HandOverLead(2))
     assert await members.send(1, b"after") == OK
@@ -427,7 +427,7 @@ async def test_a_master_without_room_hands_the_lead_to_a_member_that_has_some(me
     assert first is not None
     async with asyncio.timeout(40):
         while members.member(1).leads:
-            first.store.intake.stall(DiskFull("no room"), 5)
+            first.store.appender.stall(DiskFull("no room"), 5)
             await asyncio.sleep(0.1)
     assert await members.leader(2) == 2
     await members.in_sync(1, 2)

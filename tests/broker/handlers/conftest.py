@@ -126,7 +126,7 @@ class Desk:
         )
         self.consumption = Consumption(clock, self.figures)
         self.storage = storage(self.store, Turn(), clock, self.figures)
-        self.status = Status(self.settings, self.figures, clock, self.store.intake.put_times)
+        self.status = Status(self.settings, self.figures, clock, self.store.appender.put_times)
         self.traffic = Traffic(self.store, self.consumption, self.settings.cluster, clock, self.figures)
         self.announcements: list[int] = []
         self.shared = SharedParts(
@@ -170,11 +170,11 @@ class Desk:
         entry = Entry(topic, queue_id, body, Properties(render(properties)), self.clock.now_ms(), BORN)
         entry.reconsume_times = reconsume_times
         placed = self.writer.put(entry)
-        self.store.dispatch()
+        self.store.publish()
         return placed.offset
 
     def stored(self, topic="Orders", queue_id=0) -> list[StoredMessage]:
-        self.store.dispatch()
+        self.store.publish()
         views = self.store.read(topic, queue_id, 0, 1000).views
         return [record.decode(each) for view in views for each in record.walk(view)]
 

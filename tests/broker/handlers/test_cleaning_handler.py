@@ -8,7 +8,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     CleanUnusedTopic,
     DeleteExpiredCommitLog,
 )
-from sparrowmq.store.retention import Asked
+from sparrowmq.store.retention import Cleaning
 
 
 async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
@@ -28,9 +28,9 @@ class Told:
     """A store that keeps what it was told; the real one would have done it before a test could look."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[Cleaning] = []
 
-    def clean(self, what: Asked) -> None:
+    def clean(self, what: Cleaning) -> None:
         self.asked.append(what)
 
 
@@ -39,4 +39,4 @@ def test_the_store_is_told_to_clean_at_once(desk):
     handler = CleaningHandler(replace(desk.shared, store=cast(Any, store)))
     handler.queues(CleanExpiredConsumeQueue(), b"", peer)
     handler.files(DeleteExpiredCommitLog(), b"", peer)
-    assert store.asked == [Asked.QUEUES, Asked.FILES]
+    assert store.asked == [Cleaning.QUEUES, Cleaning.FILES]

@@ -198,7 +198,7 @@ async def test_messages_that_apache_left_in_retry_topics_are_popped_too(tmp_path
     async with live_broker(tmp_path, clock=clock) as broker:
         await broker.send(b"new")
         broker.broker.store.append(Entry(name, 0, b"left", Properties(""), 7, HOST, reconsume_times=4))
-        broker.broker.store.dispatch()
+        broker.broker.store.publish()
     async with live_broker(tmp_path, clock=clock) as broker:
         found = {each.body: each for each in await pop_all(broker)}
         left = found[b"left"]

@@ -36,7 +36,7 @@ class Delaying:
         text = render({"UNIQ_KEY": body.decode(), "DELAY": str(level), **properties})
         entry = Entry(topic, queue_id, body, Properties(text), self.clock.now_ms(), BORN, 7, 0, 2)
         self.writer.put(entry)
-        self.store.dispatch()
+        self.store.publish()
 
     async def save(self):
         self.store.flush()
@@ -53,7 +53,7 @@ class Delaying:
         self.store._lock.close()
 
     def delivered(self, topic="Orders", queue_id=0):
-        self.store.dispatch()
+        self.store.publish()
         views = self.store.read(topic, queue_id, 0, 10_000, 1 << 24).views
         return [record.decode(each) for view in views for each in record.walk(view)]
 

@@ -226,7 +226,7 @@ async def test_a_due_time_far_beyond_the_level_counts_as_now(tmp_path, clock):
         entry = Entry(SCHEDULE, 0, b"set back", Properties("REAL_TOPIC\x01Orders\x02REAL_QID\x010"), 1, BORN)
         entry.deliver_at_ms = clock.now_ms() + 3_600_000
         it.store.append(entry)
-        it.store.dispatch()
+        it.store.publish()
         await until(lambda: it.bodies() == [b"set back"])
 
 

@@ -54,7 +54,7 @@ class Timing:
             topic, queue_id, body, Properties(render(named)), self.clock.now_ms(), BORN, 7, sys_flag, 2
         )
         self.writer.put(entry)
-        self.store.dispatch()
+        self.store.publish()
         return entry
 
     def send_longest(self, body, delay_ms):
@@ -69,7 +69,7 @@ class Timing:
         self.send(b"0", TIMER_DEL_UNIQKEY=key, TIMER_DELIVER_MS=str(due_ms), topic=topic)
 
     def delivered(self, topic="Orders", queue_id=0):
-        self.store.dispatch()
+        self.store.publish()
         queue = self.store.queues.get(topic, queue_id)
         offset, found = (queue.min_offset if queue else 0), []
         while queue is not None and offset < queue.max_offset:
@@ -456,7 +456,7 @@ async def test_on_a_full_disk_messages_wait_and_come_when_there_is_room(tmp_path
     disk = FaultyDisk()
     async with running(tmp_path, clock, disk=disk) as it:
         it.send(b"one", 1000)
-        it.store.intake.stall(DiskFull("the disk is full"), 5)
+        it.store.appender.stall(DiskFull("the disk is full"), 5)
         await clock.advance(3)
         assert it.bodies() == [] and "messages for a time wait" in caplog.text
         await clock.advance(5)
@@ -493,7 +493,7 @@ async def test_a_kill_after_a_roll_doubles_nothing(tmp_path, clock):
     async with running(tmp_path, clock, kill=True) as it:
         it.send(b"far", 5000)
         await it.save()
-        it.timed._timers._hold.wanted = it.store.end
+        it.timed._timers._hold.delete_before = it.store.end
         it.send(b"wakes", 1)
         await clock.advance(1)
         assert it.figure("sparrowmq_timers_rolled_total") == 1 and it.figure("sparrowmq_timers_pending") == 1
@@ -509,7 +509,7 @@ async def test_a_producer_cannot_stop_the_delivery_by_a_number_of_rolls(tmp_path
     async with running(tmp_path, clock) as it:
         it.send(b"far", 5000, TIMER_ROLL_TIMES=claimed)
         await it.save()
-        it.timed._timers._hold.wanted = it.store.end
+        it.timed._timers._hold.delete_before = it.store.end
         it.send(b"wakes", 1)
         await clock.advance(6)
         assert it.bodies() == [b"wakes", b"far"]
@@ -574,7 +574,7 @@ async def test_timers_of_a_store_of_javas_say_in_their_record_when_they_are_due(
         it.store.append(
             Entry(TIMERS, 0, b"java", Properties(text), 1, BORN)
         )  # its entry has the hash of the tag
-        it.store.dispatch()
+        it.store.publish()
         await clock.advance(4)
         assert it.bodies() == []
         await clock.advance(1.1)

@@ -25,7 +25,7 @@ async def test_a_topic_ends_where_all_of_its_queues_do(stores, offsets):
     for queue_id in (0, 0, 1):
         put(store, topic="Orders", queue_id=queue_id)
     put(store, topic="Bills")
-    store.dispatch()
+    store.publish()
     ends, sizes = await Progress(store, offsets).of_topics()
     assert ends == {"Orders": 3, "Bills": 1}
     assert sizes.keys() == ends.keys() and sum(sizes.values()) == store.end
@@ -35,7 +35,7 @@ async def test_a_group_lags_by_what_it_has_not_consumed(stores, offsets):
     store = stores.open()
     for queue_id in (0, 0, 1):
         put(store, topic="Orders", queue_id=queue_id)
-    store.dispatch()
+    store.publish()
     offsets.commit("g", "Orders", 0, 1)
     offsets.commit("g", "Orders", 1, 5)  # ahead of the queue, as after a power cut
     offsets.commit("other", "Gone", 0, 7)
@@ -49,7 +49,7 @@ async def test_the_oldest_message_before_a_group_is_the_first_that_is_kept(store
     times = []
     for _ in range(3):
         put(store, topic="Orders")
-        store.dispatch()
+        store.publish()
         times.append(clock.now_ms())
         await clock.advance(60)
     offsets.commit("first", "Orders", 0, 0)

@@ -103,7 +103,7 @@ async def test_puts_are_all_messages_that_enter_the_log(desk, clock):
     await clock.advance(2)
     for _ in range(3):  # the first time finds what was delivered before
         desk.delayed._deliver_levels()
-    desk.store.dispatch()
+    desk.store.publish()
     table = desk.status.table()
     assert [table[name] for name in ("msgPutTotalTodayNow", "putMessageTimesTotal")] == ["4", "4"]
     size = int(table["putMessageSizeTotal"])
@@ -111,7 +111,7 @@ async def test_puts_are_all_messages_that_enter_the_log(desk, clock):
 
 
 async def test_the_times_of_puts_and_of_the_longest_read_are_told(desk, clock):
-    times = desk.store.intake.put_times
+    times = desk.store.appender.put_times
     times.record(0, 990)
     times.record(120, 9)
     times.record(2500, 1)
@@ -198,7 +198,7 @@ def test_messages_that_wait_are_counted_if_there_are_any(desk):
 
 def test_a_drained_broker_counts_what_producers_still_send(desk, clock):
     told: dict[str, str] = {}
-    status = Status(desk.settings, desk.figures, clock, desk.store.intake.put_times, lambda: told)
+    status = Status(desk.settings, desk.figures, clock, desk.store.appender.put_times, lambda: told)
     desk.send(b"one")
     assert "receivedFromProducers" not in status.table()
     told["condition.drained"] = "{}"

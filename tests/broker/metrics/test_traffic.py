@@ -32,7 +32,7 @@ async def test_topics_groups_and_the_broker_are_measured(desk):
     await desk.clock.advance(10)
     for _ in range(3):  # the first time finds what was delivered before
         desk.delayed._deliver_levels()
-    desk.store.dispatch()
+    desk.store.publish()
     await traffic.sample()
     assert sums(traffic, "TOPIC_PUT_NUMS", "Orders") == (7, 1.0)
     orders, average = sums(traffic, "TOPIC_PUT_SIZE", "Orders")

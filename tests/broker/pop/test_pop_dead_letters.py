@@ -34,7 +34,7 @@ async def test_the_tries_that_a_retry_topic_of_apache_counts_count_too(tmp_path,
         name = "%RETRY%poppers_orders"
         await broker.session.call(UpdateAndCreateTopic(name, 1, 1, perm=6))
         broker.broker.store.append(Entry(name, 0, b"bad", Properties(""), 7, HOST, reconsume_times=1))
-        broker.broker.store.dispatch()
+        broker.broker.store.publish()
         for times in (1, 2):
             found = {each.body: each.reconsume_times for each in await pop_all(broker)}
             assert found[b"bad"] == times

@@ -23,15 +23,15 @@ def test_a_message_rings_all_groups_of_its_topic_once(stores):
         for topic, group in (("orders", "a"), ("orders", "b"), ("bills", "c")):
             rung(waits, topic, group, heard)
         store.append(message(topic="orders", queue_id=2))
-        store.dispatch()
+        store.publish()
         assert sorted(heard) == ["a", "b"]
         rung(waits, "orders", "a", heard)
         store.append(message(topic="orders", queue_id=2))
-        store.dispatch()
+        store.publish()
         assert len(heard) == 2  # the queue is not watched again yet
         waits.watch("orders")
         store.append(message(topic="orders", queue_id=2))
-        store.dispatch()
+        store.publish()
         assert heard[2:] == ["a"]
 
 
@@ -54,7 +54,7 @@ def test_watching_a_topic_makes_no_queues_and_new_queues_ring(stores):
         assert store.queues.ids("orders") == []
         rung(waits, "orders", "a", heard)
         store.append(message(topic="orders", queue_id=65_534))
-        store.dispatch()
+        store.publish()
         assert heard == ["a"]
         assert waits.queues_of("orders", 65_535) == [65_534]
         assert waits.queues_of("orders", 8) == []
@@ -76,5 +76,5 @@ async def test_many_queues_are_watched_in_slices_and_ring_at_the_end(stores, mon
         rung(waits, "orders", "a", heard)
         for queue_id in range(3):
             store.append(message(topic="orders", queue_id=queue_id))
-        store.dispatch()
+        store.publish()
         assert heard == ["a", "a"]

@@ -100,7 +100,7 @@ async def test_a_snapshot_has_the_state_though_messages_are_popped_meanwhile(tmp
     store = stores.open()
     for number in range(800):
         put(store, str(number).encode(), "orders", number % 4)
-    store.dispatch()
+    store.publish()
     offsets = Offsets(tmp_path / "offsets.json")
     pops, copy = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted()), PopTable()
     until = Cell(1, 1 << 50, 3, 0, 0)
@@ -130,7 +130,7 @@ async def test_new_messages_are_in_the_first_step_of_a_pop_that_gives_some_again
     store = stores.open()
     for number in range(4):
         put(store, str(number).encode(), "orders", 0)
-    store.dispatch()
+    store.publish()
     offsets = Offsets(tmp_path / "offsets.json")
     pops = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted())
     queue = pops.queue("orders", "poppers", 0, from_end=False)

@@ -25,7 +25,7 @@ def view(request, stores):
 def _record(stores, entry):
     store = stores.open()
     store.append(entry)
-    store.dispatch()
+    store.publish()
     return store.read(entry.topic, 3, 0, 1).views[0]
 
 

@@ -240,7 +240,7 @@ async def test_another_account_that_sends_first_makes_no_message_vanish(tmp_path
         assert first.queue_offset == 1  # the stranger's half message is another one
         assert (await owner.call(repeated, b"body")).header == first
         await owner.call(send_request(properties=ID, may_be_stored=True), b"body")
-        live.broker.store.dispatch()
+        live.broker.store.publish()
         read = live.broker.store.read("orders", 0, 0, 10)
         stored = [record.decode(each).body for view in read.views for each in record.walk(view)]
         assert stored == [b"forged", b"body"]

@@ -102,7 +102,7 @@ class Killed:
             [at] = stores[1].append(message(body, topic, queue_id))
             placed.append(((topic, queue_id, counts[topic, queue_id]), body, at.end))
             counts[topic, queue_id] += 1
-            stores[1].dispatch()
+            stores[1].publish()
             if rng.random() < 0.3 or number == MESSAGES - 5:
                 stores[1].flush()
                 for other in numbers[1:]:
@@ -292,7 +292,7 @@ class Killed:
             known = [at for name, queue, at in self.acknowledged if (name, queue) == (topic, queue_id)]
             if known and placed.queue_offset <= max(known):
                 return f"offset {placed.queue_offset} of {topic}/{queue_id} is given out again"
-        leader.dispatch()
+        leader.publish()
         return None
 
     def _read(self, group: Group, number: int, store: MessageStore, place: Place, body: bytes) -> str | None:
@@ -327,7 +327,7 @@ def follow(store: MessageStore, master: MessageStore, limit: int) -> None:
         piece = master.log_bytes(store.end, limit - store.end)
         assert piece is not None
         store.follow(store.end, piece, True)
-    store.dispatch()
+    store.publish()
 
 
 def kill(store: MessageStore) -> None:

@@ -243,7 +243,7 @@ def alone(stores: Stores, address: str, **rules: object) -> tuple[Replica, Manua
     clock = ManualClock()
     store = stores.open(clock=clock)
     put(store)
-    store.dispatch()
+    store.publish()
     given = ReplicaRules(master=address, **rules)  # type: ignore[arg-type]
     return Replica(store, clock, given, Figures()), clock
 

@@ -25,7 +25,7 @@ NEW = Leader(member=2, epoch=3, store="s", address="a:1", shipping="a:2", tells_
 def store(tmp_path: Path) -> Iterator[MessageStore]:
     store = MessageStore.open(StoreSettings(path=tmp_path, index=False), clock=ManualClock())
     put(store, b"before")
-    store.dispatch()
+    store.publish()
     yield store
     store.close()
 
@@ -55,7 +55,7 @@ def test_a_slave_shows_what_its_master_says_once_that_has_all_from_before(store:
     assert changes == [False]
     end = store.end
     put(store, b"after")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"before"]
     replica._showed(end + 1)
     assert bodies(store) == [b"before"]
@@ -68,7 +68,7 @@ def test_a_slave_of_an_older_master_or_without_room_shows_all_that_is_proved(sto
     for shown, _ in (follower(store, OLD), follower(store, NEW, is_full=True)):
         assert not shown.is_hidden
     put(store, b"after")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"before", b"after"]
 
 

@@ -55,7 +55,7 @@ class Master:
     def fill(self, count: int, body: bytes = b"body") -> int:
         for _ in range(count):
             put(self.store, body)
-        self.store.dispatch()
+        self.store.publish()
         return self.store.end
 
     def log(self, begin: int = 0) -> bytes:

@@ -63,7 +63,7 @@ async def following(
 def fill(store: MessageStore, count: int, body: bytes = b"body") -> int:
     for _ in range(count):
         put(store, body)
-    store.dispatch()
+    store.publish()
     return store.end
 
 
@@ -76,7 +76,7 @@ def log(store: MessageStore, begin: int = 0, end: int | None = None) -> bytes:
 
 def copy(source: MessageStore, target: MessageStore) -> None:
     target.follow(target.end, log(source, target.end))
-    target.dispatch()
+    target.publish()
 
 
 async def test_a_slave_with_nothing_takes_all_and_reports_whole_records_only(
@@ -253,7 +253,7 @@ async def test_a_damaged_record_is_not_kept_and_ends_the_connection(
         slave.ship(0, bytes(content))
         assert await slave.has_left()
         assert isinstance(link.error, CorruptRecord)
-    store.dispatch()
+    store.publish()
     assert store.end == size and bodies(store) == [b"body"]
 
 

@@ -56,7 +56,7 @@ class Broker:
             pass
 
     def messages(self, topic="T", queue_id=0):
-        self.store.dispatch()
+        self.store.publish()
         found, offset = [], self.store.queues.obtain(topic, queue_id).min_offset
         while (read := self.store.read(topic, queue_id, offset, 1000)).count:
             found += [record.decode(each) for view in read.views for each in record.walk(view)]
@@ -68,7 +68,7 @@ class Broker:
 
     def ends(self):
         """Behind each record of the log."""
-        self.store.dispatch()
+        self.store.publish()
         everything = [
             message for queue in self.store.queues for message in self.messages(queue.topic, queue.queue_id)
         ]

@@ -286,7 +286,7 @@ async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice
     it.publish()
     if is_staged:
         it.stage(source(writer="other"), "b", 0, "2")
-    it.store.dispatch()
+    it.store.publish()
     saving = it.staging._content()
     next(saving)
     it.stage(source(1), "a", 0, "3")

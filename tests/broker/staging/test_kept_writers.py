@@ -59,7 +59,7 @@ def kept(it: Broker) -> list[str]:
 
 
 def staged(it: Broker):
-    it.store.dispatch()
+    it.store.publish()
     return list(map(record.decode, records_from(it.store, "rmq_sys_STAGED", 0, 0)))
 
 
@@ -258,7 +258,7 @@ async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):
 async def test_a_full_disk_puts_writers_off(it, clock):
     write(it, source(), "0")
     next_file(it)
-    it.store.intake.stall(DiskFull("no room"))
+    it.store.appender.stall(DiskFull("no room"))
     await it.staging.kept.keep()
     assert kept(it) == []
     await clock.advance(60)

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.staging import publishing
 from sparrowmq.errors import DiskFull
-from sparrowmq.store.intake import FULL_PAUSE_S
+from sparrowmq.store.appender import FULL_PAUSE_S
 from tests.broker.rotting import rot
 from tests.broker.staging.stagers import Broker, source
 
@@ -56,7 +56,7 @@ async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_
     it.stage(source(), "a", 1, "3")
     it.commit(source(), a=2)
     found = it.kill(tmp_path / "killed")
-    found.store.intake.stall(DiskFull("/store", "no room"))
+    found.store.appender.stall(DiskFull("/store", "no room"))
     for _ in range(2):
         with pytest.raises(DiskFull):
             found.staging.publishing.publish_some()
@@ -76,7 +76,7 @@ async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_
     it.commit(source(1), b=1)
     it.stage(source(writer="another"), "c", 0, "4")
     it.commit(source(writer="another"), c=1)
-    it.store.dispatch()
+    it.store.publish()
     mend = rot(it.path, b"id-2")
     for _ in range(2):
         it.publish()

@@ -68,7 +68,7 @@ async def refused(session, request, body):
 
 
 async def live_messages(live):
-    live.broker.store.dispatch()
+    live.broker.store.publish()
     read = live.broker.store.read("orders", 0, 0, 100, 1 << 20)
     return [record.decode(each) for view in read.views for each in record.walk(view)]
 

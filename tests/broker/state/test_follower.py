@@ -25,7 +25,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.retention import Asked
+from sparrowmq.store.retention import Cleaning
 from tests.broker.replication.pairs import Pair, pair
 from tests.broker.state.dead import killed
 from tests.broker.state.kept import Kept, kept
@@ -175,7 +175,7 @@ async def test_a_slave_that_began_empty_gives_no_offset_again_in_a_queue_whose_m
             await both.send(bytes(20_000), "busy")
         master.store.checkpoint()
         master.store._log.row.drop_first()  # as retention does
-        master.store.clean(Asked.QUEUES)
+        master.store.clean(Cleaning.QUEUES)
         slave = await both.start("slave", **small)
         await both.same()
         async with asyncio.timeout(20):
@@ -189,6 +189,6 @@ async def test_a_slave_that_began_empty_gives_no_offset_again_in_a_queue_whose_m
         both.master_settings = replace(both.master_settings, store_path=both.slave_settings.store_path)
         next_master = await both.start("master", **small)
         await both.send(b"new", "idle")
-        next_master.store.dispatch()
+        next_master.store.publish()
         assert next_master.store.queues.max_offset("idle", 0) == 4
         assert await both.bodies("master", "idle", offset=3) == [b"new"]

@@ -44,7 +44,7 @@ class Master:
     def write(self) -> None:
         """Let the log have all that was noted, as the end of a turn does."""
         self.journal.note_offsets()
-        self.store.dispatch()
+        self.store.publish()
 
     def seen(self) -> tuple[object, ...]:
         state = self.state
@@ -260,10 +260,10 @@ async def test_a_topic_that_only_the_store_knows_to_be_wider_gets_its_queues(
     master = await Master(settings).lead()
     master.state.topics.put(TopicConfig("made", 3, 3))
     await master.save()
-    master.store.dispatch()
+    master.store.publish()
     await asyncio.sleep(0.01)
     put(master.store, b"x", "made", 8)
-    master.store.dispatch()
+    master.store.publish()
     master.state.topics.saved_ms = master.state.topics.version.timestamp
     master.state._adopt(master.store)
     assert master.state.topics.table["made"].read_queue_nums == 9

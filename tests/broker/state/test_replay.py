@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> MessageStore:
 def write(store: MessageStore, *wanted: Change) -> None:
     for change in wanted:
         store.append(change.entry(1, b"\0" * 8))
-    store.dispatch()
+    store.publish()
 
 
 def topic(name: str) -> Change:

@@ -28,7 +28,7 @@ async def led(settings, change):
         result = change(state)
         if hasattr(result, "__await__"):
             await result
-        store.dispatch()
+        store.publish()
 
 
 def loaded(settings):
@@ -88,12 +88,12 @@ async def test_a_follower_takes_users_and_says_so(tmp_path):
         slave.users.on_change = lambda: seen.append(dict(slave.users.table))
         master.users.put(ALICE)
         master.users.set_policies("alice", POLICIES)
-        store.dispatch()
+        store.publish()
         assert slave.follower is not None
         slave.follower.catch_up()
         assert seen[-1] == {"alice": ALICE} and slave.users.policies == {"alice": POLICIES}
         master.users.delete("alice")
-        store.dispatch()
+        store.publish()
         assert slave.follower is not None
         slave.follower.catch_up()
         assert seen[-1] == {} and slave.users.policies == {}

@@ -93,7 +93,7 @@ async def test_bytes_that_look_like_a_half_message_are_none(it):
         entry = detour.again(half, HALF, 0, Properties(render(half.properties)))
         fake = record.encode(entry, Placed(0, queue_offset, 1000, BORN))
         sent = it.writer.put(Entry("Trace", 0, fake, Properties(""), 0, BORN))
-        it.store.dispatch()
+        it.store.publish()
         raw = it.store.copy_at(sent.offset)
         with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
             it.transactions.end(queue_offset, sent.offset + raw.index(fake), GROUP, commit=True)
@@ -391,7 +391,7 @@ async def test_a_producer_whose_clock_is_ahead_is_asked_all_the_same(it):
 async def test_a_full_disk_puts_questions_off_and_the_log_says_so_once(it, caplog):
     for number in range(3):
         it.begin(b"paid %d" % number)
-    it.store.intake.stall(DiskFull("the disk is full"), 8)
+    it.store.appender.stall(DiskFull("the disk is full"), 8)
     assert await it.after(6) == []
     assert await it.after(9) == []
     assert len(await it.after(1)) == 3

@@ -38,7 +38,7 @@ def path(settings):
     opened = MessageStore.open(settings)
     for number in range(50):
         opened.append(Entry("Orders", number % 4, b"x" * 100, Properties(f"KEYS\x01k{number}"), 1, bytes(8)))
-    opened.dispatch()
+    opened.publish()
     opened.close()
     return settings.path
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.store.retention import Asked
+from sparrowmq.store.retention import Cleaning
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.test_with_spark import DEADLINE_S, Topic
 
@@ -32,4 +32,4 @@ def expire(cluster: BackgroundCluster, topic: Topic) -> None:
 async def _expire(cluster: BackgroundCluster) -> None:
     for broker in cluster.cluster.brokers:
         broker.store.settings = replace(broker.store.settings, retention_hours=0)
-        broker.store.clean(Asked.FILES)
+        broker.store.clean(Cleaning.FILES)

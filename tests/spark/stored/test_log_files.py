@@ -139,7 +139,7 @@ async def test_files_that_ended_before_the_time_are_not_opened(stores, read):
     for number in range(100):
         await clock.advance(1)
         times.append(put(store, b"%d" % number).store_timestamp_ms)
-        store.dispatch()
+        store.publish()
     store.close()
     path = stores.settings.path
     last_file = found(path)[-1]

@@ -60,7 +60,7 @@ def filled(stores: Stores, count: int = 60) -> MessageStore:
     store = stores.open()
     for number in range(count):
         put(store, b"%d" % number, queue_id=number % 2, key=f"k{number}")
-        store.dispatch()
+        store.publish()
     return store
 
 
@@ -107,7 +107,7 @@ def test_messages_that_come_meanwhile_do_no_harm(stores: Stores, tmp_path: Path)
         for number in range(60, 400):
             put(store, b"%d" % number, queue_id=number % 2, key=f"k{number}")
             if number % 3 == 0:
-                store.dispatch()
+                store.publish()
             if number % 50 == 0:
                 store.checkpoint()
             yield
@@ -218,7 +218,7 @@ def test_a_copy_has_no_group_ahead_of_its_messages(stores: Stores, tmp_path: Pat
     def consumed() -> Iterator[None]:
         while True:
             put(store, b"more")
-            store.dispatch()
+            store.publish()
             queue = store.queues.get("Orders", 0)
             assert queue is not None
             snapshot.save(offsets, {"offset": queue.max_offset})
@@ -261,7 +261,7 @@ def test_full_files_of_an_earlier_copy_are_linked_and_the_copy_is_whole(
     backup(stores.settings, tmp_path / "first", DISK)
     for number in range(140, 170):
         put(store, b"%d" % number, queue_id=number % 2, key=f"k{number}")
-    store.dispatch()
+    store.publish()
     earlier = earlier_in(tmp_path / "first")
     backup(stores.settings, tmp_path / "second", DISK, earlier=earlier)
     logs = sorted(path.name for path in (tmp_path / "first" / "commitlog").iterdir())

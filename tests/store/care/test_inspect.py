@@ -34,7 +34,7 @@ def test_a_store_is_told_in_a_dozen_lines(stores):
 def test_an_open_store_is_read_without_its_lock(stores):
     with stores.open() as store:
         put(store)
-        store.dispatch()
+        store.publish()
         state, log, *_ = shown(stores.settings.path)
         assert state.endswith(": open in a broker, or left by a crash")
         assert f"offsets 0 to {store.end}" in log

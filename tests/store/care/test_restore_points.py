@@ -49,7 +49,7 @@ def test_each_point_has_all_that_was_stored_when_it_began(
     assert Path(first.path).name == "20261122T120000Z" and first.linked == 0 and first.copied > 5
     for number in range(60, 130):
         put(store, b"%d" % number, queue_id=number % 2, key=f"k{number}")
-    store.dispatch()
+    store.publish()
     second = points.add(stores.settings, NOON_MS + SECOND)
     assert second.linked >= 3 and second.end > first.end
     assert points.names() == ["20261122T120000Z", "20261122T120001Z"]

@@ -83,7 +83,7 @@ async def test_one_sync_covers_all_that_came_while_the_one_before_was_under_way(
         await begins(disk)
         for _ in range(20):
             ends.append(put(store, bytes(30))[2])
-            store.dispatch()  # each is a burst of its own
+            store.publish()  # each is a burst of its own
         assert store.end < 4096
         disk.may_sync.set()
         assert await within_10_s(asyncio.gather(*(safe(store, end) for end in ends)))
@@ -98,7 +98,7 @@ async def test_with_async_flush_the_answer_comes_at_once_and_the_sync_with_the_i
         store.flush()
         disk.synced.clear()
         _, _, end, _ = put(store)
-        store.dispatch()
+        store.publish()
         await safe(store, end)
         await clock.advance(0.199)
         assert disk.synced == [] and store.flushed.value < end
@@ -147,7 +147,7 @@ def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk)
     put(store, b"kept")
     store.flush()
     lost = put(store, b"lost")
-    store.dispatch()
+    store.publish()
     disk.sync_error = broken()
     with pytest.raises(StoreFailed):
         store.flush()
@@ -198,12 +198,12 @@ async def test_a_sync_that_failed_in_the_thread_is_not_tried_again_by_who_cannot
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"acknowledged")
     store.flush()
-    store.intake.turn = Turn()
+    store.appender.turn = Turn()
     store.flusher.start(asyncio.get_running_loop())
     hold_syncs(disk)
     disk.sync_error = broken()
     put(store, b"lost?")
-    store.dispatch()
+    store.publish()
     await begins(disk)
     disk.may_sync.set()
     if attempt == "close":

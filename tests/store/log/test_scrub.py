@@ -36,7 +36,7 @@ def test_a_sound_log_is_gone_through_from_its_begin_to_its_end(stores, caplog):
     store = stores.open()
     for _ in range(30):
         put(store, bytes(300))
-    store.dispatch()
+    store.publish()
     assert scrub(store) == store.end and len(store._log.row.files) > 2
     assert (store.scrubber.rounds, store.scrubber.position, store.scrubber.damaged) == (1, 0, {})
     end = store.end
@@ -50,7 +50,7 @@ def test_rot_is_told_once_and_not_served(stores, caplog, number):
     stores.leave_damaged()
     store = stores.open()
     places = [put(store, bytes(300)) for _ in range(30)]
-    store.dispatch()
+    store.publish()
     rot(store, places[number])
     with caplog.at_level(logging.ERROR):
         scrub(store)
@@ -70,7 +70,7 @@ def test_what_retention_took_is_no_damage(stores):
     store = stores.open()
     for _ in range(30):
         put(store, bytes(300))
-    store.dispatch()
+    store.publish()
     assert store.scrubber.step()
     store._log.row.drop_first()
     store._log.row.drop_first()
@@ -83,7 +83,7 @@ def test_a_large_record_is_checked_in_steps(stores):
     stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=4 << 20)
     store = stores.open()
     places = [put(store, bytes(size)) for size in (3 << 20, 3 << 20, 100)]
-    store.dispatch()
+    store.publish()
     count = 1
     while store.scrubber.step() and store.scrubber.position == 0:
         count += 1
@@ -104,7 +104,7 @@ def test_a_large_record_is_checked_in_steps(stores):
 def test_damage_that_retention_took_is_not_to_be_repaired_any_more(stores):
     store = stores.open()
     places = [put(store, bytes(300)) for _ in range(30)]
-    store.dispatch()
+    store.publish()
     store.scrubber.damaged = {places[1].offset: places[2].offset, places[25].offset: places[26].offset}
     store.scrubber.fenced = {places[3].offset: places[4].offset, places[20].offset: places[21].offset}
     store._log.row.drop_first()
@@ -120,7 +120,7 @@ async def test_it_goes_at_its_rate_and_not_more_than_once_an_hour(stores, clock,
     store = stores.open(clock=clock, scrub_mib_s=rate)
     for _ in range(10):
         put(store, bytes(300))
-    store.dispatch()
+    store.publish()
     task = asyncio.create_task(store.run())
     await clock.advance(20)
     assert store.scrubber.rounds == rounds

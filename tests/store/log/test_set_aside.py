@@ -15,7 +15,7 @@ def test_bytes_of_several_files_are_kept_with_their_place_and_why(stores: Stores
     store = stores.open()
     while store.end < 9000:
         put(store, b"x" * 900)
-    store.dispatch()
+    store.publish()
     content = b"".join(path.read_bytes() for path in sorted(Path(store.settings.layout.commit_log).iterdir()))
     set_aside(DISK, store.settings.layout, store._log, 100, 8500, "damaged")
     set_aside(DISK, store.settings.layout, store._log, 8500, 8500, "damaged")
@@ -29,7 +29,7 @@ def test_bytes_of_several_files_are_kept_with_their_place_and_why(stores: Stores
 def test_what_is_there_stays(stores: Stores):
     store = stores.open()
     put(store)
-    store.dispatch()
+    store.publish()
     layout = store.settings.layout
     path = Path(layout.set_aside, f"{0:020d}-{50:020d}.cut")
     path.parent.mkdir()
@@ -93,7 +93,7 @@ def test_what_is_too_old_is_deleted_with_a_word_and_nothing_else(
     for name in names:
         (folder / name).write_bytes(b"x" * 7)
     now_ms = int((folder / names[0]).stat().st_mtime * 1000)
-    found = [(each.name, each.why, each.end, each.size) for each in pieces(DISK, stores.settings.layout)]
+    found = [(each.name, each.reason, each.end, each.size) for each in pieces(DISK, stores.settings.layout)]
     assert sorted(found) == sorted(
         [(names[0], "cut", 50, 7), (names[1], "forked", 60, 7), (names[2], "index", 0, 7)]
     )

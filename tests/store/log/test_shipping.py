@@ -31,7 +31,7 @@ def filled(stores, sizes):
     """A store of which nobody has looked at what is in it since its start, and where its records lie."""
     store = stores.open()
     places = [put(store, bytes(size)) for size in sizes]
-    store.dispatch()
+    store.publish()
     store._log.distrust()
     return store, [place.offset for place in places], places
 
@@ -100,7 +100,7 @@ def test_what_was_written_since_the_start_leaves_without_a_look_until_it_is_dist
     store, _, _ = filled(stores, [300])
     begin = store._log.proved_from = store.end
     places = [put(store, bytes(300)) for _ in range(40)]
-    store.dispatch()
+    store.publish()
     shipping = Shipping(store.scrubber)
     assert shipping.reach(begin + 5, 1 << 30) == 1 << 30
     rot(store, places[30])

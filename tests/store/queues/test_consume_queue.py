@@ -43,7 +43,7 @@ def fill(queue: ConsumeQueue, count: int) -> None:
     """Entries for the next messages, in one write."""
     for number in range(queue.next_offset, queue.next_offset + count):
         queue.add(*entry_of(number))
-    queue.write_fresh()
+    queue.write_pending()
 
 
 def again(queue: ConsumeQueue, known: int | None = None) -> ConsumeQueue:
@@ -76,7 +76,7 @@ def open_paths(folder: Path) -> list[str]:
 @pytest.mark.covers("S-STORE-03")
 def test_an_entry_is_offset_size_and_tags_code_in_20_bytes(queue: ConsumeQueue, tmp_path: Path):
     queue.add(0x0102030405060708, 0x0A0B0C0D, -2)
-    queue.write_fresh()
+    queue.write_pending()
     path = tmp_path / "consumequeue" / "Orders" / "0" / "00000000000000000000"
     expected = bytes.fromhex("0102030405060708 0a0b0c0d fffffffffffffffe")
     assert len(expected) == 20 and path.read_bytes() == expected.ljust(FILE_ENTRIES * 20, b"\0")
@@ -89,7 +89,7 @@ def test_a_file_holds_300000_entries_unless_told_otherwise(tmp_path: Path):
     queue.restart(299_999)
     queue.add(*entry_of(0))
     queue.add(*entry_of(1))
-    queue.write_fresh()
+    queue.write_pending()
     assert [Path(path).name for path in queue.paths] == ["0" * 20, "00000000000006000000"]
     assert {Path(path).stat().st_size for path in queue.paths} == {6_000_000}
 
@@ -118,7 +118,7 @@ def test_a_read_ends_with_its_file_and_with_the_queue(queue: ConsumeQueue):
 def test_fresh_entries_cannot_be_read_until_they_are_written(queue: ConsumeQueue):
     queue.add(*entry_of(0))
     assert (queue.max_offset, queue.entry(0), queue.is_empty) == (0, None, True)
-    queue.write_fresh()
+    queue.write_pending()
     assert (queue.max_offset, queue.entry(0), queue.is_empty) == (1, entry_of(0), False)
 
 
@@ -151,11 +151,11 @@ def test_a_full_disk_leaves_all_entries_fresh(tmp_path: Path):
     queue.add(*entry_of(4))  # needs a new file
     disk.full_for = (f"{FILE_ENTRIES * ENTRY_SIZE:020d}",)
     with pytest.raises(DiskFull):
-        queue.write_fresh()
-    assert numbers(queue) == [0, 1, 2] and len(queue.fresh) == 2 * ENTRY_SIZE
+        queue.write_pending()
+    assert numbers(queue) == [0, 1, 2] and len(queue.unwritten) == 2 * ENTRY_SIZE
     disk.full_for = ()
-    queue.write_fresh()
-    assert numbers(queue) == [0, 1, 2, 3, 4] and not queue.has_fresh
+    queue.write_pending()
+    assert numbers(queue) == [0, 1, 2, 3, 4] and not queue.has_unwritten
 
 
 def test_a_topic_that_would_lead_out_of_the_store_is_refused(queues: QueueTable):
@@ -218,7 +218,7 @@ def test_a_place_in_the_log_is_found_across_gaps(queue: ConsumeQueue, offset: in
 def test_a_queue_forgets_what_left_the_log_and_deletes_whole_files(queue: ConsumeQueue):
     fill(queue, 10)
     for _ in range(3):
-        queue.forget_before(900, known=1000)
+        queue.forget_before(900, dispatched=1000)
         queue._files.unsynced.take()  # as a checkpoint does
     assert (queue.min_offset, queue.max_offset) == (9, 10)
     assert names(queue) == [8] and numbers(queue) == [9]
@@ -228,16 +228,16 @@ def test_a_queue_forgets_what_left_the_log_and_deletes_whole_files(queue: Consum
 def test_a_file_stays_until_the_entries_behind_it_are_on_disk(queue: ConsumeQueue):
     fill(queue, 6)
     queue._files.unsynced.take()
-    queue.forget_before(500, known=400)
+    queue.forget_before(500, dispatched=400)
     assert queue.min_offset == 5 and names(queue) == [0, 4]
-    queue.forget_before(500, known=401)
+    queue.forget_before(500, dispatched=401)
     assert names(queue) == [4]
 
 
 def test_the_last_file_stays_though_all_its_messages_are_gone(queue: ConsumeQueue):
     fill(queue, 4)
     queue._files.unsynced.take()
-    queue.forget_before(10**9, known=10**9)
+    queue.forget_before(10**9, dispatched=10**9)
     assert (queue.min_offset, queue.max_offset) == (4, 4)
     assert names(queue) == [0] and numbers(again(queue)) == [0, 1, 2, 3]
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.store.queues.consume_queue import QueueEnd
 from sparrowmq.store.queues.positions import Positions
-from sparrowmq.store.queues.queue_ends import Known, QueueEnds
+from sparrowmq.store.queues.queue_ends import QueueEnds, SavedEnds
 from sparrowmq.store.vfs import Disk
 from tests.store.faulty_disk import FaultyDisk, broken
 
@@ -29,30 +29,30 @@ def folder(tmp_path: Path) -> str:
 @pytest.fixture
 def ends(folder: str) -> QueueEnds:
     made = QueueEnds(Disk(), folder)
-    assert made.load() == Known()
-    made.begin(Known())
+    assert made.load() == SavedEnds()
+    made.begin(SavedEnds())
     return made
 
 
-def again(folder: str) -> Known:
+def again(folder: str) -> SavedEnds:
     return QueueEnds(Disk(), folder).load()
 
 
 def test_what_is_written_is_read(ends: QueueEnds, folder: str):
     ends.write({ORDERS: end(3), ("城", 0): end(1)}, at(100), 5)
     ends.write({ORDERS: end(4), BILLS: end(2)}, at(200), 6)
-    assert again(folder) == Known(at(200), 6, {ORDERS: end(4), ("城", 0): end(1), BILLS: end(2)})
+    assert again(folder) == SavedEnds(at(200), 6, {ORDERS: end(4), ("城", 0): end(1), BILLS: end(2)})
 
 
 def test_a_topic_that_was_deleted_has_no_queues_and_its_records_do_not_count(ends: QueueEnds, folder: str):
     ends.write({ORDERS: end(3), BILLS: end(2)}, at(100), 5)
     ends.delete("Orders", 150)
-    assert again(folder) == Known(at(100), 5, {BILLS: end(2)}, {"Orders": 150})
+    assert again(folder) == SavedEnds(at(100), 5, {BILLS: end(2)}, {"Orders": 150})
     ends.write({ORDERS: end(3)}, at(120), 6)  # it was on its way to disk meanwhile
     assert ORDERS not in again(folder).ends
     assert ends.take_gone() == {"Orders"}
     ends.write({ORDERS: end(1)}, at(200), 7)
-    assert again(folder) == Known(at(200), 7, {ORDERS: end(1), BILLS: end(2)}, {"Orders": 150})
+    assert again(folder) == SavedEnds(at(200), 7, {ORDERS: end(1), BILLS: end(2)}, {"Orders": 150})
 
 
 def test_a_full_file_is_followed_by_one_with_all_that_counts(ends: QueueEnds, folder: str):
@@ -62,7 +62,7 @@ def test_a_full_file_is_followed_by_one_with_all_that_counts(ends: QueueEnds, fo
         ends.write({ORDERS: end(number)}, at(100 + number), 5)
     (path,) = Path(folder).iterdir()
     assert int(path.name) > 1
-    assert again(folder) == Known(at(1099), 5, {BILLS: end(2), ORDERS: end(999)}, {"Gone": 60})
+    assert again(folder) == SavedEnds(at(1099), 5, {BILLS: end(2), ORDERS: end(999)}, {"Gone": 60})
 
 
 def test_a_start_begins_a_new_file_with_what_was_right(ends: QueueEnds, folder: str):
@@ -73,7 +73,7 @@ def test_a_start_begins_a_new_file_with_what_was_right(ends: QueueEnds, folder: 
     following.begin(following.load())
     following.write({BILLS: end(1)}, at(200), 6)
     assert [path.name for path in Path(folder).iterdir()] == [f"{1:020d}"]
-    assert again(folder) == Known(at(200), 6, {ORDERS: end(3), BILLS: end(1)}, {"Gone": 60})
+    assert again(folder) == SavedEnds(at(200), 6, {ORDERS: end(3), BILLS: end(1)}, {"Gone": 60})
 
 
 @pytest.mark.parametrize("position", [0, 30, 90, 120])
@@ -90,7 +90,7 @@ def test_one_wrong_byte_voids_the_chunk_and_what_follows(ends: QueueEnds, folder
     assert again(folder) == first
     content[position] ^= 1
     path.write_bytes(content)
-    assert again(folder) == Known(is_lost=True)
+    assert again(folder) == SavedEnds(is_lost=True)
 
 
 def test_what_could_not_be_synced_is_an_error_and_nothing_is_remembered_of_it(folder: str):

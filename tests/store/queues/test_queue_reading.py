@@ -24,7 +24,7 @@ def fill(store: MessageStore, count: int, tags: tuple[str, ...] = ("a",), topic:
     """Messages 0, 1, 2 ... with the tags in turn; the size of one record."""
     for number in range(count):
         put(store, b"%03d" % number, topic, tag=tags[number % len(tags)])
-    store.dispatch()
+    store.publish()
     return len(store.read(topic, 0, 0, 1).views[0])
 
 
@@ -118,7 +118,7 @@ def test_messages_with_others_between_come_as_slices_of_one_read(store: MessageS
     for number in range(6):
         put(store, b"%d" % number)
         put(store, b"other", "Bills")
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 32)
     assert [len(list(walk(view))) for view in read.views] == [1] * 6
     assert found(read) == list(range(6)) and read.size == sum(map(len, read.views))
@@ -128,7 +128,7 @@ def test_messages_with_others_between_come_as_slices_of_one_read(store: MessageS
 def test_a_read_goes_on_from_one_log_file_to_the_next(store: MessageStore):
     for number in range(5):
         put(store, b"%d" % number * 1000)
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 32)
     assert [len(list(walk(view))) for view in read.views] == [3, 2]
     assert bodies(store) == [b"%d" % number * 1000 for number in range(5)]
@@ -180,7 +180,7 @@ def test_a_message_larger_than_the_limit_is_given_alone(store: MessageStore):
     fill(store, 1)
     put(store, b"1" * 3000)
     put(store, b"2")
-    store.dispatch()
+    store.publish()
     assert found(store.read("Orders", 0, 0, 32, 1000)) == [0]
     read = store.read("Orders", 0, 1, 32, 1000)
     assert (read.status, read.count, read.next_offset) == (Status.FOUND, 1, 2)
@@ -225,7 +225,7 @@ def test_a_read_without_a_match_moves_past_all_it_saw(store: MessageStore):
 def test_a_read_without_a_match_looks_at_800_entries_at_most(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
     store.append(*[message(b"0", tag="a")] * 900)
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 50, 32, selector=Selector(codes("none")))
     assert MAX_SCANNED_ENTRIES == 800
     assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 850)
@@ -242,7 +242,7 @@ def test_a_filter_looks_at_the_properties_of_each_record(stores: Stores):
     for number in range(100):
         put(store, b"%03d" % number, tag="ab"[number % 2], key=str(number))
         put(store, b"x" * (number * 17 % 1500), queue_id=1, tag="b")
-    store.dispatch()
+    store.publish()
     expected = [number for number in range(100) if number % 2 and number > 40]
     assert found(store.read("Orders", 0, 0, 100, selector=by("TAGS = 'b' AND KEYS > 40"))) == expected
     assert found(store.read("Orders", 0, 0, 3, selector=by("KEYS BETWEEN 30 AND 90"))) == [30, 31, 32]
@@ -253,7 +253,7 @@ def test_a_filter_looks_at_large_records_too(stores: Stores):
     store = stores.open(commit_log_file_size=1 << 20)
     for size in (1, LARGE - 200, LARGE, 3 * LARGE, 1, 70_000, 10):
         put(store, b"%d" % size + bytes(size), tag=str(size))
-    store.dispatch()
+    store.publish()
     for size in (LARGE, 3 * LARGE, 70_000):
         read = store.read("Orders", 0, 0, 32, 1 << 20, selector=by(f"TAGS = '{size}'"))
         assert [len(each.body) - len(str(size)) for each in messages(read)] == [size]
@@ -263,7 +263,7 @@ def test_a_filter_looks_at_large_records_too(stores: Stores):
 def test_a_long_filter_looks_at_fewer_records_in_one_read(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
     store.append(*[message(b"0", tag="a")] * 900)
-    store.dispatch()
+    store.publish()
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=10)).next_offset == 240
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=5000)).next_offset == 3
 
@@ -273,7 +273,7 @@ def test_a_read_stops_after_much_work_and_continues_where_it_stopped(stores: Sto
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
     for number in range(100):
         put(store, bytes(body_bytes), tag="ab"[number % 50 == 49], key="x" * 3000)
-    store.dispatch()
+    store.publish()
     selector, offset, reads, wanted = by("TAGS = 'b'", weight=16), 0, 0, 0
     while offset < 100:
         read = store.read("Orders", 0, offset, 32, 1 << 20, selector=selector)
@@ -286,7 +286,7 @@ def test_a_filter_that_wants_nothing_looks_at_800_entries_and_1600_more(stores: 
     store = stores.open(consume_queue_file_entries=3000, commit_log_file_size=1 << 20)
     others = [message(b"0", tag="a")] * 1300
     store.append(*others, message(b"1", tag="b"), *others)
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'"))
     assert (found(read), read.next_offset) == ([1], 2400)
     read = store.read("Orders", 0, 50, 32, selector=by("TAGS = 'c'"))
@@ -301,7 +301,7 @@ def test_a_filter_looks_no_more_where_records_are_large_or_far_from_each_other(s
         put(store, b"0", tag="a")
         put(store, bytes(2000), queue_id=1)
     store.append(*[message(bytes(LARGE), queue_id=2, tag="a")] * 900)
-    store.dispatch()
+    store.publish()
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800
     assert store.read("Orders", 2, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800
 
@@ -311,7 +311,7 @@ def test_of_a_large_record_a_filter_reads_no_body(stores: Stores):
     store = stores.open(vfs=disk, commit_log_file_size=1 << 22, consume_queue_file_entries=32)
     for _ in range(20):
         put(store, bytes(100_000), tag="a")
-    store.dispatch()
+    store.publish()
     disk.bytes_read = 0
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'")).next_offset == 20
     assert 0 < disk.bytes_read < 20_000
@@ -320,7 +320,7 @@ def test_of_a_large_record_a_filter_reads_no_body(stores: Stores):
 def test_messages_without_a_tag_have_the_code_0(store: MessageStore):
     put(store, b"0")
     put(store, b"1", tag="a")
-    store.dispatch()
+    store.publish()
     assert found(store.read("Orders", 0, 0, 32, selector=Selector(frozenset({0})))) == [0]
 
 
@@ -330,7 +330,7 @@ def test_gaps_are_passed_over(store: MessageStore):
     assert queue is not None
     queue.write_gap(5)
     put(store, b"5")
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 32)
     assert (found(read), read.next_offset) == ([0, 1, 5], 6)
     read = store.read("Orders", 0, 2, 2)
@@ -429,7 +429,7 @@ def test_a_record_is_found_by_its_offset_and_any_number_may_be_asked_for(store: 
 def test_a_selector_may_look_at_the_records(store: MessageStore):
     for number in range(6):
         put(store, b"%03d" % number, tag="ab"[number % 2], key=str(number))
-    store.dispatch()
+    store.publish()
     interesting = RecordFilter(parse("KEYS IN ('1', '4')"))
     read = store.read("Orders", 0, 0, 32, selector=Selector(predicate=interesting))
     assert (found(read), read.next_offset) == ([1, 4], 6)
@@ -444,7 +444,7 @@ def test_messages_far_apart_are_read_one_by_one(stores: Stores):
     for number in range(6):
         put(store, b"%d" % number)
         put(store, bytes(12_000), "Bills")  # together more than is read for nothing
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 32)
     assert found(read) == list(range(6)) and len({id(view.obj) for view in read.views}) == 6
 
@@ -454,7 +454,7 @@ def test_wanted_messages_near_each_other_are_read_at_once(stores: Stores):
     for number in range(12):
         put(store, b"%d" % number, tag="wanted")
         put(store, bytes(10 if number < 6 else 12_000), tag="other")
-    store.dispatch()
+    store.publish()
     read = store.read("Orders", 0, 0, 32, selector=Selector(codes("wanted")))
     assert found(read) == list(range(12))
     assert [len({id(view.obj) for view in part}) for part in (read.views[:7], read.views[7:])] == [1, 5]

@@ -16,7 +16,7 @@ def fill(queues: QueueTable, topic: str, count: int) -> None:
     queue = queues.obtain(topic, 0)
     for number in range(queue.next_offset, queue.next_offset + count):
         queue.add(100 * number, 100, -number)
-    queue.write_fresh()
+    queue.write_pending()
 
 
 def test_the_ends_of_queues_that_changed_are_told_once(tmp_path: Path):

@@ -37,7 +37,7 @@ def test_what_was_written_is_known_again(folder):
     file.settle([100, 373], 3000)
     file.close()
     said = known(TimerFile(Disk(), folder))
-    assert said.pending == b"".join(PENDING) and said.settled == {191, 100, 373}
+    assert said.pending == b"".join(PENDING) and said.finished == {191, 100, 373}
     assert (said.queue_offset, said.log_offset) == (3, 3000)
 
 
@@ -46,10 +46,10 @@ def test_a_file_goes_on_where_it_ended(folder):
     file.replace(PENDING, 3, 1000)
     file.close()
     file = TimerFile(Disk(), folder)
-    assert known(file).settled == set()
+    assert known(file).finished == set()
     file.settle([191], 2000)
     file.close()
-    assert known(TimerFile(Disk(), folder)).settled == {191}
+    assert known(TimerFile(Disk(), folder)).finished == {191}
 
 
 @pytest.mark.parametrize("cut", range(1, 48))
@@ -63,10 +63,10 @@ def test_a_torn_last_chunk_is_as_if_it_had_not_been_written(folder, cut):
     os.truncate(path, path.stat().st_size - cut)
     file = TimerFile(Disk(), folder)
     said = known(file)
-    assert said.settled == {191} and (said.queue_offset, said.log_offset) == (3, 2000)
+    assert said.finished == {191} and (said.queue_offset, said.log_offset) == (3, 2000)
     file.settle([282], 4000)
     file.close()
-    assert known(TimerFile(Disk(), folder)).settled == {191, 282}
+    assert known(TimerFile(Disk(), folder)).finished == {191, 282}
 
 
 def test_a_new_file_takes_the_place_of_the_one_before(folder):
@@ -123,7 +123,7 @@ def test_a_full_or_broken_disk_leaves_what_was_there(folder):
     file.settle([191], 3000)
     file.close()
     said = known(TimerFile(Disk(), folder))
-    assert said.settled == {191} and said.log_offset == 3000
+    assert said.finished == {191} and said.log_offset == 3000
 
 
 def test_a_file_is_made_anew_when_most_of_it_is_settled(folder):

@@ -16,7 +16,7 @@ def timer(store, due, offset=None, **properties):
     else:
         entry.prepared_offset = settling(offset)
     [placed] = store.append(entry)
-    store.dispatch()
+    store.publish()
     return placed.offset
 
 
@@ -150,7 +150,7 @@ def test_many_recalls_of_a_slot_are_settled_in_pieces_after_its_messages(stores)
     while timers.wait_ms(NOW + 16) == 0 and not timers.due(NOW + 16, 10):
         pass
     timers.settle_next()
-    assert len(timers) == 1200 and timers._settled == [message_at]
+    assert len(timers) == 1200 and timers._finished == [message_at]
     assert timers.due(NOW + 16, 10) == [] and timers.wait_ms(NOW + 16) == 0
     assert 0 < len(timers) < 1200
     left = len(timers)
@@ -160,7 +160,7 @@ def test_many_recalls_of_a_slot_are_settled_in_pieces_after_its_messages(stores)
     assert len(timers) == left
     while timers.wait_ms(NOW + 16) == 0:
         assert timers.due(NOW + 16, 10) == []
-    assert len(timers) == 0 and sorted(timers._settled) == recalls[-left:]
+    assert len(timers) == 0 and sorted(timers._finished) == recalls[-left:]
     timers.close()
 
 

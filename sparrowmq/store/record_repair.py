@@ -104,27 +104,27 @@ def replace_damaged(
     try:
         if known.positions is not None:
             commit_log.crc_from = known.positions.crc_from
-        replacing = _Replacing(settings, vfs, copy, commit_log)
+        repair = _RecordRepair(settings, vfs, copy, commit_log)
         synced = synced_mark.load(vfs, layout.abort)
         flushed = max(synced, known.positions.flushed if known.positions is not None else 0)
         file = commit_log.row.find(begin)
         first = file.begin if file is not None else min(max(begin, commit_log.begin), commit_log.row.end)
         for damage in [*fenced(vfs, settings, commit_log), *_damages(commit_log, first, flushed)]:
             try:
-                replacing.mend(damage)
+                repair.repair(damage)
             except LogsDiffer:
                 if not is_partial:
                     raise
-                replacing.done.left.append((damage.begin, damage.end))
-        if replacing.has_unfenced and known.positions is not None:
+                repair.done.left.append((damage.begin, damage.end))
+        if repair.has_unfenced and known.positions is not None:
             unknown = replace(known.positions, index_file=UNKNOWN_INDEX)
             checkpoint.save(vfs, layout.checkpoint, replace(known, positions=unknown))
-        return replacing.done
+        return repair.done
     finally:
         commit_log.close()
 
 
-class _Replacing:
+class _RecordRepair:
     """One run of a repair."""
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, copy: Copy, commit_log: CommitLog) -> None:
@@ -139,7 +139,7 @@ class _Replacing:
         self._copy = copy
         self._log = commit_log
 
-    def mend(self, damage: Damage) -> None:
+    def repair(self, damage: Damage) -> None:
         """Replace the records of one damaged part that the copy has. Raises: LogsDiffer."""
         is_proved = self._compare(damage)
         self._blanks.clear()
@@ -168,17 +168,17 @@ class _Replacing:
             raise _no_copy(damage)
         return theirs.get(damage.end) is not None
 
-    def _drop_unproved(self, damage: Damage, found: list[tuple[int, bytes]]) -> None:
+    def _drop_unproved(self, damage: Damage, records: list[tuple[int, bytes]]) -> None:
         """Drop the records after the last one of which something is left here. Raises: LogsDiffer, that is none."""
         if damage.is_last and self._log.last_used_byte(damage.begin) == damage.begin:
             return
-        count = max((number for number, each in enumerate(found, 1) if self._was_here(*each)), default=0)
-        if count == len(found):
+        count = max((number for number, each in enumerate(records, 1) if self._was_here(*each)), default=0)
+        if count == len(records):
             return
         if not count:
             raise _no_copy(damage)
-        end = found[count][0]
-        del found[count:]
+        end = records[count][0]
+        del records[count:]
         self._blanks = [each for each in self._blanks if each[0] < end]
         self.done.left.append((end, damage.end))
 
@@ -223,22 +223,22 @@ class _Replacing:
         except CorruptRecord:
             return False
 
-    def _write(self, damage: Damage, found: list[tuple[int, bytes]]) -> None:
+    def _write(self, damage: Damage, records: list[tuple[int, bytes]]) -> None:
         if damage.was_fenced:
             self.has_unfenced = True
-            for _, record in found:
+            for _, record in records:
                 self._forget_entry(record)
         else:
             set_aside(self._vfs, self._settings.layout, self._log, damage.begin, damage.end, "damaged")
-        for offset, record in [*found, *self._blanks]:
+        for offset, record in [*records, *self._blanks]:
             file = self._log.row.find(offset)
             assert file is not None
             file.write(offset - file.begin, record)
         for file in self._log.row.between(damage.begin, damage.end):
             file.sync()
-        self.done.count += len(found)
+        self.done.count += len(records)
         self.done.blanks += len(self._blanks)
-        log.warning("%d records of the log from offset %d on are what they were", len(found), damage.begin)
+        log.warning("%d records of the log from offset %d on are what they were", len(records), damage.begin)
 
     def _forget_entry(self, record: bytes) -> None:
         """Delete the queue file that has a gap in place of the record's entry. A start builds it again from the log."""
@@ -266,12 +266,12 @@ def replace_found(
 
     Raises: as `replace_damaged`, and OSError.
     """
-    replacing = _Replacing(settings, vfs, copy, scrubber.log)
-    known, differs = replacing.done.left, list[LogsDiffer]()
+    repair = _RecordRepair(settings, vfs, copy, scrubber.log)
+    known, differs = repair.done.left, list[LogsDiffer]()
     for begin, end in [each for each in sorted(scrubber.damaged.items()) if each[1] - each[0] <= most_bytes]:
         is_last = scrubber.log.sound_record(end) is None
         try:
-            replacing.mend(Damage(begin, end, _before(scrubber, begin), is_last))
+            repair.repair(Damage(begin, end, _before(scrubber, begin), is_last))
         except LogsDiffer as error:
             differs.append(error)
             continue
@@ -279,17 +279,17 @@ def replace_found(
             scrubber.damaged.pop(begin, None)
     for begin, end in sorted(scrubber.fenced.items()):
         try:
-            replacing.mend(Damage(begin, end, None, was_fenced=True))
+            repair.repair(Damage(begin, end, None, was_fenced=True))
         except LogsDiffer as error:
             differs.append(error)
             continue
         finally:
-            _rebuild(queues, replacing.forgotten)
+            _rebuild(queues, repair.forgotten)
         if not any(begin <= at < end for at, _ in known):
             scrubber.fenced.pop(begin)
     if differs:
         raise differs[0]
-    return replacing.done
+    return repair.done
 
 
 def _rebuild(queues: QueueTable, forgotten: list[records.Outline]) -> None:

@@ -12,7 +12,7 @@ NAME: Final = "trial"
 LEAST_BYTES: Final = 1 << 20  # for the small files of a start
 
 
-def trial(vfs: Vfs, folders: Iterable[str], log_folder: str, room_bytes: int) -> None:
+def probe_writes(vfs: Vfs, folders: Iterable[str], log_folder: str, room_bytes: int) -> None:
     """Create, sync and delete a file in each folder. Blocks: call it in a thread.
 
     Args:
@@ -24,10 +24,10 @@ def trial(vfs: Vfs, folders: Iterable[str], log_folder: str, room_bytes: int) ->
     sizes = dict.fromkeys(folders, LEAST_BYTES)
     sizes[log_folder] = max(LEAST_BYTES, room_bytes)
     for folder, size in sizes.items():
-        _try(vfs, folder, size)
+        _probe(vfs, folder, size)
 
 
-def _try(vfs: Vfs, folder: str, size: int) -> None:
+def _probe(vfs: Vfs, folder: str, size: int) -> None:
     path = os.path.join(folder, NAME)
     vfs.make_folder(folder)
     if vfs.exists(path):

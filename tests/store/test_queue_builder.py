@@ -19,8 +19,8 @@ from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.keys.key_columns import VECTOR_MIN
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.log_dispatch import Dispatch, Hole, tags_code
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queue_builder import Hole, QueueBuilder, tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
@@ -43,7 +43,7 @@ class Floor:
         layout, unsynced = Layout.of(folder), Unsynced()
         self.queues = QueueTable(OpenFiles(self.disk, 8, unsynced), layout, 4)
         self.index = Index(self.disk, layout.index, 16, 64, unsynced)
-        self.dispatch = Dispatch(self.queues, self.index, LEVELS_MS)
+        self.dispatch = QueueBuilder(self.queues, self.index, LEVELS_MS)
         self.last_offsets: dict[ConsumeQueue, int] = {}
 
     def replay(
@@ -107,7 +107,7 @@ def test_a_queue_knows_nothing_before_the_dispatch_and_all_after_it(stores: Stor
         put(store)
     queue = store.queues.get("Orders", 0)
     assert queue is not None and (queue.max_offset, store.dispatched.value) == (0, 0)
-    store.dispatch()
+    store.publish()
     assert (queue.max_offset, store.dispatched.value) == (5, store.end)
 
 
@@ -122,7 +122,7 @@ def test_a_burst_raises_the_end_of_each_queue_once(stores: Stores):
         for queue_id in range(3):
             put(store, queue_id=queue_id)
     assert seen == []
-    store.dispatch()
+    store.publish()
     assert seen == [10, 10, 10] and [end.value for end in ends] == [10, 10, 10]
 
 
@@ -132,7 +132,7 @@ def test_the_records_and_the_entries_of_a_burst_are_written_at_once(stores: Stor
     disk.written.clear()
     for number in range(10):
         put(store, queue_id=number % 2)
-    store.dispatch()
+    store.publish()
     folders = [Path(path).relative_to(stores.settings.path).parts[0] for path in disk.written]
     assert folders == ["commitlog", "consumequeue", "consumequeue"]
 
@@ -164,14 +164,14 @@ def test_a_full_disk_keeps_what_could_not_be_written_for_the_next_time(floor: Fl
     assert floor.dispatch.position.value == 0
     floor.disk.full_for = ()
     assert floor.drain() == [0, 200, 400]
-    assert floor.queues.obtain("U", 0).max_offset == 3 and floor.dispatch.dirty == []
+    assert floor.queues.obtain("U", 0).max_offset == 3 and floor.dispatch.queues_to_write == []
 
 
 @pytest.mark.covers("S-STORE-07")
 def test_the_index_learns_of_keys_when_somebody_asks(stores: Stores):
     store = stores.open()
     put(store, key="order-1")
-    store.dispatch()
+    store.publish()
     assert store.indexed == (0, -1)
     assert len(store.query("Orders", "order-1", *EVER)) == 1
     assert store.indexed[1] == 0
@@ -214,7 +214,7 @@ def test_a_half_message_takes_no_number_from_its_queue(stores: Stores):
     put(store, b"first")
     half = where(store.append(message(b"half", sys_flag=SysFlag.PREPARED))[0])
     assert put(store, b"second")[1] == half[1] == 1
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"first", b"second"]
     record = store.record_at(half[0])
     assert record is not None and records.decode(record).body == b"half"
@@ -348,13 +348,13 @@ def test_a_store_that_copies_a_log_has_the_same_queues_whatever_the_pieces(store
     master = stores.open()
     for number in range(40):
         put(master, b"%d" % number * 40, queue_id=number % 3, key=f"k{number}")
-    master.dispatch()
+    master.publish()
     slave = stores.open(path=tmp_path / "slave")
     while slave.end < master.end:
         piece = master.log_bytes(slave.end, 333)
         assert piece is not None
         slave.follow(slave.end, piece)
-        slave.dispatch()
+        slave.publish()
     for queue_id in range(3):
         assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) != []
     assert len(slave.query("Orders", "k7", *EVER)) == 1
@@ -362,7 +362,7 @@ def test_a_store_that_copies_a_log_has_the_same_queues_whatever_the_pieces(store
 
 def test_dispatch_without_an_index_forgets_keys(tmp_path: Path):
     floor = Floor(tmp_path)
-    dispatch = Dispatch(floor.queues, None, LEVELS_MS)
+    dispatch = QueueBuilder(floor.queues, None, LEVELS_MS)
     dispatch.keys.add("T", 0, STORED_MS, ("k",), None)
     dispatch.index_keys()
     assert not dispatch.keys
@@ -371,7 +371,7 @@ def test_dispatch_without_an_index_forgets_keys(tmp_path: Path):
 def test_a_store_that_runs_without_index_keeps_queues(stores: Stores):
     store: MessageStore = stores.open(index=False)
     put(store, key="k")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"body"] and store.query("Orders", "k", *EVER) == []
 
 
@@ -383,11 +383,11 @@ def test_queues_show_only_what_lies_before_the_limit_and_the_rest_in_its_order_o
 ):
     store = stores.open()
     places = [put(store, b"%02d" % number, queue_id=number % 2) for number in range(5)]
-    store.dispatch()
+    store.publish()
     limit = [places[4].end]
     risen = store.show_within(lambda: limit[0])
     places += [put(store, b"%02d" % number, queue_id=number % 2) for number in range(5, 12)]
-    store.dispatch()
+    store.publish()
     assert (bodies(store), bodies(store, queue_id=1)) == ([b"00", b"02", b"04"], [b"01", b"03"])
     assert store.dispatched.value == places[5].offset
     limit[0] = places[7].end - 1
@@ -407,17 +407,17 @@ def test_what_is_not_shown_yet_is_there_after_a_stop_and_after_a_kill(stores: St
     store = stores.open()
     store.show_within(lambda: 0)
     put(store, b"one")
-    store.dispatch()
+    store.publish()
     store.checkpoint()
     put(store, b"two")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == []
     stores.crash(store)
     store = stores.open()
     assert bodies(store) == [b"one", b"two"]
     store.show_within(lambda: 0)
     put(store, b"three")
-    store.dispatch()
+    store.publish()
     store.close()
     assert bodies(stores.open()) == [b"one", b"two", b"three"]
 
@@ -426,7 +426,7 @@ def test_a_topic_that_is_deleted_takes_what_is_not_shown_yet_with_it(stores: Sto
     store = stores.open()
     risen = store.show_within(lambda: 0)
     put(store, b"old")
-    store.dispatch()
+    store.publish()
     store.delete_topic("Orders")
     put(store, b"new")
     store.show_within(None)

@@ -1,6 +1,6 @@
-"""Dispatch: add the messages of the commit log to consume queues and index, in batches.
+"""Queue builder: add the messages of the commit log to consume queues and index, in batches.
 
-An appended message first has its entry among the `fresh` entries of its queue. After a burst of messages, `drain`
+An appended message first has its entry among the unwritten entries of its queue. After a burst of messages, `drain`
 writes the entries of each queue at once and raises the queue's end, which wakes the pulls that wait there. Index keys
 are collected for longer, because hashing is fast only for hundreds of keys at once. `index_keys` is called by a timer,
 by a query, by a checkpoint, and after a burst that finds a whole batch of keys.
@@ -75,14 +75,14 @@ class Hole(SparrowError):
         return f"queue {name} ends at {queue.next_offset}, entries up to {self.queue_offset} are missing"
 
 
-class Dispatch:
+class QueueBuilder:
     """The appended messages that are not yet in queues and index.
 
     Attributes:
         position: the offset up to which the queues know the log.
         limit: returns the offset up to which the log may be shown now. An elected master shows only messages that its
             successor will have too.
-        dirty: the queues that have fresh entries.
+        queues_to_write: the queues that have unwritten entries.
         keys: the keys that are not in the index yet.
         followed: the end of the last record that `follow` has read; `followed_ms` is when that record was stored.
         added, added_bytes: the messages added to queues since the store was opened, and the bytes of their records.
@@ -91,7 +91,7 @@ class Dispatch:
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
         self.position = Watermark()
-        self.dirty: list[ConsumeQueue] = []
+        self.queues_to_write: list[ConsumeQueue] = []
         self.keys = Keys()
         self.followed = self.followed_ms = 0
         self.added: i64 = 0
@@ -102,45 +102,45 @@ class Dispatch:
         self._delay_levels_ms = delay_levels_ms
         self.limit: Callable[[], int] | None = None
         # Entries, by queue, that were taken out of the queues because they may not be shown yet.
-        self._held: dict[ConsumeQueue, bytes] = {}
+        self._hidden: dict[ConsumeQueue, bytes] = {}
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
         self._without_entry = 0  # records that no queue can have
 
     def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
         """Add the entry of a queue's next message. `drain` will show it."""
-        if not queue.has_fresh:
-            self.dirty.append(queue)
+        if not queue.has_unwritten:
+            self.queues_to_write.append(queue)
         queue.add(offset, size, tags_code)
         self.added += 1
         self.added_bytes += size
 
     def drain(self, end: int) -> None:
-        """Write the fresh entries and raise the ends of the queues. Afterwards they know the log up to `end`.
+        """Write the unwritten entries and raise the ends of the queues. Afterwards they know the log up to `end`.
 
-        Raises: DiskFull, OSError, an entry could not be written; it stays fresh, and the next call tries again.
+        Raises: DiskFull, OSError, an entry could not be written; it stays unwritten, and the next call tries again.
         """
-        dirty, self.dirty = self.dirty, []
-        if self.limit is not None or self._held:
+        dirty, self.queues_to_write = self.queues_to_write, []
+        if self.limit is not None or self._hidden:
             dirty = self._within_limit(dirty)
-            for entries in self._held.values():
+            for entries in self._hidden.values():
                 end = min(end, read_i64_be(entries, 0))
         while dirty:
             try:
-                dirty[-1].write_fresh()
+                dirty[-1].write_pending()
             except BaseException:
-                self.dirty = dirty + self.dirty
+                self.queues_to_write = dirty + self.queues_to_write
                 for queue in dirty:  # held entries come after those that could not be written
-                    queue.fresh.write(self._held.pop(queue, b""))
+                    queue.unwritten.write(self._hidden.pop(queue, b""))
                 raise
             dirty.pop()
         self.position.advance(end)
 
     def _within_limit(self, dirty: list[ConsumeQueue]) -> list[ConsumeQueue]:
         """Leave the entries in the queues that may be shown, and hold the rest. Returns the queues with entries."""
-        held, self._held = self._held, {}
+        held, self._hidden = self._hidden, {}
         limit = self.limit() if self.limit is not None else _NO_LIMIT
         for queue in dirty:
-            held[queue] = held.get(queue, b"") + queue.fresh.getvalue()
+            held[queue] = held.get(queue, b"") + queue.unwritten.getvalue()
         for queue, entries in held.items():
             at = 0
             while at < len(entries):
@@ -150,22 +150,22 @@ class Dispatch:
                     break
                 at += ENTRY_SIZE
             if at < len(entries):
-                self._held[queue] = entries[at:]
-            queue.fresh = _writer_of(entries[:at])
-        return [queue for queue in held if queue.has_fresh]
+                self._hidden[queue] = entries[at:]
+            queue.unwritten = _writer_of(entries[:at])
+        return [queue for queue in held if queue.has_unwritten]
 
     def forget(self, topic: str, young: Collection[ConsumeQueue]) -> None:
         """Drop the entries that are not written of a topic's queues but the young ones, before these are deleted."""
-        queues = (*self._held, *self.dirty)
+        queues = (*self._hidden, *self.queues_to_write)
         gone = {queue: None for queue in queues if queue.topic == topic and queue not in young}
         for queue in gone:
-            self._held.pop(queue, b"")
-            queue.fresh = BytesWriter()
-        self.dirty = [queue for queue in self.dirty if queue not in gone]
+            self._hidden.pop(queue, b"")
+            queue.unwritten = BytesWriter()
+        self.queues_to_write = [queue for queue in self.queues_to_write if queue not in gone]
 
     def last_entry(self, queue: ConsumeQueue) -> int:
         """Return the log offset of a queue's last message, whether it may be shown or not; -1 without any."""
-        held = self._held.get(queue, b"")
+        held = self._hidden.get(queue, b"")
         offset: int = read_i64_be(held, len(held) - ENTRY_SIZE) if held else queue.last_entry()[0]
         return offset
 
@@ -202,7 +202,7 @@ class Dispatch:
         self,
         record: memoryview,
         last_offsets: dict[ConsumeQueue, int],
-        known: int,
+        dispatched: int,
         indexed: int,
         healing: bool = False,
     ) -> None:
@@ -210,21 +210,21 @@ class Dispatch:
 
         Args:
             last_offsets: the log offsets of the queues' last messages.
-            known: a queue that lacks records before this offset was deleted, and is not created again for them.
+            dispatched: a queue that lacks records before this offset was deleted, and is not created again for them.
             indexed: the index knows the records up to this offset.
             healing: missing entries are lost, and become gaps.
 
         Raises:
             Hole: entries before this one are missing, and `healing` is false.
         """
-        self._replay(outline(record), last_offsets, known, indexed, healing)
+        self._replay(outline(record), last_offsets, dispatched, indexed, healing)
 
     def replay_all(
         self,
         content: bytes,
         place: int,
         last_offsets: dict[ConsumeQueue, int],
-        known: int,
+        dispatched: int,
         indexed: int,
     ) -> int:
         """`replay` the whole records at the beginning of `content`, which is at `place`. Returns the last one's end.
@@ -234,7 +234,7 @@ class Dispatch:
         at, size = 0, _whole_at(content, 0)
         while size:
             try:
-                self._replay(outline_at(content, at), last_offsets, known, indexed, False)
+                self._replay(outline_at(content, at), last_offsets, dispatched, indexed, False)
             except Hole as hole:
                 hole.following = place + at + size
                 raise
@@ -268,70 +268,79 @@ class Dispatch:
             size = _whole_at(content, at)
         return place + at
 
-    def _obtain(self, found: Outline) -> ConsumeQueue | None:
+    def _obtain(self, record: Outline) -> ConsumeQueue | None:
         """Return the queue of a record; None if none can have its topic."""
         try:
-            return self._queues.obtain(found.topic, found.queue_id)
+            return self._queues.obtain(record.topic, record.queue_id)
         except InvalidName as error:
-            self._leave_out(found, str(error))
+            self._leave_out(record, str(error))
             return None
 
-    def _leave_out(self, found: Outline, why: str) -> None:
+    def _leave_out(self, record: Outline, reason: str) -> None:
         """Log that a record has no entry, for the first such records and then ever more rarely."""
         self._without_entry += 1
         count = self._without_entry
         if not count & (count - 1):
-            log.warning("the record at offset %d of the log is in no queue: %s", found.physical_offset, why)
+            log.warning(
+                "the record at offset %d of the log is in no queue: %s", record.physical_offset, reason
+            )
 
-    def _follow_leap(self, queue: ConsumeQueue, found: Outline) -> bool:
+    def _follow_leap(self, queue: ConsumeQueue, record: Outline) -> bool:
         try:
-            return self._make_ready(queue, found, False)
+            return self._make_ready(queue, record, False)
         except Hole as hole:
             log.warning("%s; nor were they in the master's log", hole)
-            return self._make_ready(queue, found, True)
+            return self._make_ready(queue, record, True)
 
     def _replay(
-        self, found: Outline, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int, healing: bool
+        self,
+        record: Outline,
+        last_offsets: dict[ConsumeQueue, int],
+        dispatched: int,
+        indexed: int,
+        healing: bool,
     ) -> None:
-        if found.physical_offset > indexed and self._index is not None:
-            _collect_keys(found, self.keys)
-        if not self._has_entry(found):
+        if record.physical_offset > indexed and self._index is not None:
+            _collect_keys(record, self.keys)
+        if not self._has_entry(record):
             return
-        if found.physical_offset >= known:
-            queue = self._obtain(found)
+        if record.physical_offset >= dispatched:
+            queue = self._obtain(record)
         else:
-            queue = self._queues.get(found.topic, found.queue_id)
-        if queue is None or (found.physical_offset < known and queue.is_empty and not queue.has_fresh):
+            queue = self._queues.get(record.topic, record.queue_id)
+        if queue is None or (
+            record.physical_offset < dispatched and queue.is_empty and not queue.has_unwritten
+        ):
             return
         last = last_offsets.get(queue)
         if last is None:
             last = last_offsets[queue] = queue.last_entry()[0]
-        if found.physical_offset > last and self._make_ready(queue, found, healing):
-            code = tags_code(found, self._delay_levels_ms)
-            self.add(queue, found.physical_offset, found.size, code)
-            last_offsets[queue] = found.physical_offset
+        if record.physical_offset > last and self._make_ready(queue, record, healing):
+            code = tags_code(record, self._delay_levels_ms)
+            self.add(queue, record.physical_offset, record.size, code)
+            last_offsets[queue] = record.physical_offset
 
-    def _has_entry(self, found: Outline) -> bool:
+    def _has_entry(self, record: Outline) -> bool:
         """Whether a record has an entry in its queue."""
-        if found.sys_flag & _PREPARED:  # prepared or rolled back: Java gives it no place in a queue
+        if record.sys_flag & _PREPARED:  # prepared or rolled back: Java gives it no place in a queue
             return False
-        return not self.deleted or found.physical_offset >= self.deleted.get(found.topic, 0)
+        return not self.deleted or record.physical_offset >= self.deleted.get(record.topic, 0)
 
-    def _make_ready(self, queue: ConsumeQueue, found: Outline, healing: bool) -> bool:
+    def _make_ready(self, queue: ConsumeQueue, record: Outline, healing: bool) -> bool:
         """Make the record's queue offset the queue's next one. Returns False if the queue cannot have the record."""
-        queue_offset = found.queue_offset
+        queue_offset = record.queue_offset
         if queue_offset == queue.next_offset:
             return True
-        held = self._held.pop(queue, b"")
+        held = self._hidden.pop(queue, b"")
         if held:
-            if not queue.has_fresh:
-                self.dirty.append(queue)
-            queue.fresh = _writer_of(held + queue.fresh.getvalue())
-        if queue.has_fresh:
-            queue.write_fresh()
-            self.dirty.remove(queue)
-        if not self._may_have(queue, found):
-            self._leave_out(found, f"its queue offset {queue_offset} cannot follow {queue.next_offset}")
+            if not queue.has_unwritten:
+                self.queues_to_write.append(queue)
+            queue.unwritten = _writer_of(held + queue.unwritten.getvalue())
+        if queue.has_unwritten:
+            queue.write_pending()
+            self.queues_to_write.remove(queue)
+        if not self._may_have(queue, record):
+            self._leave_out(record, f"its queue offset {queue_offset} cannot follow {queue.next_offset}")
             return False
         if queue_offset < queue.next_offset or queue.is_empty:
             queue.restart(queue_offset)
@@ -341,21 +350,21 @@ class Dispatch:
             raise Hole(queue, queue_offset)
         return True
 
-    def _may_have(self, queue: ConsumeQueue, found: Outline) -> bool:
+    def _may_have(self, queue: ConsumeQueue, record: Outline) -> bool:
         """Whether the entries that are missing before a record can have had a place in the log."""
-        if not 0 <= found.queue_offset <= _MOST_OFFSET:
+        if not 0 <= record.queue_offset <= _MOST_OFFSET:
             return False
-        missing = found.queue_offset - queue.next_offset
+        missing = record.queue_offset - queue.next_offset
         if missing <= _PASSED_OVER or queue.is_empty:
             return True
-        return missing - _PASSED_OVER <= (found.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
+        return missing - _PASSED_OVER <= (record.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
 
 
-def _collect_keys(found: Outline, into: Keys) -> None:
-    keys, unique_key = found.properties.keys, found.properties.unique_key
-    is_rollback = found.sys_flag & _TRANSACTION_MASK == _ROLLBACK
+def _collect_keys(record: Outline, into: Keys) -> None:
+    keys, unique_key = record.properties.keys, record.properties.unique_key
+    is_rollback = record.sys_flag & _TRANSACTION_MASK == _ROLLBACK
     if (keys or unique_key) and not is_rollback:
-        into.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
+        into.add(record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
 
 
 def _writer_of(content: bytes) -> BytesWriter:
@@ -376,14 +385,14 @@ def _whole_at(content: bytes, at: int) -> int:
     return size if MIN_SIZE_BYTES <= size <= left else 0
 
 
-def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:
+def tags_code(record: Outline, delay_levels_ms: tuple[int, ...]) -> int:
     """The tags code in a record's queue entry."""
-    if found.topic == SCHEDULE_TOPIC:
-        level = whole_number(found.properties.get(Property.DELAY))
+    if record.topic == SCHEDULE_TOPIC:
+        level = whole_number(record.properties.get(Property.DELAY))
         if level is not None and level > 0:
-            return found.store_timestamp_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
-    if found.topic == TIMER_TOPIC:
-        due_ms = whole_number(found.properties.get(Property.TIMER_OUT_MS))
+            return record.store_timestamp_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
+    if record.topic == TIMER_TOPIC:
+        due_ms = whole_number(record.properties.get(Property.TIMER_OUT_MS))
         if due_ms is not None:
-            return due_ms | (RECALL if found.properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
-    return found.properties.tags_code
+            return due_ms | (RECALL if record.properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
+    return record.properties.tags_code

@@ -22,7 +22,7 @@ def filled(store):
     for number in range(COUNT):
         places.append(put(store, b"%03d" % number, queue_id=number % 2, key=f"k{number}").offset)
         if number % 10 == 0:
-            store.dispatch()
+            store.publish()
     return places
 
 

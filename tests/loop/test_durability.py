@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import NoSlaveNear, NotSafeInTime, StoreFailed
-from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.testing.clock import ManualClock
 
@@ -11,7 +11,7 @@ from sparrowmq.testing.clock import ManualClock
 class Told:
     """Notes what somebody who waits is told."""
 
-    def __init__(self, safety: Safety, target: int) -> None:
+    def __init__(self, safety: Durability, target: int) -> None:
         self.said: list[BaseException | None] = []
         safety.when(target, self.said.append)
 
@@ -32,12 +32,14 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def both(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Safety:
-    return Safety((Demand(flushed, 10, "on disk"), Demand(replicated, 12, "replicated")), clock, 5)
+def both(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Durability:
+    return Durability(
+        (Requirement(flushed, 10, "on disk"), Requirement(replicated, 12, "replicated")), clock, 5
+    )
 
 
 async def test_who_waits_is_told_when_every_demand_is_fulfilled(
-    both: Safety, flushed: Watermark, replicated: Watermark
+    both: Durability, flushed: Watermark, replicated: Watermark
 ) -> None:
     told = Told(both, 100)
     flushed.advance(100)
@@ -49,7 +51,7 @@ async def test_who_waits_is_told_when_every_demand_is_fulfilled(
 
 
 async def test_the_order_in_which_demands_are_fulfilled_does_not_matter(
-    both: Safety, flushed: Watermark, replicated: Watermark
+    both: Durability, flushed: Watermark, replicated: Watermark
 ) -> None:
     told = Told(both, 100)
     replicated.advance(100)
@@ -58,7 +60,9 @@ async def test_the_order_in_which_demands_are_fulfilled_does_not_matter(
     assert told.said == [None]
 
 
-async def test_what_is_safe_is_told_at_once(both: Safety, flushed: Watermark, replicated: Watermark) -> None:
+async def test_what_is_safe_is_told_at_once(
+    both: Durability, flushed: Watermark, replicated: Watermark
+) -> None:
     flushed.advance(100)
     replicated.advance(100)
     assert Told(both, 100).said == [None]
@@ -67,7 +71,7 @@ async def test_what_is_safe_is_told_at_once(both: Safety, flushed: Watermark, re
 
 @pytest.mark.parametrize(("reached", "code", "words"), [(False, 10, "on disk"), (True, 12, "replicated")])
 async def test_who_waits_too_long_is_told_which_demand_did_not_come(
-    both: Safety, flushed: Watermark, clock: ManualClock, reached: bool, code: int, words: str
+    both: Durability, flushed: Watermark, clock: ManualClock, reached: bool, code: int, words: str
 ) -> None:
     told = Told(both, 100)
     if reached:
@@ -81,7 +85,7 @@ async def test_who_waits_too_long_is_told_which_demand_did_not_come(
     assert f"was not {words} within 5 s" in str(late)
 
 
-async def test_each_has_the_whole_time(both: Safety, flushed: Watermark, clock: ManualClock) -> None:
+async def test_each_has_the_whole_time(both: Durability, flushed: Watermark, clock: ManualClock) -> None:
     first = Told(both, 1)
     await clock.advance(3)
     second = Told(both, 2)
@@ -92,7 +96,7 @@ async def test_each_has_the_whole_time(both: Safety, flushed: Watermark, clock: 
 
 
 async def test_who_was_told_that_it_took_too_long_hears_nothing_more(
-    both: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
+    both: Durability, flushed: Watermark, replicated: Watermark, clock: ManualClock
 ) -> None:
     told = Told(both, 100)
     await clock.advance(6)
@@ -103,7 +107,7 @@ async def test_who_was_told_that_it_took_too_long_hears_nothing_more(
 
 
 async def test_a_failure_of_any_mark_is_told_to_those_who_wait_and_to_those_who_come(
-    both: Safety, flushed: Watermark, replicated: Watermark
+    both: Durability, flushed: Watermark, replicated: Watermark
 ) -> None:
     before = Told(both, 100)
     failure = StoreFailed("the disk is gone")
@@ -115,7 +119,7 @@ async def test_a_failure_of_any_mark_is_told_to_those_who_wait_and_to_those_who_
 
 
 async def test_nothing_ticks_while_nobody_waits(
-    both: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
+    both: Durability, flushed: Watermark, replicated: Watermark, clock: ManualClock
 ) -> None:
     Told(both, 100)
     flushed.advance(100)
@@ -133,14 +137,14 @@ async def test_nothing_ticks_while_nobody_waits(
 
 
 @pytest.fixture
-def chain(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Safety:
+def chain(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Durability:
     """First the disk, for 5 s; then the slave, for 3 s."""
-    then = Safety((Demand(replicated, 12, "at a slave"),), clock, 3)
-    return Safety((Demand(flushed, 10, "on disk"),), clock, 5, then)
+    then = Durability((Requirement(replicated, 12, "at a slave"),), clock, 3)
+    return Durability((Requirement(flushed, 10, "on disk"),), clock, 5, then)
 
 
 async def test_the_next_promise_has_a_time_limit_of_its_own(
-    chain: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
+    chain: Durability, flushed: Watermark, replicated: Watermark, clock: ManualClock
 ) -> None:
     told = Told(chain, 100)
     await clock.advance(4)
@@ -156,7 +160,7 @@ async def test_the_next_promise_has_a_time_limit_of_its_own(
 
 
 async def test_when_the_first_promise_is_broken_the_next_is_not_waited_for(
-    chain: Safety, replicated: Watermark, clock: ManualClock
+    chain: Durability, replicated: Watermark, clock: ManualClock
 ) -> None:
     told = Told(chain, 100)
     await clock.advance(5.5)
@@ -166,7 +170,7 @@ async def test_when_the_first_promise_is_broken_the_next_is_not_waited_for(
 
 
 async def test_all_promises_kept_is_told_at_once(
-    chain: Safety, flushed: Watermark, replicated: Watermark
+    chain: Durability, flushed: Watermark, replicated: Watermark
 ) -> None:
     flushed.advance(100)
     replicated.advance(100)
@@ -179,7 +183,7 @@ async def test_what_is_not_worth_waiting_for_is_told_at_once_and_only_if_it_is_n
     nobody = NoSlaveNear(11, "no slave is connected", 0)
     near = [nobody]
     lacks = lambda target: near[0] if target > 50 else None  # noqa: E731
-    safety = Safety((Demand(replicated, 12, "at a slave", lacks),), clock, 3)
+    safety = Durability((Requirement(replicated, 12, "at a slave", lacks),), clock, 3)
     assert Told(safety, 100).said == [nobody] and safety.waiting == 0
     assert Told(safety, 40).said == []
     replicated.advance(100)

@@ -182,7 +182,7 @@ def test_a_topic_that_was_deleted_and_made_anew_after_the_checkpoint_has_its_own
     put(store, b"after the checkpoint")
     store.delete_topic("Orders")
     put(store, b"new")
-    store.dispatch()
+    store.publish()
     stores.crash(store)
     assert bodies(stores.open()) == [b"new"]
 

@@ -4,8 +4,8 @@
     flushed      the end of the log on disk               SYNC_FLUSH, unless the message has WAIT=false
     replicated   the end of the log on a slave            SYNC_MASTER, with the same exception
 
-Each is a `Watermark`. A `Safety` is a promise over some of them: which ones, the time limit of the answer, and its code
-after that time. A promise with another time limit is another `Safety`, after the first.
+Each is a `Watermark`. A `Durability` is a promise over some of them: which ones, the time limit of the answer, and its
+code after that time. A promise with another time limit is another `Durability`, after the first.
 Source: CommitLog.submitFlushRequest and submitReplicaRequest, and PutMessageStatus, Java 4.9.8.
 """
 
@@ -22,16 +22,16 @@ from sparrowmq.loop.watermark import OnReached, Waiter, Watermark
 TICK_S = 0.25
 
 
-class Demand:
+class Requirement:
     """One mark that must be reached.
 
     Args:
         code: of the answer that leaves when the mark is not reached in time.
         what: the message is not, in words.
-        lacks: says why it is not worth waiting for an offset that the mark has not reached; None, too, if it is.
+        why_not: says why it is not worth waiting for an offset that the mark has not reached; None, too, if it is.
     """
 
-    __slots__ = ("code", "lacks", "mark", "what")
+    __slots__ = ("code", "mark", "what", "why_not")
 
     def __init__(
         self,
@@ -43,16 +43,16 @@ class Demand:
         self.mark = mark
         self.code = code
         self.what = what
-        self.lacks = lacks
+        self.why_not = lacks
 
     def problem(self, target: int) -> BaseException | None:
         """Why it cannot be waited for that the mark reaches `target`; None if it can."""
-        if self.mark.error is not None or self.lacks is None:
+        if self.mark.error is not None or self.why_not is None:
             return self.mark.error
-        return self.lacks(target)
+        return self.why_not(target)
 
 
-class Safety:
+class Durability:
     """A promise about messages: the demands are waited for in their order.
 
     Args:
@@ -61,14 +61,14 @@ class Safety:
     """
 
     def __init__(
-        self, demands: Sequence[Demand], clock: Clock, timeout_s: float, then: Safety | None = None
+        self, demands: Sequence[Requirement], clock: Clock, timeout_s: float, then: Durability | None = None
     ) -> None:
-        self.demands = tuple(demands)
+        self.requirements = tuple(demands)
         self._then = then
-        self._only = self.demands[0].mark if len(self.demands) == 1 and then is None else None
+        self._only = self.requirements[0].mark if len(self.requirements) == 1 and then is None else None
         self.timeout_s = timeout_s
         self._clock = clock
-        self._patience = int(timeout_s / TICK_S) + 1
+        self._timeout_ticks = int(timeout_s / TICK_S) + 1
         self._ticks = 0
         self._is_ticking = False
         # In the order of their time limits; what they map to is of no use.
@@ -78,7 +78,7 @@ class Safety:
         """Whether the log is safe up to `target` already."""
         if self._only is not None:
             return self._only.value >= target
-        if min([demand.mark.value for demand in self.demands]) < target:
+        if min([demand.mark.value for demand in self.requirements]) < target:
             return False
         return self._then is None or self._then.holds(target)
 
@@ -89,7 +89,7 @@ class Safety:
         """
         if self._then is not None:
             callback = partial(_go_on, self._then, target, callback)
-        wait = _Wait(self, target, callback, self._ticks + self._patience)
+        wait = _Wait(self, target, callback, self._ticks + self._timeout_ticks)
         self._waits[wait] = True
         wait.go_on(None)
         self._tick_later()
@@ -125,7 +125,7 @@ class _Wait:
 
     __slots__ = ("callback", "last_tick", "place", "safety", "target", "waiter")
 
-    def __init__(self, safety: Safety, target: int, callback: OnReached, last_tick: int) -> None:
+    def __init__(self, safety: Durability, target: int, callback: OnReached, last_tick: int) -> None:
         self.safety = safety
         self.target = target
         self.callback = callback
@@ -135,7 +135,7 @@ class _Wait:
 
     def go_on(self, error: BaseException | None) -> None:
         """Wait for the first demand that is not fulfilled; without one, or after an error, tell."""
-        demands = self.safety.demands
+        demands = self.safety.requirements
         while error is None and self.place < len(demands):
             mark = demands[self.place].mark
             if mark.value < self.target:
@@ -152,11 +152,11 @@ class _Wait:
         if self.waiter is not None:
             self.waiter.cancel()
         self.safety.forget(self)
-        demand = self.safety.demands[self.place]
+        demand = self.safety.requirements[self.place]
         self.callback(NotSafeInTime(demand.code, demand.what, self.safety.timeout_s))
 
 
-def _go_on(then: Safety, target: int, callback: OnReached, error: BaseException | None) -> None:
+def _go_on(then: Durability, target: int, callback: OnReached, error: BaseException | None) -> None:
     """The first promise is kept, or not: go on to the next one."""
     if error is None:
         then.when(target, callback)

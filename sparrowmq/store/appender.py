@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
@@ -28,9 +28,8 @@ from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
-from sparrowmq.store.log.log_ended import LogEnded
-from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.put_times import PutTimes
+from sparrowmq.store.queue_builder import QueueBuilder
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import Flush, StoreSettings
@@ -38,6 +37,7 @@ from sparrowmq.store.store_time import StoreTime
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
+
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
 FULL_TOLD_S: Final = 60.0  # between two log lines about a disk that stays full
 
 
-class Intake:
+class Appender:
     """Takes the messages of one store.
 
     Attributes:
@@ -66,7 +66,7 @@ class Intake:
         clock: Clock,
         commit_log: CommitLog,
         queues: QueueTable,
-        dispatch: Dispatch,
+        dispatch: QueueBuilder,
         flusher: Flusher,
         keeps_keys: bool,
     ) -> None:
@@ -75,21 +75,21 @@ class Intake:
         self.full: DiskFull | None = None
         self.turn: Turn | None = None
         self.put_times = PutTimes()
-        self.safety: Callable[[], Safety] | None = None
+        self.safety: Callable[[], Durability] | None = None
         self.unfinished = 0
         self._began_s = 0.0
         self._counted: i64 = 0
         self._clock = clock
         self._log = commit_log
         self._queues = queues
-        self._dispatch = dispatch
+        self._queue_builder = dispatch
         self._flusher = flusher
         self._keeps_keys = keeps_keys
         self._is_sync = settings.flush is Flush.SYNC
         self._store_host = settings.store_host
         self._property_crc = settings.property_crc
         self._full_until_s = 0.0
-        self._told: dict[str, float] = {}  # by the class of what was full: when the log may say so again
+        self._logged_s: dict[str, float] = {}  # by the class of what was full: when the log may say so again
         self._follows_master = False
         self._is_raw_due = False  # `dispatch` runs at the end of this turn, for bytes of a master's log
         self._shows_soon = False
@@ -100,7 +100,7 @@ class Intake:
             return self._append_together(entries)
         entry, commit_log = entries[0], self._log
         queue = self._queue(entry.topic, entry.queue_id)
-        if not self._dispatch.dirty:
+        if not self._queue_builder.queues_to_write:
             self._begin_burst()
         placed = Placed(commit_log.end, queue.next_offset, self.now_ms, self._store_host)
         while True:
@@ -117,12 +117,12 @@ class Intake:
         self._enter(queue, entry, placed)
         return [placed]
 
-    def demand_room(self, size: int) -> None:
+    def make_room(self, size: int) -> None:
         """Make room for `size` bytes, or as many as a file has, if the caller appends them now.
 
         Raises: DiskFull, StoreFailed, as `append`.
         """
-        if not self._dispatch.dirty:
+        if not self._queue_builder.queues_to_write:
             self._begin_burst()
         self._make_room(min(size, self._log.file_size - BLANK_SIZE))
 
@@ -131,12 +131,12 @@ class Intake:
 
         The messages of STATE_TOPIC do not count.
         """
-        count, size_bytes = int(self._dispatch.added), int(self._dispatch.added_bytes)
+        count, size_bytes = int(self._queue_builder.added), int(self._queue_builder.added_bytes)
         for queue in self._queues.of_topic(STATE_TOPIC):
             count, size_bytes = count - queue.next_offset, size_bytes - queue.added_bytes
         return count, size_bytes
 
-    def demand_place(self, offset: int) -> None:
+    def check_position(self, offset: int) -> None:
         """Check that the master's bytes from `offset` on can be appended now. Raises: as `follow`."""
         if offset != self._log.end:
             raise StoreError(f"bytes of the log from {offset} on do not follow its end, {self._log.end}")
@@ -162,43 +162,43 @@ class Intake:
         except OSError as error:
             raise self._flusher.fail(error) from error
 
-    def dispatch(self) -> None:
+    def publish(self) -> None:
         """Write the appended messages, and show them in the queues."""
         self._is_raw_due = False
         if self._write_burst():
-            drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
+            drain = self._dispatch_raw if self._follows_master else self._queue_builder.drain
             self._attempt(lambda: drain(self._log.written))
-            if self._dispatch.has_batch_to_index:
+            if self._queue_builder.has_batch_to_index:
                 self.index_keys()
 
     def show_soon(self) -> None:
         """Dispatch at the end of this turn, because held entries may be shown now."""
         if self.turn is None:
-            self.dispatch()
+            self.publish()
         elif not self._shows_soon:
             self._shows_soon = True
             self.turn.show(self._show)
 
     def _show(self) -> None:
         self._shows_soon = False
-        self.dispatch()
+        self.publish()
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take no message for a while. Then the next message, or `tend`, tries again."""
         now, kind = self._clock.monotonic(), type(full).__name__
         # A disk may stay full for days, with several attempts a second, and the log may be on it.
-        is_told = now < self._told.get(kind, 0.0)
+        is_told = now < self._logged_s.get(kind, 0.0)
         log.log(logging.DEBUG if is_told else logging.WARNING, "%s", full)
         if not is_told:
-            self._told[kind] = now + FULL_TOLD_S
+            self._logged_s[kind] = now + FULL_TOLD_S
         self.spare_descriptors(full)
         self.full = full
         self._full_until_s = max(self._full_until_s, now + pause_s)
         self._log.hold()
 
-    def end_log(self, why: LogEnded) -> None:
+    def end_log(self, ended: LogEnded) -> None:
         """Take no record until `continue_log`. All who add records meet it as a full disk, so they know how to wait."""
-        self.full, self._full_until_s = why, math.inf
+        self.full, self._full_until_s = ended, math.inf
         self._log.hold()
 
     def continue_log(self) -> None:
@@ -223,13 +223,13 @@ class Intake:
         if self.full is not None:
             raise self.full
 
-    def wanted_bytes(self) -> int:
+    def needed_bytes(self) -> int:
         """The room on the disk that the log needs for its next file; 0 if it has that file. Raises: DiskFull."""
         self.raise_if_full()
         return self._log.wanted_bytes
 
     def index_keys(self) -> None:
-        self._dispatch.index_keys()
+        self._queue_builder.index_keys()
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -241,16 +241,16 @@ class Intake:
         """
         self.now_ms = self.time.read()
         self._began_s = perf_counter()
-        self._counted = self._dispatch.added
+        self._counted = self._queue_builder.added
         turn = self.turn
         if turn is None:
             return
         if self._is_sync:
-            turn.write(self.dispatch)
+            turn.write(self.publish)
             turn.rest()
         else:
             turn.write(self._write_burst)
-            turn.show(self.dispatch)
+            turn.show(self.publish)
 
     def _write_burst(self) -> bool:
         """Write the appended messages; sync them if an answer waits for that. Returns whether the write succeeded."""
@@ -267,7 +267,7 @@ class Intake:
 
     def _time_burst(self) -> None:
         """Note how long the messages of this burst take until they are safe."""
-        count: i64 = self._dispatch.added - self._counted
+        count: i64 = self._queue_builder.added - self._counted
         if count > 0 and self.safety is not None:
             self._counted += count
             self.put_times.burst(self.safety(), self._began_s, int(count), self._log.written)
@@ -287,7 +287,7 @@ class Intake:
     def _append_together(self, entries: tuple[Entry | Commit | PlainBatch, ...]) -> list[Placed]:
         """`append` several entries. Nothing changes until all records are encoded and have room."""
         queues = [self._queue(entry.topic, entry.queue_id) for entry in entries]
-        if entries and not self._dispatch.dirty:
+        if entries and not self._queue_builder.queues_to_write:
             self._begin_burst()
         while True:
             end = self._log.end
@@ -328,7 +328,7 @@ class Intake:
             self._enter_batch(queue, entry, placed)
             return
         if not isinstance(entry, Entry) or not entry.sys_flag & _PREPARED:
-            self._dispatch.add(queue, placed.offset, placed.end - placed.offset, entry.tags_code)
+            self._queue_builder.add(queue, placed.offset, placed.end - placed.offset, entry.tags_code)
         if not self._keeps_keys:
             return
         if entry.terms is not None:
@@ -336,16 +336,18 @@ class Intake:
         else:
             keys, unique_key = entry.properties.keys, entry.properties.unique_key
         if unique_key is not None or keys:
-            self._dispatch.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
+            self._queue_builder.keys.add(
+                entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key
+            )
 
     def _enter_batch(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
         topic, offsets = batch.topic, batch.offsets
         for index in range(len(offsets)):
             offset = offsets[index]
             following = offsets[index + 1] if index + 1 < len(offsets) else placed.end
-            self._dispatch.add(queue, offset, following - offset, batch.tags_code(index))
+            self._queue_builder.add(queue, offset, following - offset, batch.tags_code(index))
             if self._keeps_keys:
-                self._dispatch.keys.add_plain(
+                self._queue_builder.keys.add_plain(
                     topic, offset, placed.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
                 )
 
@@ -367,26 +369,30 @@ class Intake:
     def _try_again(self) -> None:
         """Retry the writes that a full disk refused, and begin a burst for the next message."""
         self.full = None
-        self.dispatch()
+        self.publish()
         self._begin_burst()
 
     def _dispatch_raw(self, end: int) -> None:
         """Dispatch the whole records in the bytes before `end` that came from a master."""
-        # An earlier attempt may have read further, without writing the entries: those are still fresh.
-        before = self._dispatch.followed
-        offset = max(before, self._dispatch.position.value)
+        # An earlier attempt may have read further, without writing the entries: those are still unwritten.
+        before = self._queue_builder.followed
+        offset = max(before, self._queue_builder.position.value)
         while end - offset >= BLANK_SIZE:
             content = self._log.chunk(offset, min(end - offset, _CHUNK))
-            following = self._dispatch.follow(content, offset)
+            following = self._queue_builder.follow(content, offset)
             if following == offset:  # a blank, a record larger than the chunk, or a part of one
                 size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
                 if offset + size > end:
                     break
                 record, following = self._log.parse(offset)
                 if record is not None:
-                    following = self._dispatch.follow(self._log.chunk(offset, size), offset)
+                    following = self._queue_builder.follow(self._log.chunk(offset, size), offset)
             offset = following
-        if self._dispatch.followed > before:
-            self.time.begin(self._dispatch.followed_ms)
+        if self._queue_builder.followed > before:
+            self.time.begin(self._queue_builder.followed_ms)
             self.now_ms = self.time.now_ms
-        self._dispatch.drain(offset)
+        self._queue_builder.drain(offset)
+
+
+class LogEnded(DiskFull):
+    """The log takes no record any more. The parts of a broker that add records treat it as a full disk."""

@@ -3,25 +3,25 @@ import asyncio
 import pytest
 
 from sparrowmq.loop.turn import Turn
-from sparrowmq.store.intake import Intake
+from sparrowmq.store.appender import Appender
 from sparrowmq.testing import ManualClock
 from tests.store.stores import bodies, message, put, put_batch
 
 
-def test_a_store_is_the_door_to_its_intake(stores):
+def test_a_store_is_the_door_to_its_appender(stores):
     store = stores.open()
     put(store, b"taken")
-    assert isinstance(store.intake, Intake) and store.intake.full is None
-    store.intake.dispatch()
+    assert isinstance(store.appender, Appender) and store.appender.full is None
+    store.appender.publish()
     assert bodies(store) == [b"taken"]
 
 
 def test_all_messages_of_a_burst_carry_one_timestamp(stores):
     store = stores.open(clock=(clock := Steps([1000, 2000, 3000])))
     assert put(store)[3] == put(store)[3] == 1000
-    store.dispatch()
+    store.publish()
     assert put(store)[3] == 2000
-    store.dispatch()
+    store.publish()
     assert [each[3] for each in put_batch(store, message(), message())] == [3000, 3000]
     assert clock.steps == []
 
@@ -45,7 +45,7 @@ def test_store_timestamps_do_not_go_back_when_the_clock_does(stores):
     stored = []
     for _ in range(3):
         stored.append(put(store)[3])
-        store.dispatch()
+        store.publish()
     assert stored == [5000, 5000, 6000]
 
 
@@ -62,7 +62,7 @@ async def test_many_pieces_of_a_masters_log_are_one_burst(stores, tmp_path):
     for number in range(30):
         put(master, b"%d" % number)
     slave = stores.open(path=tmp_path / "slave", clock=(clock := Steps(range(1000, 3000))))
-    slave.intake.turn = Turn()
+    slave.appender.turn = Turn()
     while slave.end < master.end:
         left = len(clock.steps)
         for _ in range(3):

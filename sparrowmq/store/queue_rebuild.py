@@ -24,7 +24,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log_dispatch import tags_code
+from sparrowmq.store.queue_builder import tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import Entries
 
@@ -35,7 +35,7 @@ _CHUNK: Final = 512
 Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
 
 
-class Mending:
+class QueueRebuild:
     def __init__(
         self,
         commit_log: CommitLog,
@@ -50,11 +50,11 @@ class Mending:
         # Files not to read now. The search for a neighbour can find one more damaged file.
         self._bad: dict[ConsumeQueue, set[int]] = {}
 
-    def mend_file(self, queue: ConsumeQueue, begin: int) -> None:
+    def rebuild_file(self, queue: ConsumeQueue, begin: int) -> None:
         """Rebuild the file of a queue that begins with entry `begin`. Raises: CorruptRecord."""
-        self.mend({queue: [begin]})
+        self.rebuild({queue: [begin]})
 
-    def mend(self, damaged: Damaged) -> None:
+    def rebuild(self, damaged: Damaged) -> None:
         """Rebuild files, which are given by their first entries.
 
         Raises: CorruptRecord, the log is damaged there too, and other brokers may have a copy of it.
@@ -62,12 +62,12 @@ class Mending:
         if not damaged:
             return
         try:
-            self._mend(damaged)
+            self._rebuild(damaged)
         finally:
             for queue, begins in damaged.items():
                 self._bad[queue].difference_update(begins)
 
-    def _mend(self, damaged: Damaged) -> None:
+    def _rebuild(self, damaged: Damaged) -> None:
         for queue, begins in damaged.items():
             self._bad.setdefault(queue, set()).update(begins)
         ranges = [self._range(queue, begins) for queue, begins in damaged.items()]
@@ -79,11 +79,11 @@ class Mending:
             if page is not None and self._counts(found):
                 code = tags_code(found, self._delay_levels_ms)
                 page.put(found.queue_offset, ENTRY.pack(found.physical_offset, found.size, code))
-        self.demand_sound(low, high)
+        self.check_sound(low, high)
         for page in pages.values():
             page.finish()
 
-    def demand_sound(self, low: int, high: int) -> None:
+    def check_sound(self, low: int, high: int) -> None:
         """Refuse a gap in a queue for a damaged record that other brokers may have. Raises: CorruptRecord."""
         found = [offset for offset in self._log.suspects if low <= offset < high]
         if found and self._awaits_copy:
@@ -93,10 +93,10 @@ class Mending:
                 path, min(found), "a queue file is damaged too, and is rebuilt once the log is repaired"
             )
 
-    def _counts(self, found: Outline) -> bool:
+    def _counts(self, record: Outline) -> bool:
         """Whether the record has an entry in its queue."""
-        is_deleted = found.physical_offset < self._deleted.get(found.topic, 0)
-        return not is_deleted and not found.sys_flag & SysFlag.PREPARED
+        is_deleted = record.physical_offset < self._deleted.get(record.topic, 0)
+        return not is_deleted and not record.sys_flag & SysFlag.PREPARED
 
     def _range(self, queue: ConsumeQueue, begins: Iterable[int]) -> tuple[int, int]:
         """The part of the log that contains the records of these files."""
@@ -114,13 +114,13 @@ class _Pages:
     def __init__(self, queue: ConsumeQueue, begins: Iterable[int]) -> None:
         self._queue = queue
         self._left = set(begins)
-        self._wanted = set(begins)
+        self._begins = set(begins)
         self._begin = -1
         self._content = bytearray()
 
     def put(self, queue_offset: int, entry: bytes) -> None:
         begin = self._queue.file_of(queue_offset)
-        if begin not in self._wanted or queue_offset >= self._queue.end.value:
+        if begin not in self._begins or queue_offset >= self._queue.end.value:
             return
         if begin != self._begin:
             self._turn_to(begin)

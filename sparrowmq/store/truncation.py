@@ -35,7 +35,7 @@ from sparrowmq.store.checkpoint import save
 from sparrowmq.store.log import synced_mark
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
-from sparrowmq.store.queues.queue_ends import Known
+from sparrowmq.store.queues.queue_ends import SavedEnds
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Vfs
@@ -120,7 +120,7 @@ def shorten(recovery: Recovery, at: int) -> None:
         if vfs.exists(folder):
             vfs.sync_folder(folder)
     recovery.clean = False
-    recovery.ends = Known(deleted=recovery.ends.deleted)
+    recovery.ends = SavedEnds(deleted=recovery.ends.deleted)
     if positions is not None:
         file_begin = max(at // commit_log.file_size * commit_log.file_size, commit_log.begin)
         lower = replace(

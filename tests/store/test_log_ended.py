@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.store.log.log_ended import LogEnded
+from sparrowmq.store.appender import LogEnded
 from tests.store.stores import bodies, put
 
 WHY = LogEnded("the lead is handed over")
@@ -13,22 +13,22 @@ def test_an_ended_log_takes_no_record_until_it_continues(stores):
     store = stores.open()
     put(store, b"before")
     end = store.end
-    store.intake.end_log(WHY)
+    store.appender.end_log(WHY)
     for _ in range(2):
         with pytest.raises(LogEnded, match="handed over"):
             put(store, b"late")
-    assert not store.intake.try_again_if_due()
-    assert store.end == end and store.intake.full is WHY
-    store.intake.continue_log()
-    assert store.intake.full is None
+    assert not store.appender.try_again_if_due()
+    assert store.end == end and store.appender.full is WHY
+    store.appender.continue_log()
+    assert store.appender.full is None
     put(store, b"after")
-    store.dispatch()
+    store.publish()
     assert bodies(store) == [b"before", b"after"]
 
 
 def test_a_full_disk_does_not_end_because_a_handover_fails(stores):
     store = stores.open()
-    store.intake.stall(DiskFull("no room"), pause_s=60)
-    store.intake.continue_log()
+    store.appender.stall(DiskFull("no room"), pause_s=60)
+    store.appender.continue_log()
     with pytest.raises(DiskFull, match="no room"):
         put(store, b"x")
