@@ -345,7 +345,7 @@ async def test_odd_requests_are_answered_with_apaches_codes(
         (14, T0 | {"consumerGroup": "CG"}, {"offset": "0"}),
         (30, T0, {"offset": "1"}),
         (31, T0, {"offset": "0"}),
-        (29, T0 | {"timestamp": 2**62}, {"offset": "0"}),
+        (29, T0 | {"timestamp": 2**62}, {"offset": "1"}),
         (32, {"topic": "T", "queueId": 1}, {"timestamp": "-1"}),
         (34, None, BEAT_ANSWER),
     ],
