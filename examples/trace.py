@@ -6,7 +6,8 @@ NAMESRV_ADDR=127.0.0.1:9876 python examples/trace.py        (the broker needs tr
 import asyncio
 
 import sparrowmq
-from sparrowmq import PubTrace, ReceivedMessage, SubAfterTrace
+from sparrowmq import ReceivedMessage
+from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace
 
 
 async def main() -> None:

@@ -46,6 +46,18 @@ except ImportError as error:
     needed = "the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
     raise ConfigError(f"{__name__} needs {needed}") from error
 
+__all__ = [
+    "MARKS",
+    "ROWS",
+    "AsyncSqlOutbox",
+    "SqlOutbox",
+    "SqlStore",
+    "add",
+    "forget",
+    "is_new",
+    "metadata",
+]
+
 metadata: Final = sa.MetaData()
 MARKS: Final = sa.Table(
     "once_marks",

@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 
 import sparrowmq
-from sparrowmq.protocol.messages.trace import Trace
+from sparrowmq.protocol.messages.trace import (
+    EndTransactionTrace,
+    PubTrace,
+    SubAfterTrace,
+    SubBeforeTrace,
+    Trace,
+)
 from tests.interop.apache import free_ports
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import BINARY_HEADERS
@@ -95,12 +101,12 @@ async def test_what_java_traces_is_read(target, topic, group, version):
                     assert time.monotonic() < deadline, traces
                     await asyncio.sleep(0.1)
     pub, *rest = traces
-    assert isinstance(pub, sparrowmq.PubTrace)
+    assert isinstance(pub, PubTrace)
     assert (pub.group, pub.topic, pub.tag, pub.keys) == (f"{group}-traced", topic, "TagA", "key-1 key-2")
     assert (pub.store_host, pub.offset_msg_id) == (target.broker, sent["offset_id"])
     if rest:
         before, after = rest
-        assert isinstance(before, sparrowmq.SubBeforeTrace) and isinstance(after, sparrowmq.SubAfterTrace)
+        assert isinstance(before, SubBeforeTrace) and isinstance(after, SubAfterTrace)
         assert (after.group, after.request_id, after.is_success) == (group, before.request_id, True)
 
 
@@ -115,7 +121,7 @@ async def test_a_traced_transaction_looks_the_same_from_java_and_from_ours(targe
             mq.check(group)(lambda message: True)
             async with mq.transaction(topic, body.encode(), tag=tag, keys=keys.split()) as ours:
                 pass
-            found: list[list[sparrowmq.PubTrace | sparrowmq.EndTransactionTrace]] = []
+            found: list[list[PubTrace | EndTransactionTrace]] = []
             for msg_id in (sent["id"], ours.msg_id):
                 deadline = time.monotonic() + 30
                 while len(traces := await mq.admin.trace(msg_id)) < 2:
@@ -126,11 +132,11 @@ async def test_a_traced_transaction_looks_the_same_from_java_and_from_ours(targe
     assert [trace.kind.name for trace in found[1]] == ["HALF", "COMMIT"]
 
 
-def _without_own(trace: Trace, msg_id: str) -> sparrowmq.PubTrace | sparrowmq.EndTransactionTrace:
+def _without_own(trace: Trace, msg_id: str) -> PubTrace | EndTransactionTrace:
     assert trace.msg_id == msg_id
-    if isinstance(trace, sparrowmq.PubTrace):
+    if isinstance(trace, PubTrace):
         return replace(trace, time_ms=0, cost_ms=0, msg_id="", offset_msg_id="")
-    assert isinstance(trace, sparrowmq.EndTransactionTrace) and trace.transaction_id == msg_id
+    assert isinstance(trace, EndTransactionTrace) and trace.transaction_id == msg_id
     return replace(trace, time_ms=0, msg_id="", transaction_id="")
 
 

@@ -28,6 +28,8 @@ from sparrowmq import (
     SendStatus,
     SparrowError,
 )
+from sparrowmq.client.admin.standings import Standing
+from sparrowmq.protocol.messages.trace import PubTrace
 
 
 @dataclass
@@ -78,7 +80,7 @@ async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> N
     assert_type(await message.reply(b"x"), bool)
     await message.reply(Order("o-1"))
     for each in await mq.admin.standings(count=True):
-        assert_type(each, sparrowmq.Standing)
+        assert_type(each, Standing)
         assert_type(each.behind_bytes, int | None)
     for member in await mq.admin.members("g"):
         print(member.running.mq_table if member.running else member.silence)
@@ -89,7 +91,7 @@ async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> N
     await mq.admin.replay(message, "g")
     assert_type(await mq.admin.reset("g", "t", "latest", dry_run=True), dict[MessageQueue, int])
     for trace in await mq.admin.trace("id", topic="my-traces"):
-        if isinstance(trace, sparrowmq.PubTrace):
+        if isinstance(trace, PubTrace):
             assert_type(trace.cost_ms, int)
 
 
