@@ -53,6 +53,11 @@ class Progress:
         """The next offset of each queue that was ever planned."""
         return copied(self.end)
 
+    @property
+    def position(self) -> Offsets:
+        """The next offset of each queue that the table lacks."""
+        return copied(self.end if self.is_done else self.start)
+
     def next(self, start: Offsets, end: Offsets) -> Progress:
         """The batch after this one; `start` also has the queues that appeared since."""
         return replace(self, batch=self.batch + 1, start=copied(start), end=end, is_done=False)

@@ -14,13 +14,14 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import Failure, failure
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
@@ -62,7 +63,7 @@ from sparrowmq.spark.pipelines.tables.progress import demand_committed
 from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
-from sparrowmq.spark.source.incarnations import advanced, incarnations_in
+from sparrowmq.spark.source.incarnations import advanced, ends_of, incarnations_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, share
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ class KeptTable:
         self._bodies: EncodedBodies | None = None
         self._progress: Progress | None = None
         self._positions = Offsets()
-        self._ends = Offsets()
+        self._ends = Offsets()  # as far as batches may go
+        self._held: Mapping[MessageQueue, Bounds] = {}  # by the brokers, when each last answered
         self._lakes: tuple[Lake, Lake] | None = None
         self._targets: tuple[Target, Target] | None = None
         self._replaced: ReplacedFiles | None = None
@@ -156,7 +158,16 @@ class KeptTable:
 
     @property
     def lag(self) -> int:
-        """Offsets that the brokers have, and the table has not."""
+        """Offsets that the brokers have, and the table has not, also while it fails."""
+        had = {
+            queue: at if start <= (at := self._positions.get(queue, start)) <= end else start
+            for queue, (start, end, _) in self._held.items()
+        }
+        return sum(map(len, between(Offsets(had, self._positions.incarnations), ends_of(self._held))))
+
+    @property
+    def _readable(self) -> int:
+        """Offsets for the next batches."""
         return sum(map(len, between(self._positions, self._ends)))
 
     @property
@@ -172,7 +183,7 @@ class KeptTable:
     def has_all(self) -> bool:
         """Whether all that the brokers had at the last look is in the table."""
         is_idle = self._progress is not None and self._progress.is_done and not self.has_failed
-        return is_idle and bool(self._ends) and not self.lag
+        return is_idle and bool(self._ends) and not self._readable
 
     def may_try(self) -> bool:
         """Whether the pause after a failure is over."""
@@ -214,11 +225,14 @@ class KeptTable:
                 stay_s = self.settings.replaced_stay_s
                 self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock, self.monotonic)
         except BaseException:
+            with suppress(ConfigError, OSError):  # its lag is shown while it fails
+                known = kept_progress(self.state) or taken_over(self.state, self.settled) or Progress()
+                self._positions = known.position
             self._lakes = None
             self._holding.close()
             raise
         self._progress = progress
-        self._positions = copied(progress.end if progress.is_done else progress.start)
+        self._positions = progress.position
         return why
 
     def _repaired(self, progress: Progress) -> tuple[Progress, str]:
@@ -275,14 +289,24 @@ class KeptTable:
             self.settled.newest_ms = newest_ms(held)
             self._positions = Offsets(starts(held), incarnations_in(held))
             self._keep_begin()
+        self.note(held)
         fails = str(self.given.get("failOnDataLoss", "true")).lower() != "false"
         ends = advanced(self._positions, held, new_start, fail=fails)
         for queue in ends.keys() - self._positions.keys():
             self._positions[queue] = ends[queue]
             self._keep_begin()
         self._ends = ends
-        count = sum(ends.values())
-        self._freshness.look(count, count - self.lag, self.monotonic())
+
+    def note(self, held: Mapping[MessageQueue, Bounds]) -> None:
+        """Note the queues of the brokers that are there, for the figures; those of others are as they were last."""
+        there = {queue.broker_name for queue in held}
+        away = {queue: bounds for queue, bounds in self._held.items() if queue.broker_name not in there}
+        self._held = {**away, **held}
+        self._freshness.look(self._stored, self._stored - self.lag, self.monotonic())
+
+    @property
+    def _stored(self) -> int:
+        return sum(bounds.end for bounds in self._held.values())
 
     def _keep_begin(self) -> None:
         """Keep where a new table begins, before it has a batch."""
@@ -304,7 +328,7 @@ class KeptTable:
             return True
         if self._begun_s is not None and self.monotonic() - self._begun_s < self.settings.every_s:
             return False
-        return self.lag > 0
+        return self._readable > 0
 
     @property
     def waiting(self) -> int:
@@ -312,9 +336,9 @@ class KeptTable:
         if self._progress is not None and not self._progress.is_done:
             return sum(map(len, between(self._progress.start, self._progress.end)))
         if self.settings.rows_per_s is None:
-            return self.lag
+            return self._readable
         passed_s = 1.0 if self._begun_s is None else max(0.0, self.monotonic() - self._begun_s)
-        return min(self.lag, max(1, int(self.settings.rows_per_s * min(passed_s, 60.0))))
+        return min(self._readable, max(1, int(self.settings.rows_per_s * min(passed_s, 60.0))))
 
     @property
     def row_bytes(self) -> float:
@@ -519,7 +543,7 @@ class KeptTable:
             figures.delay_s = max(0.0, self.clock() - min(oldest) / 1000)
         end = progress.offsets
         self._positions = Offsets({**self._positions, **end}, self._positions.incarnations | end.incarnations)
-        self._freshness.reach(sum(self._ends.values()) - self.lag)
+        self._freshness.reach(self._stored - self.lag)
         self.why, self.is_permanent, self.failures_in_a_row = "", False, 0
 
     def _staged_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:

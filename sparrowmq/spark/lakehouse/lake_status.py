@@ -52,7 +52,7 @@ def state_of_table(table: KeptTable) -> str:
         return "waiting" if table.is_permanent else "failing"
     if table.held_for:
         return table.held_for
-    if table.has_all:
+    if table.has_all and not table.lag:
         return "kept"
     return "behind" if table.lag or table.is_due() else "new"
 

@@ -154,9 +154,9 @@ class Rounds:
         return {topic for topic, state in states.items() if brokers_in(state) - self.network.registered}
 
     def _find_ends(self) -> None:
-        there = [table for table in self.tables.values() if not table.is_gone and self._begin(table)]
-        if not there:
-            return
+        there = [table for table in self.tables.values() if not table.is_gone]
+        for table in there:
+            self._begin(table)
         begun = Offsets()
         for table in there:
             begun |= table.offsets
@@ -170,8 +170,11 @@ class Rounds:
         for queue, held in self._presence.bounds(plan, begun).items():
             found.setdefault(queue.topic, {})[queue] = held
         for table in there:
-            if table.may_try() or not table.is_permanent:
-                self._attempt(table, partial(self._look_at, table, found.get(table.topic, {})))
+            queues = found.get(table.topic, {})
+            if table.is_begun and (table.may_try() or not table.is_permanent):
+                self._attempt(table, partial(self._look_at, table, queues))
+            else:
+                table.note(queues)
 
     def _has_route(self, table: KeptTable) -> bool:
         """Whether a topic can be asked for; one that was just made has no route for a moment."""
@@ -181,7 +184,8 @@ class Rounds:
             self.network.route(table.topic)
         except NoRoute as error:
             table.looks_without_route += 1
-            if table.looks_without_route > _LOOKS_FOR_A_ROUTE and table.may_try():
+            is_late = table.looks_without_route > _LOOKS_FOR_A_ROUTE
+            if is_late and table.is_begun and table.may_try():
                 self._failed(table, error)
             return False
         return True
@@ -190,10 +194,9 @@ class Rounds:
         plan = Plan(self.network, _options(table.given, [table.topic]))
         table.look(held, partial(plan.starts, otherwise="earliest"), plan.new_start, plan.newest_ms)
 
-    def _begin(self, table: KeptTable) -> bool:
+    def _begin(self, table: KeptTable) -> None:
         if not table.is_begun and table.may_try() and (repaired := self._attempt(table, table.begin)):
             self.say(f"{table.topic}: {repaired}")
-        return table.is_begun
 
     # Working ------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.lakehouse.lake_status import state_of_table
 from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables import retries
@@ -167,6 +168,13 @@ def test_a_topic_that_was_made_again_has_lost_rows(make):
     table.add(work(table.plan(100, 2, addresses)))
     with pytest.raises(RowsLost, match="was deleted and made again"):
         look(table, 2)
+
+
+def test_the_messages_of_a_broker_that_is_away_stay_in_the_lag(make):
+    table = make()
+    look(table, 5)
+    table.look({}, dict, len, dict)
+    assert table.lag == 5 and not table.is_due() and state_of_table(table) == "behind"
 
 
 def test_where_a_lost_topic_is_no_failure_the_new_one_is_read_from_its_first_row(make):

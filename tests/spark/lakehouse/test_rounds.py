@@ -112,7 +112,8 @@ def test_a_table_is_kept_only_if_its_queues_were_looked_at(namesrv, name, tmp_pa
         with running(settings(namesrv, tmp_path, {topic: {}})) as rounds:
             rounds._find_topics()
             table = rounds.tables[topic]
-            assert rounds._begin(table) and state_of_table(table) == "new"
+            rounds._begin(table)
+            assert table.is_begun and state_of_table(table) == "new"
             rounds._find_ends()
             assert (table.lag, state_of_table(table)) == (sent, state)
             until(rounds, has_all(rounds, topic))
@@ -348,6 +349,38 @@ def test_a_table_of_other_settings_waits_for_somebody(namesrv, name, tmp_path):
         until(rounds, lambda: f"{name}a" in rounds.tables and rounds.tables[f"{name}a"].has_failed)
         table = rounds.tables[f"{name}a"]
         assert state_of_table(table) == "waiting" and "was begun with mode 'raw', not 'json'" in table.why
+
+
+def test_the_lag_of_a_table_that_fails_is_all_that_it_lacks_and_its_age_grows(namesrv, name, tmp_path):
+    topics = [f"{name}begun", f"{name}new", f"{name}lost"]
+    begun, new, lost = topics
+
+    def figures(rounds):
+        return {
+            row["topic"]: (row["state"], row["lag"])
+            for row in status(rounds)["tables"]
+            if row["topic"] != new
+        } | {new: rounds.tables[new].lag}
+
+    send(namesrv, {begun: numbers(2), new: numbers(4), lost: numbers(3)})
+    (tmp_path / new).write_text("a file in the place of the folder")
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}})) as rounds:
+        until(rounds, has_all(rounds, begun, lost))
+    with sync.admin(namesrv) as admin:
+        admin.delete_topic(lost)
+        admin.create_topic(lost)
+    now_s = [1000.0]
+    tables = {begun: {"mode": "json"}, f"{name}.*": {}}
+    with running(settings(namesrv, tmp_path, tables), monotonic=lambda: now_s[0]) as rounds:
+        until(rounds, lambda: all(topic in rounds.tables and rounds.tables[topic].why for topic in topics))
+        assert figures(rounds) == {begun: ("waiting", 0), lost: ("waiting", 0), new: 4}
+        send(namesrv, {begun: numbers(5, 2), lost: numbers(6)})
+        until(rounds, lambda: figures(rounds) == {begun: ("waiting", 5), lost: ("waiting", 6), new: 4})
+        now_s[0] += 100
+        assert [round(table.age_s) for table in rounds.tables.values()] == [100, 100, 100]
+        send(namesrv, {begun: numbers(1, 7)})
+        until(rounds, lambda: rounds.tables[begun].lag == 6)
+        assert rounds.tables[begun].age_s == 100
 
 
 def test_a_table_on_which_another_run_works_is_left_alone(namesrv, name, tmp_path):
