@@ -8,6 +8,7 @@ A wrong option, lost rows, a denied account or a read-only disk stay until someb
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 _OURS: Final = re.compile(r"^[^\w\n]*+sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
@@ -36,6 +37,9 @@ _SAID: Final = re.compile(
 )
 _DISKS: Final = "the table, its progress, or the temporary files of Spark"
 _PYTHONS: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
+
+_ARROW: Final = re.compile(r"\s*(?:\x1b\[[0-9]+m)*↳(?:\x1b\[[0-9]+m)*\s*")
+_LONGEST: Final = 400  # characters of a cause
 
 CONFIG_ERROR: Final = "ConfigError"
 # Our errors that come again at each start.
@@ -85,14 +89,26 @@ def ours(text: str, place: str = _DISKS) -> Failure | None:
 
 
 def failure(text: str, place: str = _DISKS) -> Failure:
-    """The cause of a failure: our error, else the last one of Python, else the first line of the text.
+    """The cause of a failure: our error, else the last one of Python with the causes below it, else the first line.
 
     Args:
         place: as `ours` has it.
     """
     if (found := ours(text, place)) is not None:
         return found
-    if of_python := _PYTHONS.findall(text):
-        name, why = of_python[-1]
+    if of_python := list(_PYTHONS.finditer(text)):
+        name, why = of_python[-1].groups()
+        causes = takewhile(_is_cause, text[of_python[-1].end() :].splitlines()[1:])
+        why = one_line("\n".join((why or "", *causes)))[:_LONGEST]
         return Failure(name.rpartition(".")[2], f"{name.rpartition('.')[2]}: {why}" if why else name)
     return Failure("", text.strip().partition("\n")[0])
+
+
+def _is_cause(line: str) -> bool:
+    """Whether a line below that of an error belongs to its text; Java's stack does not."""
+    return not re.match(r"\s*(at |$)", line)
+
+
+def one_line(text: str) -> str:
+    """A text in one line, with colons for the coloured arrows that deltalake writes before each cause."""
+    return " ".join(_ARROW.sub(": ", text).split())

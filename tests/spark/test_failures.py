@@ -48,6 +48,18 @@ During handling of the above exception, another exception occurred:
             False,
         ),
         (
+            "OSError: Generic LocalFileSystem error\n \x1b[31m↳\x1b[0m Unable to open /a\n  \x1b[31m↳\x1b[0m No (os error 20)",
+            "OSError",
+            "OSError: Generic LocalFileSystem error: Unable to open /a: No (os error 20)",
+            False,
+        ),
+        (
+            "pydantic_core.ValidationError: 1 error for Table\nlocation\n  Field required",
+            "ValidationError",
+            "ValidationError: 1 error for Table location Field required",
+            False,
+        ),
+        (
             "pyspark.errors.exceptions.captured.AnalysisException: [X] no column",
             "AnalysisException",
             "AnalysisException: [X] no column",
@@ -55,7 +67,7 @@ During handling of the above exception, another exception occurred:
         ),
     ],
 )
-def test_the_cause_is_the_last_line_of_the_last_traceback(last, kind, why, is_permanent):
+def test_the_cause_is_the_end_of_the_last_traceback(last, kind, why, is_permanent):
     found = failure(TRACE.format(last=last))
     assert (found, found.is_permanent) == (Failure(kind, why), is_permanent)
 

@@ -19,7 +19,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.lakehouse import kept_progress
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
-from sparrowmq.spark.lakehouse.lake_status import state_of_table, status
+from sparrowmq.spark.lakehouse.lake_status import html, state_of_table, status
 from sparrowmq.spark.pipelines import redrive
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.parquet import Folder
@@ -300,6 +300,21 @@ def test_a_table_that_fails_waits_and_the_others_go_on(namesrv, name, tmp_path):
         until(rounds, has_all(rounds, f"{name}a"))
         assert failed.figures.failures >= 1 and not failed.why
     assert len(rows_of(tmp_path / f"{name}a")) == 5 and len(rows_of(tmp_path / f"{name}b")) == 5
+
+
+def test_the_reason_of_a_failed_table_names_its_cause(namesrv, name, tmp_path):
+    topic, said = f"{name}a", list[str]()
+    send(namesrv, {topic: numbers(1)})
+    (tmp_path / topic).mkdir()
+    log = tmp_path / topic / "_delta_log"
+    log.write_text("a file in the place of the log")
+    with running(settings(namesrv, tmp_path, {topic: {"format": "delta"}}), say=said.append) as rounds:
+        until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].why)
+        why = rounds.tables[topic].why
+        assert re.fullmatch(
+            rf"OSError: Generic LocalFileSystem error: .*{log}.*: Not a directory \(os error 20\)", why
+        )
+        assert why in html(status(rounds)) and any(why in line for line in said)
 
 
 @pytest.mark.parametrize("fails", ["another part", "again"])

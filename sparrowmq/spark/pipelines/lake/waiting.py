@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.failures import one_line
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ class Patience:
     def reason(self, error: BaseException) -> str:
         """The kind and the text of an error in one line, without secrets."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return without_secrets(" ".join(_plain(text).split()), self.secrets)[:_LONGEST_TEXT]
+        return without_secrets(one_line(text), self.secrets)[:_LONGEST_TEXT]
 
 
 def errors_of_libraries() -> tuple[type[Exception], ...]:
@@ -160,8 +161,3 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
 
 def _folded(why: str) -> str:
     return why.lower().replace("_", "")
-
-
-def _plain(text: str) -> str:
-    """A text without the colours and arrows that deltalake puts into its errors."""
-    return re.sub(r"\x1b\[[0-9]+m|↳", "", text)
