@@ -8,17 +8,44 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
+from difflib import get_close_matches
 from math import inf
 from types import UnionType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sparrowmq.client.functions import is_generator_function
+from sparrowmq.client.functions import is_generator_function, name_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 T = TypeVar("T")
 
 LARGEST_OFFSET: Final = (1 << 63) - 1
+
+
+def check_names(function: str, arguments: Collection[str], kind: type, *named: str) -> None:
+    """Check the keyword arguments of a public function, which another one takes. Raises: TypeError.
+
+    Args:
+        function: its name, for the error.
+        kind: the TypedDict of `**arguments`.
+        named: the names of other arguments, which may be meant.
+    """
+    known = kind.__annotations__
+    for name in arguments:
+        if name not in known:
+            close = get_close_matches(name, [*known, *named], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join([*named, *known])}"
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; {hint}")
+
+
+def check_handler(function: T, instead: str, *, takes: int | None = None) -> T:
+    """Check a handler as `check_callable` does; it is no method that waits for its object."""
+    if callable(function) and next(iter(_parameters(function)), None) == "self":
+        raise ConfigError(
+            f"handler={name_of(function)} takes `self`, and no call gives it; write a function outside of a class, or "
+            "give the method of an object, as mq.handler(...)(shop.bill)"
+        )
+    return check_callable("handler", function, instead, takes=takes)
 
 
 def check_callable(name: str, function: T, instead: str, *, takes: int | None = None) -> T:
@@ -31,10 +58,10 @@ def check_callable(name: str, function: T, instead: str, *, takes: int | None = 
         raise ConfigError(f"{name}={function!r} cannot be called; give {instead}")
     if is_generator_function(function):
         raise ConfigError(
-            f"{name}={function!r} is a generator: a call of it would run nothing; write it without `yield`"
+            f"{name}={name_of(function)} is a generator: a call of it would run nothing; write it without `yield`"
         )
     if takes is not None and not _can_take(function, takes):
-        raise ConfigError(f"{name}={function!r} takes other arguments; give {instead}")
+        raise ConfigError(f"{name}={name_of(function)} takes other arguments; give {instead}")
     return function
 
 
@@ -49,6 +76,13 @@ def _can_take(function: Callable[..., object], count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _parameters(function: Any) -> Collection[str]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # Some functions of C have no signature.
+        return ()
 
 
 def check_count(name: str, count: object, *, at_least: int = 1, at_most: float = inf) -> int:

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
-from sparrowmq.client.arguments import check_kind
+from sparrowmq.client.arguments import check_kind, check_names
 from sparrowmq.client.callbacks import Callbacks
 from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
@@ -376,6 +376,7 @@ class SyncClient(Context[Client]):
     def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread, owns_thread=owns_thread)
         self._declared: Declared[SyncConsumer] = Declared(blocks=True)
+        self._declared.warn_if_forgotten(self)
         self._asked_to_end = asyncio.Event()
         self._serving = threading.RLock()  # The handler of a signal may leave while its own thread serves.
         self._served: list[SyncConsumer] = []
@@ -502,7 +503,7 @@ class SyncClient(Context[Client]):
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """As `Client.handler`, for a plain function; it runs in threads and may block."""
-        self._inner._subscription(topics, group, **options)
+        self._inner._check_options(topics, group, options)
         return self._declared.handler(self.subscribe, topics, group, options)
 
     def middleware(self, function: BlockingMiddleware) -> BlockingMiddleware:
@@ -581,6 +582,7 @@ def connect(
     Args:
         callback_threads: the number of threads for the callbacks of `send_soon`'s futures.
     """
+    check_names("connect", arguments, ClientArguments, "namesrv", "callback_threads")
     callbacks = Callbacks(callback_threads)
     return SyncClient(Client(namesrv, **arguments), LoopThread(callbacks), owns_thread=True)
 

@@ -21,7 +21,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypedDict, Ty
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.arguments import check_callable, check_kind
+from sparrowmq.client.arguments import check_handler, check_kind, check_names
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
@@ -54,7 +54,7 @@ from sparrowmq.client.sending.producer_settings import (
     ProducerSettings,
     check_producer_group,
 )
-from sparrowmq.client.sending.send_arguments import Body, RequestArguments, check_names, sending
+from sparrowmq.client.sending.send_arguments import Body, RequestArguments, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends, OnEnd
 from sparrowmq.client.sending.unsure_ends import UnsureEnds
@@ -156,6 +156,7 @@ class Client:
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
         self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
+        self._declared.warn_if_forgotten(self)
         self._life = Life()
         self._inner_outbox = self._outboxes.open(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace is not False else None
@@ -342,9 +343,8 @@ class Client:
             ConfigError, InvalidName: an argument is wrong.
         """
         if handler is not None:
-            check_callable(
-                "handler", handler, "a function of one message, and a tag by its name: tag=", takes=1
-            )
+            check_handler(handler, "a function of one message, and a tag by its name: tag=", takes=1)
+        check_names("subscribe", tuning, Options)
         settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
         kind = PopConsumer if settings.mode == "pop" else Consumer
         hooks = self._consume_hooks(group)
@@ -370,6 +370,7 @@ class Client:
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
+        check_names("simple_consumer", tuning, SimpleTuning, "topics", "tag", "where")
         settings = SimpleSettings(self._network.full_group(group), **tuning)
         if topics == () and (tag is not None or where is not None):
             raise ConfigError(
@@ -391,6 +392,7 @@ class Client:
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
+        check_names("pull_consumer", tuning, PullTuning)
         settings = PullSettings(self._network.full_group(group), **tuning)
         return PullConsumer(settings, self._network)
 
@@ -416,8 +418,12 @@ class Client:
 
         Raises: ConfigError, the function cannot be called with such arguments.
         """
-        self._subscription(topics, group, **options)  # Only checked here, and made again for each run.
+        self._check_options(topics, group, options)
         return self._declared.handler(self.subscribe, topics, group, options)
+
+    def _check_options(self, topics: Topics, group: str, options: Options) -> None:
+        check_names("handler", options, Options)
+        self._subscription(topics, group, **options)  # Only checked here, and made again for each run.
 
     def middleware(self, function: Middleware) -> Middleware:
         """Declare a coroutine function `(delivered, call_next)` to be called around every declared handler.
@@ -605,4 +611,5 @@ def connect(
     **arguments: Unpack[ClientArguments],
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
+    check_names("connect", arguments, ClientArguments, "namesrv")
     return Client(namesrv, clock=clock, **arguments)

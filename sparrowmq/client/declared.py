@@ -20,20 +20,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import os
 import signal
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from sparrowmq.client.arguments import check_callable
+from sparrowmq.client.arguments import check_callable, check_handler
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.workers import finished
-from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, parameters_of
+from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, name_of, parameters_of
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.messages.typed_bodies import decoder
+
+log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., object])
 C = TypeVar("C")
@@ -69,6 +74,11 @@ class Declared(Generic[C]):
         self._blocks = blocks
         self._middleware: list[Callable[..., Any]] = []
         self._subscribing: list[Callable[[], C]] = []
+        self._unserved: list[str] = []
+
+    def warn_if_forgotten(self, client: object) -> None:
+        """Warn if the program ends, or drops the client, and has never served the handlers."""
+        weakref.finalize(client, _warn_of_unserved, os.getpid(), self._unserved)
 
     def handler(
         self, subscribe: Callable[..., C], topics: Topics, group: str, options: Options
@@ -76,10 +86,11 @@ class Declared(Generic[C]):
         """A decorator. `consumers` then calls `subscribe(topics, call, group=, ...)` for the decorated function."""
 
         def declare(function: F) -> F:
-            check_callable("handler", function, "a function; write @mq.handler(...) over it")
+            check_handler(function, "a function; write @mq.handler(...) over it")
             self._check_kind(function)
             call = adapted(function, options.get("batch") is not None)
             self._subscribing.append(lambda: subscribe(topics, self._wrapped(call), group=group, **options))
+            self._unserved.append(name_of(function))
             with suppress(AttributeError, TypeError):  # Methods and some objects take no attributes.
                 setattr(function, DECLARED, True)
             return function
@@ -102,12 +113,15 @@ class Declared(Generic[C]):
 
     def _check_kind(self, function: Callable[..., object]) -> None:
         if self._blocks and is_coroutine_function(function):
-            raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
+            raise ConfigError(
+                f"{name_of(function)} is asynchronous; a client without async calls plain functions"
+            )
 
     def consumers(self, *, or_none: bool = False) -> list[C]:
         """A consumer for each handler, to be entered. Raises: ConfigError, there is none."""
         if not self._subscribing and not or_none:
             raise ConfigError("no handler was declared; write @mq.handler(topic, group=...) over a function")
+        self._unserved.clear()
         return [subscribe() for subscribe in self._subscribing]
 
     def _wrapped(self, call: Call) -> Call:
@@ -120,6 +134,15 @@ class Declared(Generic[C]):
         for middleware in reversed(self._middleware):
             call = partial(_through if self._blocks else _awaited_through, middleware, call)
         return call
+
+
+def _warn_of_unserved(process: int, handlers: list[str]) -> None:
+    if handlers and os.getpid() == process:  # A forked child has other work.
+        log.warning(
+            "handlers were declared and never served, so they got no message: %s; call run(), serve() or "
+            "start(serve=True)",
+            ", ".join(handlers),
+        )
 
 
 def _through(middleware: Callable[..., Any], call_next: Call, delivered: Delivered) -> Any:
@@ -140,7 +163,7 @@ async def _awaited_through(middleware: Callable[..., Any], call: Call, delivered
         each.close()  # otherwise Python warns of it later, wherever the program is then
     if unawaited:
         raise ConfigError(
-            f"{middleware} did not await call_next, so no handler ran: write `await call_next(...)`"
+            f"{name_of(middleware)} did not await call_next, so no handler ran: write `await call_next(...)`"
         )
 
 
@@ -206,7 +229,7 @@ def _arguments(handler: Callable[..., object]) -> list[str]:
     given = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
     if not 1 <= len(given) <= _MOST_ARGUMENTS or any(each.kind is each.KEYWORD_ONLY for each in given):
         raise ConfigError(
-            f"{handler} must take the body, or the body and the message, not {len(given)} arguments"
+            f"{name_of(handler)} must take the body, or the body and the message, not {len(given)} arguments"
         )
     return [each.name for each in given]
 
@@ -217,7 +240,7 @@ def _check_second(handler: Callable[..., object], name: str) -> None:
     fits = (Any, *ReceivedMessage.__mro__, *list.__mro__)
     if isinstance(wanted, type) and wanted not in fits and not getattr(wanted, "_is_protocol", False):
         raise ConfigError(
-            f"{handler}: its second argument gets the message, and {name} is a {wanted.__name__}; "
+            f"{name_of(handler)}: its second argument gets the message, and {name} is a {wanted.__name__}; "
             "if that comes from @idempotent, put @mq.handler above it"
         )
 
@@ -226,11 +249,15 @@ def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
     try:
         wanted = get_type_hints(bare(handler)).get(name, ReceivedMessage)
     except NameError as error:
-        raise ConfigError(f"{handler}: {error}; define that type above it, at the module's top") from error
+        raise ConfigError(
+            f"{name_of(handler)}: {error}; define that type above it, at the module's top"
+        ) from error
     if not is_batch or wanted is ReceivedMessage:
         return wanted
     if get_origin(wanted) not in (list, Sequence):
-        raise ConfigError(f"{handler} gets batches: annotate its {name} as a list, such as list[dict]")
+        raise ConfigError(
+            f"{name_of(handler)} gets batches: annotate its {name} as a list, such as list[dict]"
+        )
     return get_args(wanted)[0]
 
 

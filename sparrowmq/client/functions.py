@@ -30,13 +30,21 @@ class Wrapped:
         return self.around(self.handler)(argument)
 
 
+def name_of(function: Any) -> str:
+    """Return `module.name` of a function, a partial's function, or the class of an object with a `__call__`."""
+    while isinstance(function, partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}".replace(".<locals>", "")
+
+
 def parameters_of(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a function by name. Raises: ConfigError, it does not tell them."""
     try:
         return inspect.signature(function).parameters
     except ValueError:
         raise ConfigError(
-            f"{function!r} does not say which arguments it takes; give a function of your own that calls it"
+            f"{name_of(function)} does not say which arguments it takes; give a function of your own that calls it"
         ) from None
 
 

@@ -17,10 +17,10 @@ from inspect import Parameter
 from itertools import compress
 from typing import Any, Final, NamedTuple, Protocol
 
-from sparrowmq.client.arguments import check_callable, check_text
+from sparrowmq.client.arguments import check_handler, check_text
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import DECLARED
-from sparrowmq.client.functions import is_coroutine_function, parameters_of
+from sparrowmq.client.functions import is_coroutine_function, name_of, parameters_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.identity import Key, check_key, identity, mark_of
 
@@ -90,26 +90,29 @@ def idempotent(
 
 def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[str], str]:
     """Return the handler's parameters without defaults, `connection` at the end, and the name for its marks."""
-    check_callable("handler", handler, "a function; write @idempotent(store) over it")
+    check_handler(handler, "a function; write @idempotent(store) over it")
     if hasattr(handler, DECLARED):
         raise ConfigError(
-            f"{handler} is declared as a handler without its marks: write @mq.handler(...) above @idempotent, not below"
+            f"{name_of(handler)} is declared as a handler without its marks: "
+            "write @mq.handler(...) above @idempotent, not below"
         )
     if is_coroutine_function(handler) != store.is_async:
         kind = "asynchronous, so write `async def`" if store.is_async else "blocking, so write a plain `def`"
         raise ConfigError(
-            f"the store of {handler} is {kind}; or give the store the other kind of engine or client"
+            f"the store of {name_of(handler)} is {kind}; or give the store the other kind of engine or client"
         )
     given = parameters_of(handler)
     names = [each.name for each in given.values() if each.default is each.empty and each.name != CONNECTION]
     if not 1 <= len(names) <= 2:
         raise ConfigError(
-            f"{handler} must take the body, or the body and the message, and perhaps `{CONNECTION}`"
+            f"{name_of(handler)} must take the body, or the body and the message, and perhaps `{CONNECTION}`"
         )
     if CONNECTION in given and not store.has_connection:
-        raise ConfigError(f"{handler} wants a `{CONNECTION}`, which a {type(store).__name__} has not")
+        raise ConfigError(
+            f"{name_of(handler)} wants a `{CONNECTION}`, which a {type(store).__name__} has not"
+        )
     if not name and not hasattr(handler, "__qualname__"):
-        raise ConfigError(f"{handler} has no name to mark messages with; give name=")
+        raise ConfigError(f"{name_of(handler)} has no name to mark messages with; give name=")
     mark_as = name or f"{handler.__module__}.{handler.__qualname__}"
     return names + [CONNECTION] * (CONNECTION in given), mark_as
 

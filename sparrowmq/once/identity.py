@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from sparrowmq.client.arguments import check_callable, check_text
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.functions import is_coroutine_function
+from sparrowmq.client.functions import is_coroutine_function, name_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Property
 from sparrowmq.safe_text import shown
@@ -52,7 +52,7 @@ def check_key(key: object) -> None:
     wanted = "a plain function of a message that returns the text by which it is recognised"
     check_callable("key", key, wanted, takes=1)
     if is_coroutine_function(key):
-        raise ConfigError(f"key={key!r} is asynchronous; give {wanted}")
+        raise ConfigError(f"key={name_of(key)} is asynchronous; give {wanted}")
 
 
 def _check_message(message: object) -> None:

@@ -4,14 +4,17 @@ Nothing listens at the address of most clients here, so that a row which is not 
 """
 
 from datetime import datetime
+from functools import partial
 
 import pytest
 
 import sparrowmq.sync
 from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import Client, connect
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.once import idempotent
 from sparrowmq.protocol.messages.message import MessageQueue
+from tests.client.wrong.values import Marks
 
 
 def client() -> Client:
@@ -168,3 +171,93 @@ async def test_an_operators_mistake_is_told_before_anything_is_changed(mq, call,
     await mq.admin.create_group("g", exist_ok=True)
     with pytest.raises(ConfigError, match=words):
         await call(mq.admin)
+
+
+# What a program calls with a name that the function does not take, and the words of the answer.
+MISNAMED = [
+    (lambda mq: mq.send_soon("t", b"x", key="k"), r"send_soon\(\) .* 'key'; did you mean 'keys'\?"),
+    (lambda mq: mq.send_nowait("t", b"x", tags="a"), r"send_nowait\(\) .* 'tags'; did you mean 'tag'\?"),
+    (lambda mq: mq.transaction("t", b"x", key="k"), r"transaction\(\) .* 'key'; did you mean 'keys'\?"),
+    (lambda mq: mq.subscribe("t", group="g", concurrent=4), r"subscribe\(\) .* did you mean 'concurrency'\?"),
+    (lambda mq: mq.subscribe("t", group="g", tags="a"), r"subscribe\(\) .* did you mean 'tag'\?"),
+    (lambda mq: mq.handler("t", group="g", retries=1), r"handler\(\) .* did you mean 'retry'\?"),
+    (lambda mq: mq.simple_consumer("t", group="g", ordered=True), r"simple_consumer\(\) .* mean 'order'\?"),
+    (
+        lambda mq: mq.pull_consumer(group="g", xyz=1),
+        r"pull_consumer\(\) .* 'xyz'; it takes start, pull_batch",
+    ),
+]
+
+
+@pytest.mark.parametrize("connected", [connect, sparrowmq.sync.connect])
+@pytest.mark.parametrize(("call", "words"), MISNAMED)
+def test_misnamed_argument_is_told_of_the_function_that_was_called(connected, call, words):
+    mq = connected("127.0.0.1:1", group="shop")
+    with pytest.raises((TypeError, ClientClosed), match=f"{words}|not entered"):
+        call(mq)
+
+
+async def test_misnamed_argument_of_a_call_inside_the_client_is_told_so_too():
+    async with connect("127.0.0.1:1") as mq:
+        with pytest.raises(
+            TypeError, match=r"^send\(\) got an unexpected keyword argument 'key'; did you mean"
+        ):
+            await mq.send("t", b"x", key="k")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"^request\(\) .* 'delay'; it takes "):
+            await mq.request("t", b"x", delay="10s")  # type: ignore[call-arg]
+    with (
+        sparrowmq.sync.connect("127.0.0.1:1") as blocking,
+        pytest.raises(TypeError, match=r"^send\(\) got an unexpected keyword argument 'key'; did you mean"),
+    ):
+        blocking.send("t", b"x", key="k")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("connected", [connect, sparrowmq.sync.connect])
+def test_misnamed_argument_of_connect_is_told_of_connect(connected):
+    with pytest.raises(TypeError, match=r"^connect\(\) .* 'nameserver'; did you mean 'namesrv'\?"):
+        connected(nameserver="a")
+
+
+class Shop:
+    def bill(self, message): ...
+
+    def close(self): ...
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda function: client().handler("t", group="g")(function),
+        lambda function: client().subscribe("t", function, group="g"),
+        lambda function: sparrowmq.sync.connect("127.0.0.1:1").handler("t", group="g")(function),
+        lambda function: idempotent(Marks(), name="g")(function),
+    ],
+)
+@pytest.mark.parametrize("method", [Shop.bill, Shop.close])
+def test_method_without_its_object_is_refused_as_a_handler(declare, method):
+    name = f"{__name__}.Shop.{method.__name__}"
+    with pytest.raises(ConfigError, match=f"^handler={name} takes `self`, .*; write a function outside of a"):
+        declare(method)
+    declare(Shop().bill)
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        (lambda mq: mq.handler("t", group="g")(three), "three must take the body"),
+        (lambda mq: mq.subscribe("t", three, group="g"), "handler={}three takes other arguments"),
+        (lambda mq: mq.handler("t", group="g")(partial(three)), "three must take the body"),
+        (lambda mq: mq.handler("t", group="g", batch=2)(one_text), "one_text gets batches"),
+        (lambda mq: mq.middleware(three), "middleware={}three takes other arguments"),
+    ],
+)
+def test_function_is_named_by_its_module_and_name(declare, words):
+    with pytest.raises(ConfigError) as raised:
+        declare(client())
+    assert words.format(f"{__name__}.") in str(raised.value) and f"{__name__}." in str(raised.value)
+
+
+def three(one, two, three): ...
+
+
+def one_text(text: str): ...

@@ -1,6 +1,7 @@
 """Handlers declared with `@mq.handler`: what they are called with, what is around them, and how they end."""
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -520,3 +521,34 @@ def test_without_async_an_async_handler_is_refused_when_it_is_declared():
         mq.handler("orders", group="billing")(take)
     with pytest.raises(ConfigError, match="is asynchronous"):
         mq.middleware(hasty_middleware)
+
+
+FORGETFUL = """
+import {module}
+mq = {module}.connect("127.0.0.1:1")
+
+@mq.handler("orders", group="billing")
+{kind} bill(order: dict) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(("module", "kind"), [("sparrowmq", "async def"), ("sparrowmq.sync", "def")])
+def test_program_that_never_serves_its_handlers_warns_at_its_end(module, kind):
+    program = FORGETFUL.format(module=module, kind=kind)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stderr == (
+        "handlers were declared and never served, so they got no message: __main__.bill; call run(), serve() or "
+        "start(serve=True)\n"
+    )
+
+
+async def test_client_that_has_served_its_handlers_warns_of_none(cluster, caplog):
+    async with connect(cluster.namesrv) as mq:
+        mq.handler("orders", group="billing")(lambda message: None)
+        serving = asyncio.create_task(mq.serve())
+        await asyncio.sleep(0)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    del mq
+    gc.collect()
+    assert "never served" not in caplog.text

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeVar, Unpack
 
+from sparrowmq.client.arguments import check_names
 from sparrowmq.client.home import at_home, running_loop
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending import batching
@@ -35,7 +36,6 @@ from sparrowmq.client.sending.send_arguments import (
     OnewayArguments,
     SendArguments,
     Sending,
-    check_names,
     sending,
 )
 from sparrowmq.client.sending.send_hooks import SendHookCalls, SendHooks
@@ -117,6 +117,7 @@ class Producer:
                 future = self._gathering.take(topic, body, arguments, True)
                 if future is not None:
                     return await future
+            check_names("send", arguments, SendArguments)
             return await self._seen(sending(topic, body, **arguments), self._put_awaited)
         except SparrowError as error:  # as `short_tracebacks` does, without a coroutine more for each message
             raise shortened(error) from None
@@ -136,6 +137,7 @@ class Producer:
             future = self._gathering.take(topic, body, arguments, False)
             if future is not None:
                 return future
+        check_names("send_soon", arguments, SendArguments)
         return self._seen(sending(topic, body, **arguments), self._put_one)
 
     def send_nowait(

@@ -58,13 +58,6 @@ class Sending(msgspec.Struct):
     timeout_s: float | None
 
 
-def check_names(method: str, arguments: Mapping[str, object], kind: type) -> None:
-    """Refuse arguments that `sending` takes, but `method` does not. Raises: TypeError."""
-    for name in arguments:
-        if name not in kind.__annotations__:
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
-
-
 def sending(
     topic: str | Message,
     body: Body | None = None,

@@ -3,7 +3,8 @@ from typing import cast
 
 import pytest
 
-from sparrowmq.client.sending.send_arguments import OnewayArguments, SendArguments, check_names, sending
+from sparrowmq.client.arguments import check_names
+from sparrowmq.client.sending.send_arguments import OnewayArguments, SendArguments, sending
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 
