@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter
 from itertools import compress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from sparrowmq.client.arguments import check_handler, check_text
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -26,6 +26,23 @@ from sparrowmq.once.identity import Key, check_key, identity, mark_of
 
 CONNECTION: Final = "connection"
 Function = Callable[..., Any]
+V = TypeVar("V", contravariant=True)
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Idempotent(Protocol[V, P, R]):
+    """A handler with marks, as type checkers see it: called with the body and perhaps its message, as consumers do.
+
+    `__wrapped__` is the handler without marks.
+    """
+
+    __name__: str
+
+    @property
+    def __wrapped__(self) -> Callable[Concatenate[V, P], R]: ...
+
+    def __call__(self, value: V, message: Any = None, /) -> R: ...
 
 
 class Attempt(NamedTuple):
@@ -44,9 +61,13 @@ class Store(Protocol):
     def attempt(self, marks: Sequence[str]) -> Any: ...
 
 
-def idempotent(
-    store: Store, *, name: str | None = None, key: Key = identity
-) -> Callable[[Function], Function]:
+class Decorator(Protocol):
+    """The decorator that `idempotent` makes."""
+
+    def __call__(self, handler: Callable[Concatenate[V, P], R], /) -> Idempotent[V, P, R]: ...
+
+
+def idempotent(store: Store, *, name: str | None = None, key: Key = identity) -> Decorator:
     """Decorate a handler so that it skips messages that it has handled before. `@mq.handler` goes above it.
 
     The handler is as any other one. A parameter `connection` gets the store's, in the transaction of the mark.
@@ -66,7 +87,7 @@ def idempotent(
     check_key(key)
     check_text("name", name, or_none=True, or_blank=False)
 
-    def decorate(handler: Function) -> Function:
+    def decorate(handler: Callable[Concatenate[V, P], R], /) -> Idempotent[V, P, R]:
         names, mark_as = _checked(handler, store, name)
 
         async def handle_async(value: Any, message: Any = None) -> None:
@@ -83,7 +104,7 @@ def idempotent(
         # Consumers look at it: they give the message to handlers with a second argument.
         both = [Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in (names[0], "message_")]
         once.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
-        return once
+        return cast(Idempotent[V, P, R], once)
 
     return decorate
 

@@ -199,6 +199,6 @@ def test_wrong_arguments_are_refused(tmp_path):
         with pytest.raises(ConfigError, match="name="):
             idempotent(store, name=name)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="called without its message"):
-        idempotent(store)(with_connection)(Order("o-1"))
+        idempotent(store)(with_connection)(Order("o-1"))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="is no engine"):
         SqlStore("sqlite://")  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ from datetime import timedelta
 import sparrowmq
 import sparrowmq.sync
 from sparrowmq import Client, Message, MessageQueue, ReceivedMessage
+from sparrowmq.once import idempotent
+from sparrowmq.once.idempotent import Store
 
 
 async def one(message: ReceivedMessage) -> None: ...
@@ -72,6 +74,15 @@ async def consuming(mq: Client, message: ReceivedMessage) -> None:
     message.process(True)  # wrong
     message.retry(after=timedelta(seconds=1))  # wrong
     message.body = b"x"  # wrong
+
+
+def handling_once(mq: Client, store: Store) -> None:
+    bill = idempotent(store)(of_text)
+    bill.__wrapped__(5)  # wrong
+    bill(5)  # wrong
+    mq.subscribe("t", bill, group="g")  # wrong
+    idempotent(store)(5)  # wrong
+    idempotent(store, key=5)  # wrong
 
 
 async def connecting() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypedDict, assert_type
+from typing import Any, TypedDict, assert_type
 
 import msgspec
 import pydantic
@@ -29,6 +30,8 @@ from sparrowmq import (
     SparrowError,
 )
 from sparrowmq.client.admin.standings import Standing
+from sparrowmq.once import idempotent
+from sparrowmq.once.idempotent import Store
 from sparrowmq.protocol.messages.trace import PubTrace
 
 
@@ -43,6 +46,9 @@ class Refund(msgspec.Struct):
 
 class Line(pydantic.BaseModel):
     count: int
+
+
+class Connection: ...
 
 
 class Address(TypedDict):
@@ -218,6 +224,21 @@ def declaring(mq: Client) -> None:
 
     assert_type(order.__name__, str)
     mq.run()
+
+
+async def handling_once(mq: Client, store: Store, message: ReceivedMessage) -> object:
+    @mq.handler("t", group="g")
+    @idempotent(store, name="g")
+    async def bill(order: Order, connection: Connection) -> int:
+        return 5
+
+    assert_type(bill.__name__, str)
+    assert_type(await bill.__wrapped__(Order("o-1"), connection=Connection()), int)
+    keeps: Callable[[Order, ReceivedMessage], Coroutine[Any, Any, int]] = bill
+    plain = idempotent(store, key=lambda message: message.text())(plain_one)
+    mq.subscribe("t", plain, group="g")
+    assert_type(plain.__wrapped__(message), None)
+    return keeps
 
 
 def blocking() -> None:
