@@ -13,6 +13,7 @@ pytest imports this package in every project where SparrowMQ is installed: it mu
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -62,6 +63,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="HOST:PORT",
         help="name server of a running cluster; without it the fixtures start one of their own",
     )
+
+
+def pytest_unconfigure() -> None:
+    """Let the process end without the warning of handlers that were never served: tests call them themselves."""
+    logging.getLogger("sparrowmq.client.declared").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,18 @@ def test_a_message_comes_back(rocketmq_sync, rocketmq_topic):
         assert message.body == b"hello"
         message.ack()
 """
+HANDLER = """
+import sparrowmq
+
+mq = sparrowmq.connect("127.0.0.1:1")
+
+@mq.handler("orders", group="billing")
+def bill(order: dict) -> None:
+    assert order
+
+def test_billing():
+    bill({"id": "o-1"})
+"""
 SERVER = """
 servers = set()
 
@@ -84,6 +96,12 @@ def test_an_async_test_with_a_mark_needs_no_mode(pytester):
 
 def test_a_blocking_test_gets_a_client(pytester):
     run(pytester, BLOCKING).assert_outcomes(passed=1)
+
+
+def test_session_ends_without_a_warning_of_handlers_that_its_tests_call(pytester):
+    ran = run(pytester, HANDLER)
+    ran.assert_outcomes(passed=1)
+    assert "never served" not in ran.stderr.str()
 
 
 def test_all_tests_of_a_run_share_one_cluster(pytester):
