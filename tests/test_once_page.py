@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs" / "use" / "once.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "use" / "once.md").read_text(encoding="utf-8")
 PIECES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -26,3 +27,10 @@ def test_the_table_of_ids_has_the_ranks_of_the_code():
         table.index(name) for name in ("`key=`", "`once_id`", "UNIQ_KEY", "ORIGIN_MESSAGE_ID", "offset id")
     ]
     assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/index.md", "docs/start/from-celery.md", "docs/start/from-aiokafka.md"]
+)
+def test_readers_of_other_pages_come_to_this_one(page):
+    assert re.search(r"\]\([./a-z]*use/once\.md[#)]", (ROOT / page).read_text(encoding="utf-8"))

@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from sparrowmq.testing import plugin
+import pytest_sparrowmq
 from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with
 from tests.test_readme import run
@@ -40,7 +39,7 @@ def test_a_test_passes_against_a_cluster_that_is_named_on_the_command_line(tmp_p
 
 
 def test_the_page_names_every_fixture_and_option_of_the_plugin():
-    source = Path(plugin.__file__).read_text(encoding="utf-8")
+    source = Path(pytest_sparrowmq.__file__).read_text(encoding="utf-8")
     fixtures = re.findall(r"fixture[^\n]*\n(?:async )?def (\w+)", source)
     assert set(re.findall(r"^\| `(rocketmq\w*)` \|", PAGE, re.MULTILINE)) == set(fixtures)
     for option in re.findall(r'"(--[a-z-]+)"', source):
