@@ -114,9 +114,6 @@ public class Load {
             .setAwaitDuration(Duration.ofSeconds(5))
             .setSubscriptionExpressions(Collections.singletonMap(TOPIC, FilterExpression.SUB_ALL))
             .build();
-        for (int asked = 0; asked < 4; asked++) { // a new group begins with what comes to a queue afterwards
-            consumer.receive(1, INVISIBLE);
-        }
         System.out.println("ready");
         System.in.read();
         for (int number = 0; number < inFlight; number++) {

@@ -388,7 +388,8 @@ class Broker:
         stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
-        pops = pops_of(store, state, writer, clock, self._turn, figures)
+        young_bytes = memory_bytes(settings)
+        pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
         sends = SendHandler(shared, send_rules(settings, store), figures, repeats)
         pulls = PullHandler(shared, pull_rules(settings), filters)
@@ -414,7 +415,7 @@ class Broker:
             Part((TopicHandler(shared, announced, self._quotas),)),
             Part((ClientHandler(shared, announced, filters, self._offers(repeats)),)),
             lock_part(shared, state),
-            Part((OffsetHandler(shared, delayed, memory_bytes(settings), state.commits),)),
+            Part((OffsetHandler(shared, delayed, young_bytes, state.commits),)),
             *self._for_tools(shared, pops, status, figures),
         )
 

@@ -23,6 +23,7 @@ from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
+from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -176,6 +177,19 @@ class Offsets:
         rows = (msgspec.json.encode(key) + b":" + msgspec.json.encode(queues) for key, queues in self.rows())
         journal = b"" if mark is None else b',"journal":' + msgspec.json.encode(mark)
         return b'{"offsetTable":{' + b",".join(rows) + b"}" + journal + b"}"
+
+
+def is_young(store: MessageStore, topic: str, queue_id: int, young_bytes: int) -> bool:
+    """Return whether a queue still has its first message, at most so many bytes before the log's end.
+
+    A group that never consumed the queue begins there, if it pulls or pops. A queue that does not exist yet, or whose
+    topic does not exist yet, is also young. Source: initPopOffsetByCheckMsgInMem, Java 5.4.
+    """
+    queue = store.queues.get(topic, queue_id)
+    if queue is None or queue.max_offset == 0:
+        return True  # Unlike Java: a message that arrives between two queries is not skipped.
+    first = queue.entry(0)
+    return first is not None and store.end - first.offset <= young_bytes
 
 
 def _load(path: Path) -> OffsetTable:

@@ -173,8 +173,8 @@ class Receiving:
         pop = PopMessage(
             consumer_group=group,
             topic=topic,
-            # Simple consumers take the queues in turn, but a message in any of them should do.
-            queue_id=request.message_queue.id if client.is_fifo else ANY_QUEUE,
+            # Simple consumers take the queues in turn, but a message in any of them should do. Node's takes the first.
+            queue_id=request.message_queue.id if client.is_fifo and request.auto_renew else ANY_QUEUE,
             max_msg_nums=_batch_of(request),
             invisible_time=INVISIBLE_MS if request.auto_renew else invisible_ms_of(request),
             poll_time=self._poll_ms(caller, client, request),

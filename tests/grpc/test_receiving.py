@@ -234,15 +234,16 @@ async def test_receive_waits_as_long_as_its_caller(wish_ms, left_s, poll_ms):
     assert consumers.pop().poll_time == poll_ms
 
 
-async def test_ordered_group_pops_in_order_from_one_queue():
+async def test_push_consumer_of_an_ordered_group_pops_in_order_from_one_queue():
     consumers = Consumers(is_fifo=True)
     consumers.find(a_record(5))
-    await consumers.receive(attempt_id="a1", queue_id=3)
+    await consumers.receive(attempt_id="a1", queue_id=3, auto_renew=True)
     assert (consumers.pop().order, consumers.pop().attempt_id, consumers.pop().queue_id) == (True, "a1", 3)
 
 
-async def test_receive_from_one_queue_gets_messages_of_all():
-    consumers = Consumers()
+@pytest.mark.parametrize("is_fifo", [False, True])
+async def test_receive_from_one_queue_gets_messages_of_all(is_fifo):
+    consumers = Consumers(is_fifo)
     consumers.find(a_record(5))
     await consumers.receive(queue_id=3)
     assert consumers.pop().queue_id == -1

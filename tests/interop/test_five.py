@@ -19,8 +19,6 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import SparrowError
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
-from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.protocol.requests.pop_headers import Polling
@@ -40,6 +38,7 @@ from tests.interop.kits import (
     node_puppet,
     rust_puppet,
 )
+from tests.interop.servers import running
 
 HERE = Path(__file__).parent / "five"
 
@@ -60,9 +59,9 @@ CLIENTS: dict[str, Callable[[], list[str]]] = {
 EXPECTED = {
     "sends_and_receives": [
         ["later", "a", [], {}],
-        *([f"m{n}", "a", [f"k{n}"], {"own": "x"}] for n in range(3)),
+        *sorted([f"m{n}", "a", [f"k{n}"], {"own": "x"}] for n in range(19)),
     ],
-    "pushes": ["fifo"],
+    "pushes": sorted(f"f{n}" for n in range(20)),
     "keeps_groups_apart": ["quick 0", "quick 1", "quick 2", "stuck 0", "stuck 1"],
     "ends_transactions": [20000, True],
     "recalls": True,
@@ -109,29 +108,25 @@ def five(request) -> str:
     return str(request.param)
 
 
-async def create_topics(mq: Client, queues: int) -> None:
+async def prepare(mq: Client, queues: int, ordered: bool) -> None:
+    """Create topics and groups."""
     await mq.admin.create_topic("orders", queues=queues)
     await mq.admin.create_topic("fifo", queues=1, message_type="FIFO")
-    await create_group(mq, "settle")
-
-
-async def create_group(mq: Client, group: str) -> None:
-    """A group that begins with the oldest message: a client may ask one broker first, and the other late."""
-    await mq.admin.create_group(group)
-    await mq.admin.reset(group, "orders", "earliest")
+    for group in ("simple", "push"):
+        await mq.admin.create_group(group, ordered=ordered)
 
 
 @asynccontextmanager
-async def broker(tmp_path: Path) -> AsyncIterator[str]:
+async def broker(tmp_path: Path, ordered: bool) -> AsyncIterator[str]:
     """The gRPC port of a broker."""
     cluster = Cluster(tmp_path, grpc_port=0, **SOON)
     async with cluster, connect(cluster.namesrv) as mq:
-        await create_topics(mq, queues=2)
+        await prepare(mq, 4, ordered)
         yield cluster.brokers[0].grpc_address
 
 
 @asynccontextmanager
-async def mqproxy(tmp_path: Path) -> AsyncIterator[str]:
+async def mqproxy(tmp_path: Path, ordered: bool) -> AsyncIterator[str]:
     """The port of `mqproxy` in front of two brokers."""
     cluster = Cluster(tmp_path, brokers=2, **SOON)
     async with (
@@ -139,19 +134,40 @@ async def mqproxy(tmp_path: Path) -> AsyncIterator[str]:
         connect(cluster.namesrv) as mq,
         Proxy(ProxySettings(port=0), cluster.namesrv) as proxy,
     ):
-        await create_topics(mq, queues=1)
-        await create_group(mq, "simple")
+        await prepare(mq, 2, ordered)
         yield proxy.address
 
 
+@asynccontextmanager
+async def before_apache(tmp_path: Path, ordered: bool) -> AsyncIterator[str]:
+    """The port of `mqproxy` in front of Apache's broker."""
+    with running("apache-5.4.0", tmp_path) as target:
+        async with (
+            connect(target.namesrv) as mq,
+            Proxy(ProxySettings(port=0), target.namesrv) as proxy,
+        ):
+            await prepare(mq, 4, ordered)
+            yield proxy.address
+
+
+@pytest.fixture
+def ordered() -> bool:
+    """Whether the groups get messages in order."""
+    return False
+
+
 @pytest.fixture(params=[broker, mqproxy])
-async def endpoint(request, tmp_path) -> AsyncIterator[str]:
-    async with request.param(tmp_path) as address:
+async def endpoint(request, tmp_path, ordered) -> AsyncIterator[str]:
+    async with request.param(tmp_path, ordered) as address:
         yield address
 
 
+PLAIN_AND_FIFO = pytest.mark.parametrize("ordered", [False, True], ids=["plain", "fifo"])
+
+
 @pytest.mark.cell("five-send", "five-simple", "five-tags", "five-mqproxy")
-async def test_simple_consumer_receives_what_a_producer_sends(five, endpoint, tmp_path):
+@PLAIN_AND_FIFO
+async def test_new_group_of_a_simple_consumer_receives_what_is_there(five, endpoint, tmp_path):
     await check(five, "sends_and_receives", endpoint, tmp_path)
 
 
@@ -192,7 +208,8 @@ async def test_official_client_of_5_reaches_a_port_that_only_encrypts(five, tmp_
 
 
 @pytest.mark.cell("five-push")
-async def test_push_consumer_receives_messages_of_a_group(five, endpoint, tmp_path):
+@PLAIN_AND_FIFO
+async def test_new_group_of_a_push_consumer_receives_what_is_there(five, endpoint, tmp_path):
     await check(five, "pushes", endpoint, tmp_path)
 
 
@@ -200,14 +217,19 @@ async def test_oldest_client_of_java_produces_and_consumes(endpoint, tmp_path):
     await check(next(iter(OLDER)), "pushes", endpoint, tmp_path)
 
 
+@pytest.mark.nightly
+@PLAIN_AND_FIFO
+@pytest.mark.parametrize("endpoint", [before_apache], indirect=True)
+@pytest.mark.parametrize("task", ["sends_and_receives", "pushes"])
+async def test_new_group_at_mqproxy_before_apache_receives_what_is_there(task, endpoint, tmp_path):
+    await check("five-python", task, endpoint, tmp_path)
+
+
 async def test_stuck_message_group_delays_no_other_of_a_push_consumer(tmp_path):
     async with live_broker(tmp_path, grpc_port=0) as live:
         async with connect(live.cluster.namesrv) as mq:
             await mq.admin.create_topic("fifo", queues=1, message_type="FIFO")
-            await mq.admin.create_group("ordered")
-            await mq.admin.reset("ordered", "fifo", "earliest")
-        config = GroupConfig("ordered", consume_message_orderly=True)
-        await live.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
+            await mq.admin.create_group("ordered", ordered=True)
         await check("five-python", "keeps_groups_apart", live.broker.grpc_address, tmp_path)
 
 
@@ -238,8 +260,6 @@ async def test_official_client_of_5_works_through_mqproxy_with_an_account(tmp_pa
                 await session.call(CreateAcl("User:app"), body)
         async with connect(cluster.namesrv, credentials=OPERATOR) as mq:
             await mq.admin.create_topic("orders", queues=1)
-            await mq.admin.create_group("simple")
-            await mq.admin.reset("simple", "orders", "earliest")
         settings = ProxySettings(port=0, credentials=OPERATOR)
         async with Proxy(settings, cluster.namesrv) as proxy:
             account = {"ACCESS_KEY": "app", "SECRET_KEY": "12345678"}

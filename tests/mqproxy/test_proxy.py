@@ -29,11 +29,6 @@ async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):
         async with channel_to(proxy.address) as channel:
             producer, consumer = GrpcClient(channel, "p"), GrpcClient(channel, "c")
             await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
-            for broker in (
-                "broker-0",
-                "broker-1",
-            ):  # a new group begins with what comes after its first receive
-                assert (await consumer.receive(broker=broker, wait_ms=0))[0] == 40401
             route = await producer.call("QueryRoute", topic=named("orders"))
             assert {each.broker.name for each in route.message_queues} == {"broker-0", "broker-1"}
             ports = {each.broker.endpoints.addresses[0].port for each in route.message_queues}

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later.delay import DelayedDelivery
+from sparrowmq.broker.offsets import is_young
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol import names
@@ -36,7 +37,7 @@ class OffsetHandler(Handler):
     """Answer questions about the offsets of groups and queues.
 
     Args:
-        young_bytes: a queue is young while its first message is at most this many bytes before the log's end.
+        young_bytes: see `is_young`.
         committed: returns the answer to a commit, which leaves when the log has it; None to answer at once.
     """
 
@@ -63,7 +64,7 @@ class OffsetHandler(Handler):
                 ResponseCode.QUERY_NOT_FOUND,
                 "Not found, do not set to zero, maybe this group boot first",
             )
-        if not self._is_young(header.topic, header.queue_id):
+        if not is_young(self._store, header.topic, header.queue_id, self._young_bytes):
             raise RemoteError(
                 ResponseCode.QUERY_NOT_FOUND,
                 "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
@@ -140,14 +141,3 @@ class OffsetHandler(Handler):
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
         """Return the current content of delayOffset.json, and what slaves must keep."""
         return Answer(body=self._delayed.told())
-
-    def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue still has its first message, near the log's end. A new group then reads it from 0.
-
-        A queue that does not exist yet, or whose topic does not exist yet, is also young.
-        """
-        queue = self._store.queues.get(topic, queue_id)
-        if queue is None or queue.max_offset == 0:
-            return True  # Unlike Java: a message that arrives between two queries is not skipped.
-        first = queue.entry(0)
-        return first is not None and self._store.end - first.offset <= self._young_bytes

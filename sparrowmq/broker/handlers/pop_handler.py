@@ -40,7 +40,7 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
-    FROM_NEWEST,
+    FROM_OLDEST,
     Notification,
     NotificationReply,
     PeekMessage,
@@ -156,7 +156,7 @@ class PopHandler(Handler):
                 queue_ids=ids,
                 count=min(wish.count, ONE_BY_ONE),
                 selector=ALL,
-                from_end=False,
+                init_mode=FROM_OLDEST,
                 shown_topic=wish.topic,
             )
             popped = self._popping.pop(of_retry, now_ms, popped)
@@ -299,7 +299,7 @@ class PopHandler(Handler):
             min(count, ONE_BY_ONE) if header.order else count,
             header.invisible_time,
             selector,
-            from_end=header.init_mode == FROM_NEWEST,
+            init_mode=header.init_mode,
             is_orderly=bool(header.order),
             attempt_id=header.attempt_id or "",
         )

@@ -24,10 +24,16 @@ from sparrowmq.store.message_store import MessageStore
 
 
 def pops_of(
-    store: MessageStore, state: KeptState, writer: Writer, clock: Clock, turn: Turn, figures: Figures
+    store: MessageStore,
+    state: KeptState,
+    writer: Writer,
+    clock: Clock,
+    turn: Turn,
+    figures: Figures,
+    young_bytes: int,
 ) -> Pops:
     """Return the pop state, which the journal has from now on."""
-    pops = Pops(state.pops, store, state.offsets, clock, turn, state.journal)
+    pops = Pops(state.pops, store, state.offsets, clock, turn, state.journal, young_bytes)
     pops.bury = PopDeadLetters(store, writer, state.topics, state.groups).bury
     if state.journal is not None:
         state.journal.watch_pops(pops)

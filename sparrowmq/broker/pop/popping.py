@@ -33,6 +33,7 @@ from sparrowmq.broker.pop.pops import Pops, new_token
 from sparrowmq.broker.pop.shown_records import given_again, shown_as
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.receipt_handle import Kind, PoppedQueue, ReceiptHandle
+from sparrowmq.protocol.requests.pop_headers import FROM_OLDEST
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read
@@ -69,7 +70,7 @@ class Wish:
     count: int
     invisible_ms: int = 0
     selector: Selector = ALL
-    from_end: bool = False
+    init_mode: int = FROM_OLDEST
     is_orderly: bool = False
     attempt_id: str = ""
     # The topic that the consumer sees, of messages in a retry topic of Apache's broker.
@@ -111,7 +112,7 @@ class Popping:
         popped = before or Popped(now_ms, new_token())
         until_s = popped.until_s
         for popped.looked, queue_id in enumerate(self._attempt_first(wish)):
-            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
+            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
             taking, was = _Taking(self._store, queue, wish, popped), _read_part(queue)
             if wish.is_orderly:
                 self._in_order(taking, until_s)
@@ -147,7 +148,7 @@ class Popping:
         """Show the messages that a pop would give: those that are visible again, or else new ones."""
         popped = Popped(now_ms, 0)
         for popped.looked, queue_id in enumerate(wish.queue_ids):
-            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
+            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
             taking = _Taking(self._store, queue, wish, popped)
             taking.again(queue.visible(now_ms))
             taking.new(popped.until_s)
@@ -174,7 +175,7 @@ class Popping:
         return popped
 
     def _may_give(self, wish: Wish, queue_id: int, now_ms: int) -> bool:
-        queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
+        queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
         if wish.is_orderly and queue.messages_of(number_of(wish.attempt_id)):
             return True
         lanes = queue.lanes

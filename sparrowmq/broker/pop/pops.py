@@ -22,7 +22,7 @@ from itertools import chain
 from time import perf_counter
 from typing import Final, Protocol
 
-from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.offsets import Offsets, is_young
 from sparrowmq.broker.pop.attempts import NO_ATTEMPT
 from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, Cell, PopQueue
 from sparrowmq.broker.pop.pop_steps import AnyStep, Begun, Changed, Dropped, Taken, encoded, runs_of
@@ -30,6 +30,7 @@ from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.loop.clock import Clock, Timer
 from sparrowmq.loop.slices import SLICE_S
 from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol.requests.pop_headers import AFTER_NEWEST, FROM_OLDEST
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Pops:
     Args:
         table: the state that the log had at the start.
         journal: writes the steps; None at a slave, which makes no steps.
+        young_bytes: see `is_young`.
     Attributes:
         on_ready: called with the topic and group whose messages are visible again.
         bury: called with the queue, offset and cell of a message whose time is over. Returns whether the message is
@@ -69,6 +71,7 @@ class Pops:
         clock: Clock,
         turn: Turn,
         journal: Journaling | None,
+        young_bytes: int,
     ) -> None:
         self.table = table
         self.on_ready: Callable[[str, str], object] = lambda topic, group: None
@@ -79,6 +82,7 @@ class Pops:
         self._clock = clock
         self._turn = turn
         self._journal = journal
+        self._young_bytes = young_bytes
         self._steps: list[AnyStep] = []
         self._is_noting = False
         self._times: _Times = []
@@ -95,22 +99,28 @@ class Pops:
         """The number of messages that are with consumers, visible again, or waiting."""
         return sum(queue.count for queue in self.table)
 
-    def queue(self, topic: str, group: str, queue_id: int, from_end: bool) -> PopQueue:
-        """Return a queue's state. A new one begins at the group's offset, or else at the queue's end or start."""
+    def queue(self, topic: str, group: str, queue_id: int, init_mode: int) -> PopQueue:
+        """Return a queue's state. A new one begins at the group's offset, or else where the mode says."""
         known = self.known(topic, group, queue_id)
         if known is not None:
             return known
         offset = self._offsets.query(group, topic, queue_id)
         if offset is None:
-            stored = self._store.queues.get(topic, queue_id)
-            low, high = (stored.min_offset, stored.max_offset) if stored is not None else (0, 0)
-            # As in Java, the last message is the first that a new group gets.
-            offset = max(low, high - 1) if from_end else low
+            offset = self._first_offset(topic, queue_id, init_mode)
         self.step(Begun(topic, group, queue_id, offset))
         self._offsets.on_move = self._moved
         queue = self.table.get(topic, group, queue_id)
         assert queue is not None
         return queue
+
+    def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
+        stored = self._store.queues.get(topic, queue_id)
+        low, high = (stored.min_offset, stored.max_offset) if stored is not None else (0, 0)
+        if init_mode == AFTER_NEWEST:
+            return high
+        if init_mode == FROM_OLDEST or is_young(self._store, topic, queue_id, self._young_bytes):
+            return low
+        return max(low, high - 1)  # As in Java, the last message is the first that a new group gets.
 
     def known(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
         """Return a queue's state; None without one. Drop the state of deleted offsets or messages."""

@@ -22,7 +22,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
 from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
-from sparrowmq.protocol.requests.pop_headers import FROM_NEWEST, FROM_OLDEST
+from sparrowmq.protocol.requests.pop_headers import AFTER_NEWEST, FROM_NEWEST, FROM_OLDEST
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription, check_tags
 
 PopStart = Literal["latest", "new", "earliest"]
@@ -44,6 +44,11 @@ _WHERE: Final = {
     "latest": "CONSUME_FROM_LAST_OFFSET",
     "new": "CONSUME_FROM_LAST_OFFSET",
     "earliest": "CONSUME_FROM_FIRST_OFFSET",
+}
+_INIT_MODES: Final[Mapping[Start, int]] = {
+    "latest": FROM_NEWEST,
+    "new": AFTER_NEWEST,
+    "earliest": FROM_OLDEST,
 }
 
 
@@ -275,9 +280,9 @@ def check_invisible(name: str, seconds: object) -> None:
         raise ConfigError(f"{name}={seconds!r}: give seconds above 0, at most {LONGEST_INVISIBLE_S:.0f}")
 
 
-def init_mode(start: object) -> int:
+def init_mode(start: Start) -> int:
     """`start` as pops name it."""
-    return FROM_OLDEST if start == "earliest" else FROM_NEWEST
+    return _INIT_MODES[start]
 
 
 def consume_from_where(start: Start) -> str:

@@ -17,7 +17,8 @@ from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, requ
 
 ANY_QUEUE: Final = -1
 FROM_OLDEST: Final = 0  # `init_mode` of a group that has never consumed the topic
-FROM_NEWEST: Final = 1
+FROM_NEWEST: Final = 1  # but at the beginning of a young queue
+AFTER_NEWEST: Final = 2  # in young queues too. Ours: Java's brokers take it as FROM_NEWEST
 
 
 class PopMessageReply(Header):

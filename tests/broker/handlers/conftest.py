@@ -117,7 +117,7 @@ class Desk:
         detour = delay_levels(delays, clock)
         timers = timer_detour(clock, self.settings.max_timer_s)
         self.writer = Writer(self.store, self.settings.cluster, (timers, detour))
-        self.pops = Pops(PopTable(), self.store, self.offsets, clock, Turn(), None)
+        self.pops = Pops(PopTable(), self.store, self.offsets, clock, Turn(), None, 1 << 40)
         self.delayed = DelayedDelivery(
             self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )

@@ -13,7 +13,14 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset
-from sparrowmq.protocol.requests.pop_headers import Notification, PeekMessage, Polling
+from sparrowmq.protocol.requests.pop_headers import (
+    AFTER_NEWEST,
+    FROM_NEWEST,
+    FROM_OLDEST,
+    Notification,
+    PeekMessage,
+    Polling,
+)
 from tests.broker.live import live_broker
 from tests.broker.pop_live import ack, change, messages, pop, pop_all, pop_request
 from tests.store.stores import HOST
@@ -120,11 +127,30 @@ async def test_a_filter_skips_messages_for_good(tmp_path, clock):
         assert await pop(broker) == []
 
 
-async def test_a_new_group_begins_at_the_end_if_it_wants_to(tmp_path, clock):
-    async with live_broker(tmp_path, clock=clock) as broker:
+@pytest.mark.parametrize(
+    ("memory_percent", "init_mode", "bodies"),
+    [
+        (40, FROM_NEWEST, [b"old", b"last"]),  # as a group that pulls, in a young queue
+        (0, FROM_NEWEST, [b"last"]),  # as in Java
+        (40, FROM_OLDEST, [b"old", b"last"]),
+        (0, FROM_OLDEST, [b"old", b"last"]),
+        (40, AFTER_NEWEST, []),
+    ],
+)
+@pytest.mark.parametrize("order", [False, True])
+async def test_new_group_begins_where_its_mode_says(
+    tmp_path, clock, memory_percent, init_mode, bodies, order
+):
+    async with live_broker(tmp_path, clock=clock, memory_percent=memory_percent) as broker:
         for body in (b"old", b"last"):
             await broker.send(body)
-        assert [each.body for each in await pop(broker, queue_id=0, init_mode=1)] == [b"last"]
+        first = await pop(broker, queue_id=0, init_mode=init_mode, order=order)
+        assert [each.body for each in first] == bodies
+        for message in first:
+            await broker.session.call(ack(message))
+        await broker.send(b"new")
+        again = await pop(broker, queue_id=0, init_mode=init_mode, order=order)
+        assert [each.body for each in again] == [b"new"]
 
 
 async def test_an_answer_says_how_many_messages_a_pop_may_ask_for(tmp_path, clock):

@@ -25,7 +25,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat, QueryConsumerOffset, UpdateConsumerOffset
-from sparrowmq.protocol.requests.pop_headers import Polling
+from sparrowmq.protocol.requests.pop_headers import FROM_OLDEST, Polling
 from sparrowmq.testing import Cluster
 from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker
@@ -102,10 +102,10 @@ async def test_a_snapshot_has_the_state_though_messages_are_popped_meanwhile(tmp
         put(store, str(number).encode(), "orders", number % 4)
     store.publish()
     offsets = Offsets(tmp_path / "offsets.json")
-    pops, copy = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted()), PopTable()
+    pops, copy = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted(), 1 << 40), PopTable()
     until = Cell(1, 1 << 50, 3, 0, 0)
     for queue_id in range(4):
-        queue = pops.queue("orders", "poppers", queue_id, from_end=False)
+        queue = pops.queue("orders", "poppers", queue_id, FROM_OLDEST)
         pops.take(queue, list(range(150)), 150, until)
     list(pops.take_steps())
     for piece in pops.snapshot():
@@ -132,8 +132,8 @@ async def test_new_messages_are_in_the_first_step_of_a_pop_that_gives_some_again
         put(store, str(number).encode(), "orders", 0)
     store.publish()
     offsets = Offsets(tmp_path / "offsets.json")
-    pops = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted())
-    queue = pops.queue("orders", "poppers", 0, from_end=False)
+    pops = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted(), 1 << 40)
+    queue = pops.queue("orders", "poppers", 0, FROM_OLDEST)
     pops.take(queue, [0, 1], 2, Cell(1, 2, 3, 0, 0))
     list(pops.take_steps())
     pops.take(queue, [0, 1, 2, 3], 4, Cell(1, 2, 4, 0, 0))

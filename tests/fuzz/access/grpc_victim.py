@@ -55,7 +55,7 @@ class GrpcThings:
         producer.settings.publishing.topics.add(name="orders")
         for client_id, command in ((CLIENT_ID, consumer), (f"{CLIENT_ID}-2", producer)):
             assert await self._call("Telemetry", command, client_id), "a stream has no answer"
-        await self._received()  # a new group begins behind what is there
+        await self._received()
 
     async def prepare(self) -> None:
         """Renew what a round uses up."""

@@ -64,7 +64,7 @@ public class Pops {
         header.setQueueId(-1);
         header.setMaxMsgNums(32);
         header.setInvisibleTime(invisibleMs);
-        header.setInitMode(0);
+        header.setInitMode(1);
         header.setExpType("TAG");
         header.setExp("*");
         header.setOrder(order);

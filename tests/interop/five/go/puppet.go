@@ -48,19 +48,10 @@ func send(producer client.Producer, message *client.Message) *client.SendReceipt
 }
 
 func sendsAndReceives() any {
-	consumer, err := client.NewSimpleConsumer(config("simple"),
-		client.WithSimpleAwaitDuration(3*time.Second),
-		client.WithSimpleSubscriptionExpressions(
-			map[string]*client.FilterExpression{"orders": client.NewFilterExpression("a")}))
-	must(err)
-	must(consumer.Start())
-	for asked := 0; asked < 2; asked++ { // a new group begins with what comes to a broker after its first receive
-		consumer.Receive(context.TODO(), 1, 15*time.Second) // an empty answer is an error of this client
-	}
 	producer := producing()
-	for number := 0; number < 4; number++ {
+	for number := 0; number < 20; number++ {
 		message := outgoing(fmt.Sprintf("m%d", number))
-		message.SetTag(map[bool]string{true: "a", false: "b"}[number < 3])
+		message.SetTag(map[bool]string{true: "a", false: "b"}[number < 19])
 		message.SetKeys(fmt.Sprintf("k%d", number))
 		message.AddProperty("own", "x")
 		send(producer, message)
@@ -70,9 +61,15 @@ func sendsAndReceives() any {
 	sent := make(chan error)
 	producer.SendAsync(context.TODO(), later, func(_ context.Context, _ []*client.SendReceipt, err error) { sent <- err })
 	must(<-sent)
+	consumer, err := client.NewSimpleConsumer(config("simple"),
+		client.WithSimpleAwaitDuration(3*time.Second),
+		client.WithSimpleSubscriptionExpressions(
+			map[string]*client.FilterExpression{"orders": client.NewFilterExpression("a")}))
+	must(err)
+	must(consumer.Start())
 	found := [][]any{}
-	for end := time.Now().Add(limit); len(found) < 4 && time.Now().Before(end); {
-		messages, _ := consumer.Receive(context.TODO(), 32, 15*time.Second)
+	for end := time.Now().Add(limit); len(found) < 20 && time.Now().Before(end); {
+		messages, _ := consumer.Receive(context.TODO(), 32, 15*time.Second) // an empty answer is an error of this client
 		for _, each := range messages {
 			keys := each.GetKeys()
 			if keys == nil {
@@ -91,6 +88,12 @@ func sendsAndReceives() any {
 }
 
 func pushes() any {
+	producer := producing()
+	for number := 0; number < 20; number++ {
+		message := outgoing(fmt.Sprintf("f%d", number))
+		message.SetMessageGroup(fmt.Sprintf("g%d", number%8))
+		send(producer, message)
+	}
 	bodies := make(chan string, 100)
 	consumer, err := client.NewPushConsumer(config("push"),
 		client.WithPushAwaitDuration(3*time.Second),
@@ -103,18 +106,17 @@ func pushes() any {
 		}))
 	must(err)
 	must(consumer.Start())
-	producer := producing()
-	for end := time.Now().Add(limit); time.Now().Before(end); {
-		message := outgoing("fifo")
-		message.SetMessageGroup("g")
-		send(producer, message)
+	found := []string{}
+	for end := time.After(limit); len(found) < 20; {
 		select {
 		case body := <-bodies:
-			return []string{body}
-		case <-time.After(2 * time.Second):
+			found = append(found, body)
+		case <-end:
+			return found
 		}
 	}
-	return []string{}
+	sort.Strings(found)
+	return found
 }
 
 func endsTransactions() any {

@@ -58,24 +58,21 @@ public class Puppet {
     }
 
     static String sendsAndReceives() throws Exception {
+        Producer producer = producer();
+        for (int number = 0; number < 20; number++) {
+            producer.send(outgoing("m" + number).setTag(number < 19 ? "a" : "b").setKeys("k" + number)
+                .addProperty("own", "x").build());
+        }
+        producer.sendAsync(outgoing("later").setTag("a").build()).get(60, TimeUnit.SECONDS);
         SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder()
             .setClientConfiguration(config)
             .setConsumerGroup("simple")
             .setAwaitDuration(Duration.ofSeconds(3))
             .setSubscriptionExpressions(Collections.singletonMap("orders", new FilterExpression("a")))
             .build();
-        for (int asked = 0; asked < 2; asked++) { // a new group begins with what comes to a broker after its first receive
-            consumer.receive(1, Duration.ofSeconds(15));
-        }
-        Producer producer = producer();
-        for (int number = 0; number < 4; number++) {
-            producer.send(outgoing("m" + number).setTag(number < 3 ? "a" : "b").setKeys("k" + number)
-                .addProperty("own", "x").build());
-        }
-        producer.sendAsync(outgoing("later").setTag("a").build()).get(60, TimeUnit.SECONDS);
         TreeSet<String> found = new TreeSet<>();
         long end = System.nanoTime() + LIMIT.toNanos();
-        while (found.size() < 4 && System.nanoTime() < end) {
+        while (found.size() < 20 && System.nanoTime() < end) {
             for (MessageView message : consumer.receive(32, Duration.ofSeconds(15))) {
                 List<String> keys = new ArrayList<>();
                 message.getKeys().forEach(key -> keys.add("\"" + key + "\""));
@@ -90,6 +87,10 @@ public class Puppet {
     }
 
     static String pushes() throws Exception {
+        Producer producer = producer();
+        for (int number = 0; number < 20; number++) {
+            producer.send(outgoing("f" + number).setMessageGroup("g" + number % 8).build());
+        }
         BlockingQueue<String> bodies = new LinkedBlockingQueue<>();
         PushConsumer consumer = PROVIDER.newPushConsumerBuilder()
             .setClientConfiguration(config)
@@ -103,14 +104,12 @@ public class Puppet {
                 return ConsumeResult.SUCCESS;
             })
             .build();
-        Producer producer = producer();
-        String found = null;
+        TreeSet<String> found = new TreeSet<>();
         long end = System.nanoTime() + LIMIT.toNanos();
-        while (found == null && System.nanoTime() < end) {
-            producer.send(outgoing("fifo").setMessageGroup("g").build());
-            found = bodies.poll(2, TimeUnit.SECONDS);
+        while (found.size() < 20 && System.nanoTime() < end) {
+            found.add("\"" + bodies.poll(60, TimeUnit.SECONDS) + "\"");
         }
-        return "[\"" + found + "\"]";
+        return found.toString();
     }
 
     static String isAsked() throws Exception {
