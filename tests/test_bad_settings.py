@@ -29,7 +29,7 @@ LINES = [
         "missing.conf (No such file or directory); check its path",
     ),
     ("broker -c {tmp}", None, "(Is a directory); check its path"),
-    ("broker --set listenPort", None, "--set listenPort: write key=value"),
+    ("broker --set listenPort", None, "'listenPort' is no setting: write key=value"),
     (
         "broker --set listenPort=70000",
         None,
@@ -74,7 +74,7 @@ LINES = [
         b"enableDLegerCommitLog=true\n",
         "not supported yet: set enableControllerMode=true and etcdEndpoints",
     ),
-    ("broker -c {conf}", b"brokerName=\xe9\n", "cannot read the settings file"),
+    ("broker -c {conf}", b"brokerName=\xe9\n", "brokerName = 'é' is wrong; it must be letters, digits"),
     ("broker -c {conf}", b"brokerName=\\u12\n", "is not a settings file"),
     ("namesrv --set kvConfigPath=", None, "kvConfigPath = '' is wrong; it must be a path"),
     ("namesrv --set orderMessageEnable=2", None, "must be true or false"),
