@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparrowmq.spark.source.partition_ranges import VERSION, between, from_json
+from sparrowmq.spark.source.partition_ranges import VERSION, between, from_json, made_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -121,7 +121,7 @@ class LagListener(StreamingQueryListener):
         lost = 0
         if not self._filtered:
             sources = event.progress.sources
-            lost = sum(missing(each.startOffset, each.endOffset, each.numInputRows) for each in sources)
+            lost = sum(missing(each.startOffset, each.endOffset, each.numInputRows) or 0 for each in sources)
         observed = event.progress.observedMetrics.get(_OBSERVED)
         before = self.losses.get(name, Losses())
         bad = 0 if observed is None else observed["bad"]
@@ -162,12 +162,16 @@ def declare_losses(figures: Figures, losses: Callable[[], Mapping[str, Losses]])
     )
 
 
-def missing(started: str | None, ended: str | None, rows: int) -> int:
-    """Count the offsets of a batch without a row; 0 where the source is not ours, or begins with this batch."""
+def missing(started: str | None, ended: str | None, rows: int) -> int | None:
+    """Count the offsets of a batch without a row; 0 where the source is not ours, or begins with this batch.
+
+    None if a topic was made again: nobody knows how many rows of the one before were not read.
+    """
     begin, end = offset_in(started), offset_in(ended)
     if begin is None or end is None:
         return 0
-    return max(0, sum(map(len, between(from_json(begin), from_json(end)))) - rows)
+    start, stop = from_json(begin), from_json(end)
+    return None if made_again(start, stop) else max(0, sum(map(len, between(start, stop))) - rows)
 
 
 def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:

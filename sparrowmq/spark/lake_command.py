@@ -99,7 +99,11 @@ def _lines(found: dict[str, Any]) -> list[str]:
     ]
     lines += [
         f"{table['topic']:{width}}  {table['state']:8}  {table['rows']:>12,}  {table['rejects']:>9,}  "
-        f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  {table['error']}".rstrip()
+        f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  {table['error'] or _recreated(table)}".rstrip()
         for table in tables
     ]
     return [*([f"error: {found['error']}"] if found["error"] else []), *lines]
+
+
+def _recreated(table: dict[str, Any]) -> str:
+    return "its topic was made again, so places come twice" if table["recreated"] else ""

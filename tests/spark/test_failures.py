@@ -48,9 +48,9 @@ During handling of the above exception, another exception occurred:
             False,
         ),
         (
-            "OSError: Generic LocalFileSystem error\n \x1b[31m↳\x1b[0m Unable to open /a\n  \x1b[31m↳\x1b[0m No (os error 20)",
+            "OSError: Generic LocalFileSystem error\n \x1b[31m↳\x1b[0m Unable\n \x1b[31m↳\x1b[0m No (os error 20)",
             "OSError",
-            "OSError: Generic LocalFileSystem error: Unable to open /a: No (os error 20)",
+            "OSError: Generic LocalFileSystem error: Unable: No (os error 20)",
             False,
         ),
         (

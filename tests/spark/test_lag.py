@@ -68,6 +68,14 @@ def test_offsets_of_a_batch_without_a_row_are_missing(started, ended, rows, lost
     assert missing(started, ended, rows) == lost
 
 
+def test_what_is_missing_of_a_topic_that_was_made_again_is_not_known():
+    old, new = (
+        json.dumps({**json.loads(offset(a=end)), "incarnations": {"T": {"a": number}}})
+        for end, number in ((10, 7), (4, 8))
+    )
+    assert missing(old, new, 4) is None and missing(new, new, 0) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 does not say how far a source could go")

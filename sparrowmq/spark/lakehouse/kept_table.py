@@ -64,7 +64,7 @@ from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
 from sparrowmq.spark.source.incarnations import advanced, ends_of, incarnations_in
-from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, share
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, made_again, share
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -89,6 +89,7 @@ class Figures:
     errors: int = 0
     damaged: int = 0
     lost: int = 0
+    recreated: int = 0  # batches that went on with a topic of the same name
     batches: int = 0
     failures: int = 0
     commit_s: float = 0.0
@@ -534,6 +535,7 @@ class KeptTable:
         figures.damaged += sum(each.damaged for each in written)
         if not any(name.lower() in _FILTERS for name in self.given):
             figures.lost += max(0, sum(map(len, between(progress.start, progress.end))) - read)
+        figures.recreated += bool(made_again(progress.start, progress.end))
         figures.batches += 1
         figures.commit_s += commit_s
         if read:

@@ -140,7 +140,7 @@ def add_up(report: Report, rounds: Rounds, *, once: bool) -> None:
     report.written = sum(each.rows for each in figures)
     report.errors = sum(each.errors for each in figures)
     report.batches = sum(each.batches for each in figures)
-    report.lost = sum(each.lost for each in figures)
+    report.lost = None if any(each.recreated for each in figures) else sum(each.lost for each in figures)
     report.bad = sum(each.damaged for each in figures)
     report.restarts = sum(each.failures for each in figures)
     report.offsets = {}

@@ -35,6 +35,7 @@ _COLUMNS: Final = {
     "rows": "Rows",
     "rejects": "Rejects",
     "lost": "Lost",
+    "recreated": "Recreated",
     "lag": "Lag",
     "freshness_s": "Freshness (s)",
     "last_delay_s": "Last delay (s)",
@@ -76,7 +77,10 @@ def _row(table: KeptTable) -> dict[str, Any]:
         "rows": figures.rows,
         "rejects": figures.errors,
         "damaged": figures.damaged,
-        "lost": figures.lost,
+        "lost": None
+        if figures.recreated
+        else figures.lost,  # unread messages of the topic before were not counted
+        "recreated": figures.recreated,
         "lag": table.lag,
         "freshness_s": round(table.age_s, 1),
         "last_delay_s": round(figures.delay_s, 1),
@@ -150,7 +154,7 @@ def _cell(name: str, value: Any) -> str:
         return f"<td><meter min='0' max='{_FRESH_S}' {drawn}></meter> {value:,.1f}</td>"
     if isinstance(value, str):
         return f"<td class='text'>{escape(value)}</td>"
-    return f"<td>{value:,}</td>"
+    return "<td>not known</td>" if value is None else f"<td>{value:,}</td>"
 
 
 _COUNTERS: Final = {
@@ -159,6 +163,7 @@ _COUNTERS: Final = {
     "errors": "messages that became rejects, in TABLE.errors",
     "damaged": "messages whose body was damaged",
     "lost": "offsets without a message, because retention had removed it",
+    "recreated": "times that the topic was deleted and made again, so that places come twice in the table",
     "batches": "batches that are done",
     "failures": "failures of tables, each followed by another attempt",
     "commit_s": "seconds of commits",

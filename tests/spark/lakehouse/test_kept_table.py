@@ -184,10 +184,13 @@ def test_where_a_lost_topic_is_no_failure_the_new_one_is_read_from_its_first_row
     look(table, 2)
     assert table.lag == 2
     table.add(work(table.plan(100, 2, addresses)))
-    assert table.has_all and len(rows_of(table.root)) == 7
+    assert table.has_all and len(rows_of(table.root)) == 7 and table.figures.recreated == 1
+    look(table, 3)
+    table.add(work(table.plan(100, 2, addresses)))
+    assert table.figures.recreated == 1
     table.close()
     again = make({"failOnDataLoss": "false"})
-    look(again, 2)
+    look(again, 3)
     assert again.has_all
 
 

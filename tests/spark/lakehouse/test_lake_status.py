@@ -10,7 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.spark.lake_command import _lines
+from sparrowmq.spark.lakehouse.lake_runner import add_up
 from sparrowmq.spark.lakehouse.lake_status import declare, html, pages, status, why_not_ready
+from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings
 from tests.spark.lakehouse.test_rounds import has_all, numbers, until
@@ -57,6 +60,18 @@ def test_files_that_were_gone_at_the_begin_are_shown_also_while_all_goes_on(lake
     _, good = status(rounds)["tables"]
     assert (good["state"], good["error"]) == ("kept", "readers of it fail")
     assert "readers of it fail" in html(status(rounds))
+
+
+def test_what_was_lost_of_a_topic_that_was_made_again_is_not_known(lake):
+    rounds, _ = lake
+    rounds.tables["good"].figures.recreated = 1
+    found = status(rounds)
+    assert (found["tables"][1]["lost"], found["tables"][1]["recreated"]) == (None, 1)
+    assert "<td>not known</td><td>1</td>" in html(found)
+    assert _lines(found)[2].endswith("its topic was made again, so places come twice")
+    report = Report()
+    add_up(report, rounds, once=False)
+    assert json.loads(report.line())["lost"] is None
 
 
 def test_the_page_shows_failures_first_and_escapes_what_others_wrote(lake):

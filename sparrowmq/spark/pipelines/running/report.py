@@ -31,7 +31,8 @@ class Report:
         read: messages; None if they are not counted. written, errors: rows of the table, and of the table of errors.
         offsets: where it is in each queue: topic, broker, queue id, next offset.
         lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
-            damaged. Both are None if they cannot be counted: a filter passes over offsets, too.
+            damaged. Both are None if they cannot be counted: a filter passes over offsets, too. `lost` is also None after
+            a topic was made again.
         lag: how far a stream was behind at its last batch.
         stopped: whether it was stopped before it had done all. error: why it failed. restarts: how often a stream was
             started again after a failure. away: brokers whose messages a run with an end lacks, as they did not answer.
@@ -95,9 +96,9 @@ class Report:
             if rows is not None and self.lost is not None and self.bad is not None:
                 lost = missing(source["startOffset"], source["endOffset"], rows)
                 if self._leaves_bad_ones_out:
-                    self.bad += lost
+                    self.bad += lost or 0
                 else:
-                    self.lost += lost
+                    self.lost = None if lost is None else self.lost + lost
 
     def tell_metrics(self, figures: Figures, name: str) -> None:
         for entry, help in _MEANINGS.items():

@@ -87,6 +87,17 @@ def test_a_batch_that_the_table_had_already_has_lost_nothing():
     assert seen({}, [(10, 0)], Ended((0, 0, 10), (1, 10, 20))).lost == 0
 
 
+def test_what_was_lost_is_not_known_after_a_topic_was_made_again():
+    query = Ended((0, 0, 10), (1, 10, 4), (2, 4, 9))
+    for number, progress in enumerate(query.recentProgress):
+        for name in ("startOffset", "endOffset"):
+            known = 7 if number == 0 or (number == 1 and name == "startOffset") else 8
+            offsets = {**json.loads(progress["sources"][0][name]), "incarnations": {"T": {"a": known}}}
+            progress["sources"][0][name] = json.dumps(offsets)
+    report = seen({"failOnDataLoss": "false"}, [(8, 0), (4, 0), (5, 0)], query)
+    assert json.loads(report.line())["lost"] is None
+
+
 def test_prometheus_gets_all_of_it_by_kafkas_names():
     report = seen({"failOnDataLoss": "false"}, [(3, 1)], Ended((0, 0, 5), latest=12))
     figures = Figures()
