@@ -25,6 +25,7 @@ _MOST: Final = 2**63 - 1  # that a request holds
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _OFFSETS_SHAPE: Final = '{"topic":{"broker":{"0":123,"1":-1}}}, where -2 is the earliest and -1 the latest'
+DIVIDER: Final = re.compile(r",(?![^\[{(]*[\]})])")  # a comma, but not one within brackets
 _ASSIGN_SHAPE: Final = '{"topic":{"broker":[0,1]}}'
 
 
@@ -100,8 +101,12 @@ def addresses(value: str) -> tuple[str, ...]:
 
 
 def pattern(value: str) -> re.Pattern[str]:
+    """A regular expression, or several as `a,b`: the name of a topic has no comma."""
+    parts = [part.strip() for part in DIVIDER.split(value) if part.strip()]
+    if not parts:
+        raise ValueError("it is empty")
     try:
-        return re.compile(value)
+        return re.compile(parts[0] if len(parts) == 1 else "|".join(f"(?:{part})" for part in parts))
     except re.error as error:
         raise ValueError(f"it is not a regular expression: {error}") from None
 

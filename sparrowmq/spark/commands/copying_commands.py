@@ -67,7 +67,8 @@ def dlq_replay(**given: Any) -> Any:
 def mirror(**given: Any) -> Any:
     """Keep TOPIC as copies in another cluster; order, ids and born times are kept.
 
-    TOPIC is one, several as a,b, or a regular expression. Either cluster may be Apache's. A second start continues.
+    TOPIC is one, a regular expression, or several of these as a,b-.*. Either cluster may be Apache's. A second start
+    continues.
     """
     return shared.pipelines().mirror(**given)
 
@@ -91,6 +92,7 @@ def mirror(**given: Any) -> Any:
 def dedup(**given: Any) -> Any:
     """Copy TOPIC to TO_TOPIC without repeats. A second start continues.
 
-    TOPIC is one, several as a,b, or a regular expression. TO_TOPIC is one for all of them, or as {topic}-once.
+    TOPIC is one, a regular expression, or several of these as a,b-.*. TO_TOPIC is one for all of them, or as
+    {topic}-once.
     """
     return shared.pipelines().dedup(**given)

@@ -151,6 +151,8 @@ def add_up(report: Report, rounds: Rounds, *, once: bool) -> None:
         report.error = f"{len(failed)} tables are not up to date; {failed[0]}"
     elif once and rounds.why:
         report.error = rounds.why
+    elif once and not tables:
+        report.error = "no topic of the cluster fits a section of the file; see `sparrowmq lake check`"
 
 
 def source_options(settings: LakeSettings) -> SourceOptions:

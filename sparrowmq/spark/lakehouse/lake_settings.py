@@ -39,6 +39,7 @@ from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.settings.setting_kinds import Kind, duration, size
 from sparrowmq.spark.directions import demand_reading
 from sparrowmq.spark.exposed import demand_address
+from sparrowmq.spark.option_values import DIVIDER
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.compact import FILE_SIZE
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
@@ -279,6 +280,11 @@ def settings_of(given: Mapping[str, Any], what: str) -> LakeSettings:
 
 
 def _pattern(pattern: str, what: str) -> re.Pattern[str]:
+    if len(parts := DIVIDER.split(pattern)) > 1:
+        one = "|".join(part.strip() for part in parts)
+        raise ConfigError(
+            f'{what}: [tables."{pattern}"] matches no topic; for several write [tables."{one}"]'
+        )
     try:
         return re.compile(pattern)
     except re.error as error:

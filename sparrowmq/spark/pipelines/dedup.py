@@ -44,7 +44,7 @@ def dedup(
     """Copy what a topic has, and gets, to another, but for repeats; `read` less `written` were dropped.
 
     Args:
-        topic: one, several as `a,b`, or a regular expression, as `orders-.*`, which finds new topics, too.
+        topic: one, a regular expression, as `orders-.*`, which finds new topics, too, or several of these as `a,b-.*`.
         to_topic: one topic for all of them, or a name for each with `{topic}` in it, as `{topic}-once`. A key is
             looked for in all topics.
         by: an SQL expression over the source's columns: what repeats have the same. Null is no repeat of null.
@@ -62,6 +62,8 @@ def dedup(
     settled = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
     kept = State(state, settled)
     repeats = Repeats(kept.part("seen"), by, _window_ms(window))
+    if not kept.targets:
+        route.check_topics(runner)
     if runner.dry_run:
         return look(route, runner)
     source = runner.session.read.format("rocketmq").options(**route.given)

@@ -36,7 +36,7 @@ def mirror(
     """Copy what topics have, and get, to another cluster; returns when all is there (`once`), or when it is stopped.
 
     Args:
-        topic: one, several as `a,b`, or a regular expression, as `orders-.*`, which finds new topics, too.
+        topic: one, a regular expression, as `orders-.*`, which finds new topics, too, or several of these as `a,b-.*`.
         to_topic: another name there; for several topics with `{topic}` in it, as `east-{topic}`.
         to: name servers of the other cluster. to_cluster: in which of its clusters topics are made, if it has several.
         state: a folder, for this mirror alone; without it a mirror begins from the start.
@@ -53,6 +53,8 @@ def mirror(
     runner = Runner(**(Streaming(every="1 second") | running))
     route = routed(topic, name_server, Target(to, to_topic, to_options), runner.options)
     kept = State(state, {"topic": topic, "from": name_server, "to": to, "to_topic": to_topic or topic})
+    if not kept.targets:
+        route.check_topics(runner)
     if runner.dry_run:
         return look(route, runner)
     route.make(to_cluster, runner.say)

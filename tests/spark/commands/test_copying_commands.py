@@ -38,6 +38,17 @@ def test_mirror_ends_with_one_line_of_json(topic, far, tmp_path, monkeypatch):
     assert "made topic renamed with 4 queues" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["mirror", "dedup"])
+@pytest.mark.parametrize("wish", ["--once", "--dry-run"])
+def test_a_command_that_finds_no_topic_fails(command, wish, topic, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
+    to = ["--to", "127.0.0.1:9"] if command == "mirror" else ["all"]
+    args = [command, "lk-.*,flights", *to, "-n", topic.options["nameServer"], "--state", str(tmp_path / "s")]
+    done = CliRunner().invoke(pipeline, [*args, wish])
+    assert done.exit_code == 1 and "matches lk-.*,flights; correct it" in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.mark.slow
 def test_dedup_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)

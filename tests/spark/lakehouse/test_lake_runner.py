@@ -151,6 +151,14 @@ def test_a_run_without_brokers_ends_with_the_reason(tmp_path):
     assert is_done(rounds) and "127.0.0.1:9" in str(report.error)
 
 
+def test_a_run_that_finds_no_topic_does_not_end_well(namesrv, tmp_path):
+    with running(settings(namesrv, tmp_path, {"absent-.*": {}}), say=lambda _: None) as rounds:
+        until_ended(rounds, lambda: False, lambda: False, once=True)
+        report = Report()
+        add_up(report, rounds, once=True)
+    assert "no topic of the cluster fits a section of the file" in str(report.error)
+
+
 def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
     with BackgroundCluster(tmp_path / "brokers", brokers=0) as cluster:
         found = settings(cluster.namesrv, tmp_path, {".*": {}})

@@ -92,6 +92,7 @@ ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
         ({"spark": {"spark.x": 1}}, "must be a table of texts"),
         ({"tables": {"a": {"to": "/l/{date}/{topic}"}}}, r"\{date\} in /l/\{date\}/\{topic\} has no meaning"),
         ({"tables": {"(": {"to": "/lake/{topic}"}}}, r"\[tables\.\"\(\"\] is no regular expression"),
+        ({"tables": {"a-.*, b": {}}}, r'matches no topic; for several write \[tables\."a-\.\*\|b"\]'),
         ({"tables": {"a": {"to": "/lake/orders"}}}, r'write the folder of its tables, as to = "/lake/\{topic\}"'),
         ({"tables": {"a": {"to": "s3://b/{topic}"}}}, r'name a folder of this machine too, as state = "/var'),
         ({"tables": {"a": {"to": "s3://b/{topic}", "state": "/s"}}}, r"each table has its own state, as state ="),

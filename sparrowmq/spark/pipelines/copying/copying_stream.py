@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.option_values import DIVIDER, pattern
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import COLUMNS, copy_rows
@@ -75,6 +76,20 @@ class Route:
     def name_of(self, topic: str) -> str:
         """Return the name of a topic at the target."""
         return self.target.replace(_TOPIC, topic)
+
+    def check_topics(self, runner: Runner) -> None:
+        """Say which parts of a list match no topic. Raises: ConfigError, none does, and the run has an end."""
+        if not self.follows_new_topics:
+            return
+        names = {queue.topic for queue in topics.readable(self.source)}
+        if not names and (runner.once or runner.dry_run):
+            raise ConfigError(
+                f"no topic at {';'.join(self.source.name_servers)} matches {self.topic}; correct it, or start "
+                "without --once to wait for such topics"
+            )
+        for part in map(str.strip, DIVIDER.split(self.topic)):
+            if not any(re.fullmatch(part, name) for name in names):
+                runner.say(f"no topic matches {part} yet")
 
     def make(self, cluster: str | None, say: Say, known: Collection[str] = ()) -> None:
         """Make the topics of the target that are not there, like their originals; not for `known` originals."""
@@ -215,7 +230,7 @@ class CopyingStream:
 
 
 def routed(topic: str, name_server: str, target: Target, options: Mapping[str, str] | None = None) -> Route:
-    """The way of a topic, of several as `a,b`, or of all that a regular expression matches. Raises: ConfigError."""
+    """The way of a topic, of several as `a,b`, or of all that regular expressions match. Raises: ConfigError."""
     sink = topics.sink(target.options, target.name_server)
     to, is_pattern = target.topic or _TOPIC, _OF_PATTERNS.search(topic) is not None
     given = {**(options or {}), "nameServer": name_server}
@@ -232,7 +247,7 @@ def routed(topic: str, name_server: str, target: Target, options: Mapping[str, s
             "name another topic"
         )
     copies = re.escape(to).replace(re.escape(_TOPIC), ".*")
-    others = f"(?!(?:{copies})$)(?:{topic})" if same else topic
+    others = f"(?!(?:{copies})$)(?:{pattern(topic).pattern})" if same and is_pattern else topic
     given |= {"subscribePattern": others} if is_pattern else {"topic": topic}
     return Route(topic, given, parse(SourceOptions, given), sink, to)
 

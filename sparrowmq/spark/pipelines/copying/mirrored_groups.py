@@ -46,6 +46,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.spark.option_values import DIVIDER
 from sparrowmq.spark.options import SinkOptions, SourceOptions
 from sparrowmq.spark.pipelines.copying.copied_places import CopiedPlaces, Origin, ReturnedPlaces, origin_of
 from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, pulled
@@ -64,7 +65,6 @@ _ROUNDS_A_LOOK: Final = 30  # between two looks for groups
 _NEEDLE: Final = ORIGIN.encode()
 _CLOCKS_DIFFER_MS: Final = 60_000
 _MOST_RUNS: Final = 10_000  # of copies in a part of a queue that is in memory: 1.5 MB
-_DIVIDER: Final = re.compile(r",(?![^\[{(]*[\]})])")  # a comma, but not one within brackets
 _PLAIN_NAME: Final = re.compile(r"[\w%-]+")
 
 
@@ -393,7 +393,7 @@ class MirroredGroups:
 
 def names_in(groups: str) -> list[str]:
     """Return the names, or expressions, of `a,b`. Raises: ConfigError, one is empty, or no regular expression."""
-    names = [each.strip() for each in _DIVIDER.split(groups)]
+    names = [each.strip() for each in DIVIDER.split(groups)]
     if not all(names):
         raise ConfigError(
             f"groups={groups!r} has no name of a group in one place; write a,b, or .* for all groups"

@@ -10,6 +10,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying.copying_stream import Route, Target, routed
+from sparrowmq.spark.pipelines.running.runner import Runner
 
 
 def is_chosen(route: Route, topic: str) -> bool:
@@ -30,6 +31,8 @@ def test_topics_keep_their_names_or_get_another():
         ("orders-.*", "near:1", {"orders-a": True, "orders-a-once": False, "orders": False}),
         ("orders-.*", "far:1", {"orders-a": True, "orders-a-once": True, "orders": False}),
         ("(a|b)", "near:1", {"a": True, "b": True, "c": False}),
+        ("a-.*, b", "near:1", {"a-1": True, "b": True, "a-1-once": False, "b-once": False, "c": False}),
+        ("a-.{1,2},b", "far:1", {"a-1": True, "a-123": False, "b": True, "c": False}),
     ],
 )
 def test_a_pattern_does_not_find_the_copies(topic, to, meant):
@@ -101,6 +104,20 @@ def test_topics_are_made_for_messages_of_the_same_type_and_order(namesrv):
         typed, kept = mq.admin.topic("like-typed"), mq.admin.topic("like-kept")
     assert (typed.shares[0].message_type, typed.order) == ("FIFO", None)
     assert kept.order == "broker-0:2"
+
+
+def test_a_list_that_matches_no_topic_ends_a_run_with_an_end(namesrv):
+    with sync.connect(namesrv) as mq:
+        mq.admin.create_topic("there-1")
+    said: list[str] = []
+    once, forever = Runner(once=True, say=said.append), Runner(say=said.append)
+    routed("there-.*,absent", namesrv, Target("far:1")).check_topics(once)
+    assert said == ["no topic matches absent yet"]
+    absent = routed("absent-.*,flights", namesrv, Target("far:1"))
+    with pytest.raises(ConfigError, match=r"no topic at .* matches absent-\.\*,flights; correct it"):
+        absent.check_topics(once)
+    absent.check_topics(forever)
+    assert said[1:] == ["no topic matches absent-.* yet", "no topic matches flights yet"]
 
 
 def test_topics_that_appear_are_made_at_the_target_and_paired(namesrv):
