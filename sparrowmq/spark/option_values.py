@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -20,6 +20,7 @@ Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, i
 
 EARLIEST: Final = -2  # in offsets JSON, as Kafka has it
 LATEST: Final = -1
+ANY_BROKER: Final = ""  # of a queue in Kafka's form of offsets, which names no broker
 
 _MOST: Final = 2**63 - 1  # that a request holds
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
@@ -119,8 +120,20 @@ def milliseconds(value: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2] or "ms"]
 
 
-def instant(value: str) -> int:
-    """A point in time as milliseconds: "1700000000000", or ISO-8601, by default in UTC."""
+class Instant(int):
+    """A point in time in milliseconds, with its text in the option."""
+
+    text: str
+
+
+def instant(value: str) -> Instant:
+    """A point in time: "1700000000000", or ISO-8601, by default in UTC."""
+    found = Instant(_time_ms(value))
+    found.text = value.strip()
+    return found
+
+
+def _time_ms(value: str) -> int:
     try:
         if re.fullmatch(r"\s*[0-9]+\s*", value):
             return whole(0, _LATEST_MS)(value)
@@ -142,17 +155,27 @@ def offsets(*words: str) -> Callable[[str], Place]:
 
 
 def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
-    """{"topic":{"broker":{"queue id":number}}}"""
+    """{"topic":{"broker":{"queue id":number}}}, or Kafka's {"topic":{"partition":number}}"""
     found = {}
-    for topic, broker, queues in _topics_and_brokers(value, _OFFSETS_SHAPE):
-        if not isinstance(queues, dict):
-            raise ValueError(f"{broker!r} has no queues; write JSON as {_OFFSETS_SHAPE}")
+    for topic, name, inner in _topics_and_brokers(value, _OFFSETS_SHAPE):
+        broker, queues = (name, inner) if isinstance(inner, dict) else (ANY_BROKER, {name: inner})
         for queue_id, number in queues.items():
             parsed_id = whole_number(queue_id)
             if parsed_id is None or type(number) is not int or not minimum <= number <= _MOST:
                 raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
             found[MessageQueue(topic, broker, parsed_id)] = number
     return found
+
+
+def demand_brokers(places: Mapping[MessageQueue, int]) -> None:
+    """Raises: ConfigError, offsets or times have Kafka's form."""
+    for queue, number in places.items():
+        if queue.broker_name == ANY_BROKER:
+            form = json.dumps({queue.topic: {"broker": {queue.queue_id: number}}})
+            raise ConfigError(
+                f"offsets or times of {queue.topic} name no broker; write JSON as {form}, or set kafkaCompat=true if "
+                "the topic is on one broker"
+            )
 
 
 def queue_ids(value: str) -> frozenset[MessageQueue]:

@@ -24,6 +24,7 @@ from sparrowmq.spark import option_values as values
 from sparrowmq.spark.option_values import (
     Place,
     addresses,
+    demand_brokers,
     flag,
     folder,
     instant,
@@ -172,6 +173,9 @@ class SourceOptions(ClusterOptions, RowOptions):
             )
         if self.expression != "*" and self.sql:
             raise ConfigError("options subExpression and filter.sql exclude each other")
+        for places in (self.start, self.end, self.start_times_ms, self.end_times_ms):
+            if isinstance(places, dict) and not self.kafka_compat:
+                demand_brokers(places)
         if not self.group and (self.start == "group" or self.commit_offsets):
             raise ConfigError(
                 "startingOffsets=group and commitOffsets=true need the option group, a consumer group's name"

@@ -107,7 +107,15 @@ def test_what_to_read_is_said_one_way_only():
         ({"maxTriggerDelay": "soon"}, "write a duration"),
         ({"startingOffsets": "begin"}, "write earliest, latest, group or JSON"),
         ({"endingOffsets": "earliest"}, "write latest or JSON"),
-        ({"startingOffsets": '{"T":{"0":23}}'}, "'0' has no queues; write JSON as"),
+        (
+            {"startingOffsets": '{"T":{"0":23}}'},
+            r'write JSON as \{"T": \{"broker": \{"0": 23\}\}\}, or set kafkaCompat',
+        ),
+        (
+            {"endingOffsetsByTimestamp": '{"T":{"b":{"0":1},"1":5}}'},
+            "times of T name no broker; write JSON as",
+        ),
+        ({"startingOffsets": '{"T":{"b":5}}', "kafkaCompat": "true"}, "queue 'b' has 5; write JSON as"),
         ({"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "queue '0' has -3"),
         ({"startingOffsets": '{"T":{"b":{"0":true}}}'}, "queue '0' has True"),
         ({"startingOffsets": '{"T":'}, "it is not JSON"),

@@ -7,6 +7,7 @@ default.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Collection, Mapping
@@ -31,7 +32,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.offset_bodies import TopicStats
 from sparrowmq.spark.columns.records import RecordColumns
-from sparrowmq.spark.option_values import EARLIEST, LATEST
+from sparrowmq.spark.option_values import ANY_BROKER, EARLIEST, LATEST, Instant
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.incarnations import incarnations_in
 from sparrowmq.spark.source.partition_numbers import numbered
@@ -299,7 +300,7 @@ class Plan:
         for queue, offset in starts.items():
             if offset == bounds[queue].end and self._options.when_no_later == "error":
                 raise ConfigError(
-                    f"{queue} has no message of {times[queue]} or later to start at; "
+                    f"{queue} has no message of {_as_given(times[queue])} or later to start at; "
                     "set startingOffsetsByTimestampStrategy=latest to start at its end then"
                 )
         return starts
@@ -444,10 +445,33 @@ def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: 
     }
 
 
+def _as_given(time_ms: int) -> str:
+    return time_ms.text if isinstance(time_ms, Instant) else str(time_ms)
+
+
+def _with_brokers(
+    by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str
+) -> dict[MessageQueue, int]:
+    """The same with the brokers that Kafka's form does not name. Raises: ConfigError, a topic is on several."""
+    found: dict[MessageQueue, int] = {}
+    for queue, number in by_queue.items():
+        brokers = sorted({each.broker_name for each in bounds if each.topic == queue.topic})
+        if queue.broker_name == ANY_BROKER and len(brokers) > 1:
+            form = {queue.topic: {broker: {str(queue.queue_id): number} for broker in brokers}}
+            raise ConfigError(
+                f"topic {queue.topic} is on {len(brokers)} brokers, so option {option} names them; write "
+                f"{json.dumps(form)}, with every queue"
+            )
+        broker = queue.broker_name or next(iter(brokers), ANY_BROKER)
+        found[MessageQueue(queue.topic, broker, queue.queue_id)] = number
+    return found
+
+
 def _complete(
     by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str
 ) -> dict[MessageQueue, int]:
     """The same, when it names exactly the queues there are."""
+    by_queue = _with_brokers(by_queue, bounds, option)
     if absent := bounds.keys() - by_queue.keys():
         raise ConfigError(
             f"option {option} names no offset for {min(absent)}; name every queue (-2 earliest, -1 latest)"

@@ -1,5 +1,6 @@
 """sparrowmq.spark.source.query_offsets: queues and offsets, as the options and the brokers have them."""
 
+import re
 from itertools import groupby
 
 import pytest
@@ -111,6 +112,11 @@ def test_of_queues_that_were_begun_only_the_end_is_asked(peer, plan, stored):
         ({"startingOffsets": "latest"}, {q(0): 100, q(1): 5}),
         ({"startingOffsets": '{"T":{"broker-a":{"0":-1,"1":3}}}'}, {q(0): 100, q(1): 3}),
         ({"startingOffsets": '{"T":{"broker-a":{"0":-2,"1":-2}}}'}, {q(0): 10, q(1): 0}),
+        ({"startingOffsets": '{"T":{"0":-1,"1":3}}', "kafkaCompat": "true"}, {q(0): 100, q(1): 3}),
+        (
+            {"startingOffsetsByTimestamp": '{"T":{"0":500,"1":0}}', "kafkaCompat": "true"},
+            {q(0): 50, q(1): 0},
+        ),
         ({"startingTimestamp": "35", "startingOffsetsByTimestampStrategy": "latest"}, {q(0): 10, q(1): 4}),
         ({"startingOffsetsByTimestamp": '{"T":{"broker-a":{"0":500,"1":0}}}'}, {q(0): 50, q(1): 0}),
         (
@@ -132,12 +138,27 @@ def test_where_a_query_starts(plan, stored, given, expected):
     [
         ({}, {q(0): 100, q(1): 5}),
         ({"endingOffsets": '{"T":{"broker-a":{"0":50,"1":-1}}}'}, {q(0): 50, q(1): 5}),
+        ({"endingOffsets": '{"T":{"0":50,"1":-1}}', "kafkaCompat": "true"}, {q(0): 50, q(1): 5}),
         ({"endingTimestamp": "305"}, {q(0): 31, q(1): 5}),
         ({"endingOffsetsByTimestamp": '{"T":{"broker-a":{"0":200,"1":20}}}'}, {q(0): 20, q(1): 2}),
     ],
 )
 def test_where_a_query_ends(plan, stored, given, expected):
     assert plan(**given).ends(stored) == expected
+
+
+def test_kafkas_form_of_offsets_is_refused_for_a_topic_on_two_brokers(peer, plan, stored):
+    bounds = stored | {MessageQueue("T", "broker-b", 0): Bounds(0, 5)}
+    form = re.escape('{"T": {"broker-a": {"1": 3}, "broker-b": {"1": 3}}}, with every queue')
+    kafkas = plan(startingOffsets='{"T":{"1":3,"0":-2}}', kafkaCompat="true")
+    with pytest.raises(
+        ConfigError, match=f"T is on 2 brokers, so option startingOffsets names them; write {form}"
+    ):
+        kafkas.starts(bounds, otherwise="earliest")
+    with pytest.raises(ConfigError, match=r"names U@\[0\], which does not exist"):
+        plan(startingOffsets='{"U":{"0":3},"T":{"0":3,"1":3}}', kafkaCompat="true").starts(
+            stored, otherwise="latest"
+        )
 
 
 def test_the_default_start_is_the_callers(plan, stored):
@@ -147,6 +168,10 @@ def test_the_default_start_is_the_callers(plan, stored):
 def test_a_time_that_no_message_reached_is_an_error_unless_the_end_will_do(plan, stored):
     with pytest.raises(ConfigError, match=r"T@broker-a\[1\] has no message of 600 or later.*Strategy=latest"):
         plan(startingTimestamp="600").starts(stored, otherwise="earliest")
+    with pytest.raises(
+        ConfigError, match=r"has no message of 1970-01-01T01:00:00.6\+01:00 or later to start at"
+    ):
+        plan(startingTimestamp=" 1970-01-01T01:00:00.6+01:00").starts(stored, otherwise="earliest")
     late = plan(startingTimestamp="600", startingOffsetsByTimestampStrategy="latest")
     assert late.starts(stored, otherwise="earliest") == {q(0): 60, q(1): 5}
 
