@@ -33,7 +33,7 @@ from sparrowmq.client.arguments import check_callable, check_handler
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.workers import finished
-from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, name_of, parameters_of
+from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, name_of, named_as, parameters_of
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.messages.typed_bodies import decoder
@@ -131,8 +131,9 @@ class Declared(Generic[C]):
         return Wrapped(call, self._around)
 
     def _around(self, call: Call) -> Call:
+        name = name_of(call)
         for middleware in reversed(self._middleware):
-            call = partial(_through if self._blocks else _awaited_through, middleware, call)
+            call = named_as(partial(_through if self._blocks else _awaited_through, middleware, call), name)
         return call
 
 
@@ -189,7 +190,7 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     async def call_in_loop(delivered: Delivered) -> object:
         return await call(delivered)
 
-    return call_in_loop if is_coroutine_function(handler) else call
+    return named_as(call_in_loop if is_coroutine_function(handler) else call, name_of(handler))
 
 
 async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:

@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sparrowmq.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_LAYERS: Final = 100
 
@@ -32,10 +34,16 @@ class Wrapped:
 
 def name_of(function: Any) -> str:
     """Return `module.name` of a function, a partial's function, or the class of an object with a `__call__`."""
-    while isinstance(function, partial):
-        function = function.func
+    while isinstance(function, partial | Wrapped) and not hasattr(function, "__qualname__"):
+        function = function.func if isinstance(function, partial) else function.handler
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}".replace(".<locals>", "")
+
+
+def named_as(function: F, name: str) -> F:
+    """Give a function the name of the one that it calls, which `name_of` returned."""
+    function.__module__, _, function.__qualname__ = name.rpartition(".")
+    return function
 
 
 def parameters_of(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:

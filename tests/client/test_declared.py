@@ -21,6 +21,7 @@ from sparrowmq.client.declared import adapted
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import decoder
+from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
 
 
@@ -552,3 +553,85 @@ async def test_client_that_has_served_its_handlers_warns_of_none(cluster, caplog
     del mq
     gc.collect()
     assert "never served" not in caplog.text
+
+
+def lines_of_failures(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "failed to handle" in record.getMessage()]
+
+
+async def test_failure_in_the_log_names_handler_group_topic_try_and_the_next_delivery(mq, caplog):
+    async def first(delivered, call_next) -> None:
+        await call_next(delivered)
+
+    mq.middleware(first)
+
+    @mq.handler("orders", group="billing", start="earliest", retry=Retry("2h", times=3))
+    async def bill(order: Order) -> None:
+        raise LookupError("no such customer")
+
+    @mq.handler("orders", group="shipping", start="earliest")
+    def ship(order: Order) -> None:
+        raise LookupError("no such address")
+
+    sent = await mq.send("orders", Order("o-1", 5))
+    serving = asyncio.create_task(mq.serve())
+    await until(lambda: len(lines_of_failures(caplog)) == 2)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    here, message = (
+        f"{__name__}.test_failure_in_the_log_names_handler",
+        f"<message {sent.msg_id} of orders at ",
+    )
+    billing, shipping = sorted(lines_of_failures(caplog))
+    assert billing.startswith(f"handler {here}") and shipping.startswith(f"handler {here}")
+    assert f".bill of group billing failed to handle {message}" in billing
+    assert billing.endswith("; try 1 of 4; it comes again in 2h")
+    assert f".ship of group shipping failed to handle {message}" in shipping
+    assert shipping.endswith("; try 1 of 17; it comes again in about 10s")
+    assert caplog.text.count("Traceback") == 2
+
+
+def fail_blocking(namesrv: str, is_failed: threading.Event) -> None:
+    with sync.connect(namesrv) as mq:
+
+        @mq.middleware
+        def first(delivered, call_next) -> None:
+            call_next(delivered)
+
+        @mq.handler("orders", group="blocking", start="earliest")
+        def bill(order: Order) -> None:
+            raise LookupError("no such customer")
+
+        mq.send("orders", Order("o-1", 5))
+        serving = threading.Thread(target=mq.serve)
+        serving.start()
+        is_failed.wait(20)
+    serving.join()
+
+
+async def test_failure_of_a_blocking_handler_names_it_too(cluster, caplog):
+    is_failed = threading.Event()
+    failing = asyncio.create_task(asyncio.to_thread(fail_blocking, cluster.namesrv, is_failed))
+    await until(lambda: lines_of_failures(caplog))
+    is_failed.set()
+    await failing
+    assert f"handler {__name__}.fail_blocking.bill of group blocking failed" in caplog.text
+
+
+async def test_body_that_does_not_fit_is_one_line_of_the_log(mq, caplog):
+    @mq.handler("orders", group="billing", start="earliest")
+    async def bill(line: Line) -> None: ...
+
+    @mq.handler("orders", group="shipping", start="earliest")
+    async def ship(message: ReceivedMessage) -> None:
+        message.json()
+
+    await mq.send("orders", b"[")
+    serving = asyncio.create_task(mq.serve())
+    await until(lambda: len(lines_of_failures(caplog)) == 2)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert "Traceback" not in caplog.text and all("\n" not in line for line in lines_of_failures(caplog))
+    billing, shipping = sorted(lines_of_failures(caplog))
+    assert "try 1 of 17; it comes again in about 10s: the body of <message" in billing
+    assert "is not what its handler takes" in billing and "is not JSON" in shipping

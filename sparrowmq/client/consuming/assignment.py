@@ -259,7 +259,7 @@ class Assignment:
         pace = self._paces.of(queue.topic)
         settings = self._settings
         return ProcessQueue(
-            queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.retry
+            queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.rules
         )
 
     def _take_over(

@@ -17,7 +17,7 @@ from sparrowmq.client.arguments import (
     check_text,
     check_time,
 )
-from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.client.consuming.retry import FailureRules, Retry
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
 from sparrowmq.protocol.messages.message import INT32, MessageQueue
@@ -39,6 +39,8 @@ MAX_CONCURRENCY: Final = 10_000  # each has a task: all start in 0.7 s and take 
 PULL_BATCH: Final = 256  # more bring nothing: by then the request costs a hundredth of its messages
 RECONSUME_TIMES: Final = 16
 FOR_EVER: Final = 0x7FFFFFFF
+SHORTEST_PAUSE_S: Final = 0.01  # of a queue after a failure
+LONGEST_PAUSE_S: Final = 30.0
 LONGEST_INVISIBLE_S: Final = 43_200.0  # 12 hours, as Apache's proxy allows
 _WHERE: Final = {
     "latest": "CONSUME_FROM_LAST_OFFSET",
@@ -192,6 +194,18 @@ class ConsumerSettings:
         if self.max_reconsume_times is not None and self.max_reconsume_times >= 0:
             return self.max_reconsume_times
         return FOR_EVER if self.ordered else RECONSUME_TIMES
+
+    @property
+    def rules(self) -> FailureRules:
+        """The rules for messages that fail, without the name of a handler."""
+        times = 0 if self.broadcast else self.reconsume_times
+        return FailureRules(
+            self.group,
+            retry=self.retry,
+            times=None if times == FOR_EVER else times,
+            pause_s=min(max(self.suspend_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S) if self.ordered else None,
+            not_retried="it is dropped: broadcast messages are not retried" if self.broadcast else "",
+        )
 
 
 class PullTuning(TypedDict, total=False):

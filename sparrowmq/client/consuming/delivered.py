@@ -16,7 +16,7 @@ import msgspec
 
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.namespace import plain_queue
-from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import compression
@@ -77,8 +77,8 @@ class Owner(Protocol):
         """`ConsumeHooks`, which see the message when it is handled by `process`."""
 
     @property
-    def retry(self) -> Retry | None:
-        """The retries of the message if `process` fails."""
+    def rules(self) -> FailureRules:
+        """The rules for the message if `process` fails."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
@@ -17,6 +18,7 @@ from sparrowmq.client.consuming.handler_thread import in_thread
 from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage
 from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.consuming.workers import finished
+from sparrowmq.client.functions import name_of
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome
 
@@ -37,12 +39,13 @@ async def handle_directly(
     """Call a consumer's handler for a message, as its workers would, and return the outcome."""
     outcomes: list[Outcome] = []
     message._deliver_to(lambda _, outcome: outcomes.append(outcome))
+    rules = replace(settings.rules, handler=name_of(handler), not_retried="an operator had it handled")
     log.info("group %s handles %r, as an operator wants", settings.group, message)
     started = clock.monotonic()
     failure = _Failure()
     call, thread = in_thread(handler, f"handle {settings.group} directly")
     try:
-        async with Handling((message,), swallow=True, hooks=[failure], retry=settings.retry):
+        async with Handling((message,), swallow=True, hooks=[failure], rules=rules):
             work = _call(call, message if settings.batch is None else [message])
             await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
     finally:

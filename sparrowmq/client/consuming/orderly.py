@@ -16,8 +16,8 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
-from typing import Final
 
+from sparrowmq.client.consuming.consumer_settings import LONGEST_PAUSE_S, SHORTEST_PAUSE_S
 from sparrowmq.client.consuming.delivered import DONE, Outcome
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
@@ -33,9 +33,6 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 
 log = logging.getLogger(__name__)
-
-SHORTEST_S: Final = 0.01  # pauses of a queue after a failure
-LONGEST_S: Final = 30.0
 
 
 class Orderly:
@@ -210,7 +207,8 @@ class Orderly:
             return wish.delay_s
         if wish.suspend_s is None and wish.delay_level:
             return level_s(wish.delay_level)
-        return min(max(self._suspend_s if wish.suspend_s is None else wish.suspend_s, SHORTEST_S), LONGEST_S)
+        pause_s = self._suspend_s if wish.suspend_s is None else wish.suspend_s
+        return min(max(pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
     def _resume(self, owned: ProcessQueue) -> None:
         owned.is_suspended = False

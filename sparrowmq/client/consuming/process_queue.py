@@ -21,7 +21,7 @@ from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.delivered import DONE, DeliveredMessage, Outcome, Settling
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.home import Home
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -59,7 +59,7 @@ class ProcessQueue:
         answers: sends answers to requests among its messages.
         pace: the speed at which its topic is consumed.
         hooks: see its messages when they are handled.
-        retry: the retries of its messages; None leaves them to the broker.
+        rules: for messages that fail.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class ProcessQueue:
         answers: Answers | None = None,
         pace: Pace | None = None,
         hooks: Sequence[ConsumeHooks] = (),
-        retry: Retry | None = None,
+        rules: FailureRules | None = None,
     ) -> None:
         self.queue = queue
         self.hooks = hooks
-        self.retry = retry
+        self.rules = rules or FailureRules()
         self.pace = pace or Pace()
         self.answers = answers
         self.next_offset = next_offset

@@ -25,6 +25,7 @@ from sparrowmq.client.consuming.first_offset import first_offset
 from sparrowmq.client.consuming.fruitless import Fruitless
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage, received
+from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.errors import (
     AccessDenied,
     ConfigError,
@@ -118,7 +119,7 @@ class Readings:
         self._network = network
         self._offsets = offsets
         self._spawn = spawn
-        self._owner = HandedOut(network.answers)
+        self._owner = HandedOut(network.answers, rules=FailureRules(settings.group))
         self._by_queue: dict[MessageQueue, Reading] = {}  # in the order of their turns
         self._nudged: asyncio.Future[None] | None = None
 

@@ -34,7 +34,7 @@ from sparrowmq.client.consuming.delivered import (
     Wish,
     made,
 )
-from sparrowmq.client.consuming.retry import Retry, is_reject, refusal, text_of
+from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refusal, text_of, unfit
 from sparrowmq.client.functions import is_stray
 from sparrowmq.client.home import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
@@ -46,6 +46,7 @@ from sparrowmq.protocol.messages.typed_bodies import Body, encode
 
 log = logging.getLogger(__name__)
 
+NO_RULES: Final = FailureRules()
 _SETTLE: Final = attrgetter("_settle")
 _ENDINGS: Final = (GeneratorExit, KeyboardInterrupt, SystemExit)
 
@@ -67,7 +68,7 @@ class HandedOut:
     answers: Answers
     is_owned: bool = True
     hooks: Sequence[ConsumeHooks] = ()
-    retry: Retry | None = None
+    rules: FailureRules = NO_RULES
 
 
 class ReceivedMessage(DeliveredMessage):
@@ -170,7 +171,7 @@ class ReceivedMessage(DeliveredMessage):
         owner = self._owner
         if owner is None:
             return Handling((self,), swallow=swallow)
-        return Handling((self,), swallow=swallow, hooks=owner.hooks, retry=owner.retry)
+        return Handling((self,), swallow=swallow, hooks=owner.hooks, rules=owner.rules)
 
     async def reply(self, body: Body) -> bool:
         """Answer a request: its sender gets the body, which may be any that `send` takes.
@@ -253,10 +254,10 @@ class Handling:
     Args:
         swallow: whether exceptions are logged, and not raised. `Reject` never is raised.
         hooks: see the beginning and the end of the block.
-        retry: the rules for messages that fail; None leaves them to the broker.
+        rules: for messages that fail.
     """
 
-    __slots__ = ("_hooks", "_messages", "_retry", "_swallow")
+    __slots__ = ("_hooks", "_messages", "_rules", "_swallow")
 
     def __init__(
         self,
@@ -264,12 +265,12 @@ class Handling:
         *,
         swallow: bool = False,
         hooks: Sequence[ConsumeHooks] = (),
-        retry: Retry | None = None,
+        rules: FailureRules = NO_RULES,
     ) -> None:
         self._messages = messages
         self._swallow = swallow
         self._hooks = hooks
-        self._retry = retry
+        self._rules = rules
 
     async def __aenter__(self) -> None:
         if self._hooks:
@@ -320,14 +321,32 @@ class Handling:
     def _fail(self, error: BaseException) -> None:
         """Retry or reject the messages that the block has not settled itself."""
         unsettled = [message for message in self._messages if message.is_unsettled]
-        again = [fail(message, error, self._retry) for message in unsettled]
+        fates: dict[Fate, list[ReceivedMessage]] = {}
+        for message in unsettled:
+            fates.setdefault(fail(message, error, self._rules), []).append(message)
         if is_reject(error) and unsettled:
-            log.warning("rejecting %s: %s", unsettled, text_of(alone(error)))
-        elif self._swallow or not all(again):
-            fate = "it is delivered again" if all(again) else "it goes to the dead-letter queue"
-            if not unsettled:
-                fate = "it is settled already, and is not delivered again"
-            log.error("handling %s failed; %s", self._messages, fate, exc_info=error)
+            log.warning("%s rejects %s: %s", self._rules, unsettled, text_of(alone(error)))
+            return
+        if not unsettled:
+            fates[_SETTLED] = list(self._messages)
+        for fate, messages in fates.items():
+            if self._swallow or fate.is_dead:
+                _log_failure(self._rules, messages, fate, error)
+
+
+_SETTLED: Final = Fate(False, "it was settled before, so that changes nothing")
+
+
+def _log_failure(
+    rules: FailureRules, messages: Sequence[ReceivedMessage], fate: Fate, error: BaseException
+) -> None:
+    """Log a failure: with its traceback, unless the body did not fit, which only its sender can mend."""
+    shown = messages[0] if len(messages) == 1 else messages
+    if unfit(error) is None:
+        log.error("%s failed to handle %s; %s", rules, shown, fate.words, exc_info=error)
+    else:
+        reason = " ".join(text_of(alone(error)).split())
+        log.error("%s failed to handle %s; %s: %s", rules, shown, fate.words, reason)
 
 
 def ack_all(messages: Sequence[ReceivedMessage]) -> None:
@@ -370,16 +389,16 @@ def call_after(
             log.exception("%r failed after %s was consumed", hook, messages)
 
 
-def fail(message: ReceivedMessage, error: BaseException, retry: Retry | None) -> bool:
-    """Settle a message whose handler failed. Return whether it is delivered again."""
-    failures = message.reconsume_times
+def fail(message: ReceivedMessage, error: BaseException, rules: FailureRules) -> Fate:
+    """Settle a message whose handler failed. Return what happens to it."""
+    failures, retry = message.reconsume_times, rules.retry
     reason = refusal(error, failures, retry)
     if reason is not None:
         message.reject(reason)
-        return False
-    delay_s = retry.delay_s(failures) if retry is not None else None
-    message.retry(None if delay_s is None else timedelta(seconds=delay_s))
-    return True
+    else:
+        delay_s = retry.delay_s(failures) if retry is not None else None
+        message.retry(None if delay_s is None else timedelta(seconds=delay_s))
+    return rules.fate(failures, is_rejected=reason is not None)
 
 
 def is_ending(error: BaseException, *, is_stray: bool) -> bool:

@@ -13,17 +13,20 @@ any of them raises Reject, or ValidationError ───────────�
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from traceback import TracebackException
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
-from sparrowmq.protocol.delay_levels import duration_ms
+from sparrowmq.protocol.delay_levels import duration_ms, duration_word
+from sparrowmq.protocol.messages.delays import level_s
 
 MOST_TIMES: Final = 1000
 LONGEST_S: Final = 40 * 86_400.0  # brokers deliver no message later than that
+FIRST_RETRY_LEVEL: Final = 3  # 10 s by default; each failure takes the next level
 
 Never = type[Exception] | Iterable[type[Exception]]
 
@@ -72,6 +75,60 @@ class Retry:
         return self.delays_s[min(failures, len(self.delays_s) - 1)] if self.delays_s else None
 
 
+class Fate(NamedTuple):
+    """What happens to a message that failed: whether it becomes a dead letter, and the words of the log."""
+
+    is_dead: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRules:
+    """The rules for messages that a consumer fails to handle.
+
+    Attributes:
+        group: the consumer's.
+        handler: its name; "" if the program takes the messages itself.
+        retry: the program's own delays; None leaves them to the broker.
+        times: the number of retries; None for no limit.
+        pause_s: of an ordered queue after a failure; None in a consumer that is not ordered.
+        not_retried: the reason why no message comes again; "" if messages do.
+    """
+
+    group: str = ""
+    handler: str = ""
+    retry: Retry | None = None
+    times: int | None = None
+    pause_s: float | None = None
+    not_retried: str = ""
+
+    def __str__(self) -> str:
+        loop = f"handler {self.handler}" if self.handler else "a loop"
+        return f"{loop} of group {self.group}" if self.group else loop
+
+    def fate(self, failures: int, *, is_rejected: bool) -> Fate:
+        """Say what happens to a message that failed.
+
+        Args:
+            failures: of this message before this one.
+        """
+        limit = ", without a limit" if self.times is None else f" of {self.times + 1}"
+        tries = f"try {failures + 1}{limit}"
+        is_dead = is_rejected or (self.times is not None and failures >= self.times)
+        if self.not_retried:
+            return Fate(False, f"{tries}; {self.not_retried}")
+        if is_dead:
+            return Fate(True, f"{tries}; it goes to the dead-letter queue")
+        own_s = self.retry.delay_s(failures) if self.retry is not None else None
+        delay_s = self.pause_s if own_s is None else own_s
+        if delay_s is None:
+            return Fate(
+                False, f"{tries}; it comes again in about {_word(level_s(FIRST_RETRY_LEVEL + failures))}"
+            )
+        waiting = ", and its queue waits" if self.pause_s is not None else ""
+        return Fate(False, f"{tries}; it comes again in {_word(delay_s)}{waiting}")
+
+
 def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | None:
     """The reason not to deliver a message again after an error; None if it is delivered again.
 
@@ -84,11 +141,15 @@ def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | N
     if retry is None:
         return None
     said = f"{type(error).__name__}: {text_of(error)}"
-    # A body that does not fit its handler's annotation is an InvalidMessage, caused by the error of the decoder.
-    cause = error.__cause__ if isinstance(error, InvalidMessage) else None
-    if isinstance(error, retry.never) or isinstance(cause, retry.never):
+    if isinstance(error, retry.never) or isinstance(unfit(error), retry.never):
         return said
     return f"failed {failures + 1} times: {said}" if failures >= retry.times else None
+
+
+def unfit(error: BaseException) -> BaseException | None:
+    """The decoder's error if a body does not fit its handler: it causes an InvalidMessage. None for another error."""
+    error = alone(error)
+    return error.__cause__ if isinstance(error, InvalidMessage) else None
 
 
 def text_of(error: BaseException) -> str:
@@ -100,6 +161,10 @@ def text_of(error: BaseException) -> str:
 def is_reject(error: BaseException | None) -> bool:
     """Return whether a handler refuses its message."""
     return error is not None and isinstance(alone(error), Reject)
+
+
+def _word(seconds: float) -> str:
+    return duration_word(round(seconds) * 1000) if seconds >= 1 and seconds.is_integer() else f"{seconds:g}s"
 
 
 def _seconds(delay: object) -> float:

@@ -15,6 +15,7 @@ from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outgoing import Outgoing
 from sparrowmq.errors import RemoteError, SparrowError
@@ -29,7 +30,6 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 5.0
-FIRST_RETRY_LEVEL: Final = 3  # 10 s by default; each failure takes the next level
 
 # They describe the message that failed, not its copy.
 _NOT_COPIED: Final = frozenset(

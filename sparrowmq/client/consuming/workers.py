@@ -18,6 +18,7 @@ import logging
 import reprlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from types import CoroutineType
 from typing import Any, Final
@@ -33,7 +34,7 @@ from sparrowmq.client.consuming.received import (
     call_before,
     fail,
 )
-from sparrowmq.client.functions import is_generator
+from sparrowmq.client.functions import is_generator, name_of
 from sparrowmq.client.tracebacks import stack_of
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.background import Spawn
@@ -96,6 +97,7 @@ class Workers:
         self._take = take
         self._take_here = take_here
         self._settings = settings
+        self._rules = replace(settings.rules, handler=name_of(handler))
         self._clock = clock
         self._spawn = spawn
         self._hooks = hooks
@@ -181,15 +183,15 @@ class Workers:
             self._add()
             if worker.portion is not None:
                 log.warning(
-                    "a handler of group %s was cancelled, not by the consumer; these come again: %s",
-                    self._settings.group,
+                    "%s was cancelled, not by the consumer; these come again: %s",
+                    self._rules,
                     worker.portion,
                 )
 
     async def _work(self, worker: _Worker) -> None:
         """Handle messages until there are no more. A handler that does not wait costs no turn of the loop."""
         take, take_here, call, size = self._take, self._take_here, worker.call, self._settings.batch or 1
-        is_single, hooks, retry = self._settings.batch is None, self._hooks, self._settings.retry
+        is_single, hooks, rules = self._settings.batch is None, self._hooks, self._rules
         loop = asyncio.get_running_loop() if worker.thread is not None else None
         turn = self._clock.monotonic()
         while not worker.is_expired:
@@ -215,7 +217,7 @@ class Workers:
                     self._ignore(await finished(result))
             except BaseException as error:
                 why = worker.late or error if isinstance(error, asyncio.CancelledError) else error
-                if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(why):
+                if not Handling(portion, swallow=True, hooks=hooks, rules=rules).fail(why):
                     raise self._end_of(error)  # noqa: B904
             else:
                 if size == 1:
@@ -235,9 +237,7 @@ class Workers:
         """Return what ends a worker: a group around its cancellation would look like a failure of the consumer."""
         if not isinstance(error, BaseExceptionGroup) or error.subgroup((KeyboardInterrupt, SystemExit)):
             return error
-        log.error(
-            "a handler of group %s that was cancelled has failed, too", self._settings.group, exc_info=error
-        )
+        log.error("%s was cancelled, and has failed, too", self._rules, exc_info=error)
         return asyncio.CancelledError()
 
     def _ignore(self, result: object) -> None:
@@ -246,9 +246,9 @@ class Workers:
             return
         self._is_ignoring = True
         log.warning(
-            "a handler of group %s returned %s, which is ignored, so its message is acknowledged; to have a message"
+            "%s returned %s, which is ignored, so its message is acknowledged; to have a message"
             " again, raise an error or call its retry()",
-            self._settings.group,
+            self._rules,
             reprlib.repr(result),
         )
 
@@ -273,21 +273,20 @@ class Workers:
         """Give back the messages of a handler that takes too long. A thread of an ordered one keeps its queue."""
         settings, thread = self._settings, worker.thread
         stack = stack_of(worker.task, thread.ident if thread is not None else None)
-        said = "a handler of group %s has had %s for %g s"
+        said = "%s has had %s for %g s"
         if settings.ordered and thread is not None:
-            log.error(
-                f"{said}, and its queue waits; it is here:\n%s", settings.group, portion, limit_s, stack
-            )
+            log.error(f"{said}, and its queue waits; it is here:\n%s", self._rules, portion, limit_s, stack)
             return
-        log.error(f"{said}; giving it back; it is here:\n%s", settings.group, portion, limit_s, stack)
         late = TimeoutError(f"its handler took longer than {limit_s:g} s")
-        if (
-            settings.ordered
-        ):  # later messages of a key wait for the handler's end: only then its own ones fail
-            worker.late = late
+        if settings.ordered:
+            worker.late = (
+                late  # Later messages of a key wait for the handler's end: only then its own ones fail.
+            )
+            words = "it is cancelled"
         else:
-            for message in portion:
-                fail(message, late, settings.retry)
+            fates = [fail(message, late, self._rules).words for message in portion]
+            words = ", or ".join(dict.fromkeys(fates))
+        log.error(f"{said}; %s; it is here:\n%s", self._rules, portion, limit_s, words, stack)
         was_expired, worker.is_expired = worker.is_expired, True
         self._workers.remove(worker)
         if worker.task is not None:

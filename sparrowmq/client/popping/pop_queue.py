@@ -55,7 +55,7 @@ class PopQueue(ProcessQueue):
     ) -> None:
         most = min(settings.flow.messages, max(MOST_POPPED, settings.concurrency * _PER_HANDLER))
         limits = FlowLimits(most, settings.flow.size_bytes)
-        super().__init__(queue, 0, limits, answers, pace, hooks, settings.retry)
+        super().__init__(queue, 0, limits, answers, pace, hooks, settings.rules)
         self._acks = acks
         self._now = now
         self._held: dict[Any, int] = {}  # bytes by message

@@ -13,7 +13,8 @@ import asyncio
 from typing import Final
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.sending_back import FIRST_RETRY_LEVEL, Retries
+from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.popping.pop_requests import PopRequests
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.protocol.delay_levels import DelayLevels

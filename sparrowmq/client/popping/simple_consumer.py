@@ -41,6 +41,7 @@ from sparrowmq.client.consuming.delivered import Wish as Rejection
 from sparrowmq.client.consuming.fruitless import Fruitless
 from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
+from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.message_runs import settle_later, spent_by_receipt, unsettled, unspent_of
@@ -104,7 +105,8 @@ class SimpleConsumer:
         self._pops = PopRequests(self.full_group, network, network.background.spawn)
         retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, outbox)
         self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
-        self._owner = HandedOut(network.answers, hooks=hooks)
+        rules = FailureRules(self.full_group, times=settings.max_reconsume_times)
+        self._owner = HandedOut(network.answers, hooks=hooks, rules=rules)
         self._paces = Paces(network.clock)
         self._fruitless = Fruitless()
         self._turn = 0

@@ -73,7 +73,7 @@ def encode(body: object) -> tuple[bytes, str]:
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidMessage(
             f"the body is {kind.__name__}, which cannot be written: {error}; correct the value, or give bytes"
-        ) from error
+        ) from None
     raise InvalidMessage(
         f"the body is {kind.__name__}; give bytes, text, a dict, a list, a dataclass, a Struct or a model of pydantic"
     )

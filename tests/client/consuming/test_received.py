@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.client.consuming.delivered import Outcome, Wish
 from sparrowmq.client.consuming.received import Handling, ReceivedMessage, ack_all
-from sparrowmq.client.consuming.retry import Reject, Retry
+from sparrowmq.client.consuming.retry import FailureRules, Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 
@@ -133,10 +133,11 @@ RULES = Retry("1s", 15, never=[LookupError])
 async def test_the_rules_for_retries_decide_after_a_failure(told, caplog, error, failures, outcome, wish):
     message = ReceivedMessage(stored(), QUEUE, told)
     message.reconsume_times = failures
-    async with Handling((message,), swallow=True, retry=RULES):
+    async with Handling((message,), swallow=True, rules=FailureRules("g", "shop.bill", RULES, RULES.times)):
         raise error
     assert (told.outcomes, message._wish) == ([outcome], wish)
-    again, dead = "it is delivered again" in caplog.text, "goes to the dead-letter queue" in caplog.text
+    again, dead = "it comes again in" in caplog.text, "goes to the dead-letter queue" in caplog.text
+    assert caplog.text.count("handler shop.bill of group g ") == 1
     if not isinstance(error, Reject):
         assert (again, dead) == (outcome is Outcome.RETRY, outcome is Outcome.REJECTED)
 
@@ -173,7 +174,7 @@ async def test_the_log_does_not_promise_another_delivery_of_an_acknowledged_mess
         message.ack()
         raise LookupError("late")
     assert told.outcomes == [Outcome.DONE]
-    assert "it is settled already, and is not delivered again" in caplog.text
+    assert "it was settled before, so that changes nothing" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.retry import Reject, Retry, refusal
 from sparrowmq.errors import ConfigError
 
@@ -54,3 +55,31 @@ def test_a_reason_is_text_whatever_the_error_holds():
     assert refusal(Reject("\udcff"), 0, None) == "\\udcff"
     assert refusal(ValueError("\udcff"), 0, rules) == "ValueError: \\udcff"
     assert refusal(Wordless(), 0, rules) == "Wordless: <exception str() failed>"
+
+
+@pytest.mark.parametrize(
+    ("settings", "failures", "fate"),
+    [
+        ({}, 0, (False, "try 1 of 17; it comes again in about 10s")),
+        ({}, 2, (False, "try 3 of 17; it comes again in about 1m")),
+        ({}, 16, (True, "try 17 of 17; it goes to the dead-letter queue")),
+        ({"max_reconsume_times": 0}, 0, (True, "try 1 of 1; it goes to the dead-letter queue")),
+        ({"retry": Retry("1s", 2.5)}, 1, (False, "try 2 of 3; it comes again in 2.5s")),
+        ({"retry": Retry(times=1)}, 0, (False, "try 1 of 2; it comes again in about 10s")),
+        ({"retry": Retry("1s")}, 1, (True, "try 2 of 2; it goes to the dead-letter queue")),
+        ({"ordered": True}, 4, (False, "try 5, without a limit; it comes again in 1s, and its queue waits")),
+        (
+            {"ordered": True, "suspend_s": 99, "max_reconsume_times": 3},
+            0,
+            (False, "try 1 of 4; it comes again in 30s, and its queue waits"),
+        ),
+        ({"broadcast": True}, 0, (False, "try 1 of 1; it is dropped: broadcast messages are not retried")),
+    ],
+)
+def test_fate_of_a_failed_message_has_its_try_the_limit_and_the_next_delivery(settings, failures, fate):
+    assert ConsumerSettings("g", **settings).rules.fate(failures, is_rejected=False) == fate
+
+
+def test_rejected_message_goes_to_the_dead_letter_queue():
+    fate = ConsumerSettings("g").rules.fate(0, is_rejected=True)
+    assert fate == (True, "try 1 of 17; it goes to the dead-letter queue")

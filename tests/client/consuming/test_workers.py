@@ -157,7 +157,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_another_goes_on(ba
     assert not shop.told
     await shop.clock.advance(1.1)
     assert shop.told == [(0, Outcome.RETRY), (1, Outcome.DONE)] and done == [1]
-    assert "for 10 s; giving it back" in caplog.text
+    assert "for 10 s; try 1 of 17; it comes again in about 10s; it is here:" in caplog.text
 
 
 async def test_time_is_counted_for_each_message_alone(background):
