@@ -509,6 +509,7 @@ class Broker:
         yield kinds.DRAINED, lambda: less_than_all(self.settings_now)
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: self._tls.problem
+        yield kinds.CERTIFICATES_NOT_REQUIRED, lambda: self._tls.admits_without_certificate
         yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
         yield kinds.CONNECTIONS_FULL, lambda: self._server.problem or self._grpc_problem()
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last

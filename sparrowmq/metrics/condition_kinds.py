@@ -200,6 +200,12 @@ _RENEW: Final = (
 )
 CERTIFICATE: Final = Kind("certificate", Severity.CRITICAL, _RENEW)
 CLIENT_CERTIFICATE: Final = Kind("client_certificate", Severity.CRITICAL, _RENEW)
+CERTIFICATES_NOT_REQUIRED: Final = Kind(
+    "certificates_not_required",
+    Severity.NOTICE,
+    "to let in only clients with a certificate, set tls.server.need.client.auth=require, tls.server.mode=enforcing and "
+    "tls.server.trustCertPath. Otherwise remove tls.server.authClient",
+)
 
 SETTINGS_NOT_SAVED: Final = Kind(
     "settings_not_saved",

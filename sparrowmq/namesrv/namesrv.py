@@ -144,6 +144,7 @@ class Namesrv:
         """Yield what can be wrong with a name server."""
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: tls.problem
+        yield kinds.CERTIFICATES_NOT_REQUIRED, lambda: tls.admits_without_certificate
         yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
         yield kinds.CONNECTIONS_FULL, lambda: server.problem
         yield kinds.VALUES_NOT_SAVED, lambda: values.problem

@@ -82,6 +82,18 @@ class ServerTls:
         return ends_soon(file, self.ends_at, self._clock.now_ms(), "clients refuse it")
 
     @property
+    def admits_without_certificate(self) -> str:
+        """Why clients need no certificate although a setting seems to say so; "" if none does."""
+        settings = self._settings
+        is_alone = settings.checks_client and settings.client_auth is ClientAuth.NONE
+        if not is_alone or self.mode is TlsMode.DISABLED:
+            return ""
+        return (
+            "tls.server.authClient=true without tls.server.need.client.auth asks no client for a certificate, and lets "
+            "clients without one in, as Java's servers do"
+        )
+
+    @property
     def demands_certificates(self) -> bool:
         """Whether every client must show a certificate."""
         return self.mode is TlsMode.ENFORCING and self._settings.client_auth is ClientAuth.REQUIRE

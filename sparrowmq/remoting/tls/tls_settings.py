@@ -91,7 +91,7 @@ class ServerTlsSettings(ClientTlsSettings):
     trust: Path | None = setting("tls.server.trustCertPath", None, PATH)
     """File of CA certificates (PEM) for clients."""
     checks_client: bool | None = setting("tls.server.authClient", None, BOOLEAN)
-    """Check the certificates of clients. false works only with need.client.auth=none."""
+    """Check the certificates that need.client.auth asks for. Without that it has no effect."""
 
     @property
     def talks_tls(self) -> bool:

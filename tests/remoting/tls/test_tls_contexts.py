@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,24 @@ async def test_a_client_of_a_server_without_tls_is_told_to_look_there(ours: Pair
 def test_settings_that_cannot_work_are_refused_at_the_start(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         ServerTls(ServerTlsSettings(**settings), SystemClock())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_named"),
+    [
+        ({}, False),
+        ({"checks_client": True}, True),
+        ({"checks_client": True, "tls_mode": TlsMode.ENFORCING}, True),
+        ({"checks_client": True, "tls_mode": TlsMode.DISABLED}, False),
+        ({"checks_client": False}, False),
+    ],
+)
+def test_checks_of_certificates_that_no_client_is_asked_for_are_named(
+    settings: dict[str, Any], is_named: bool
+) -> None:
+    assert (
+        bool(ServerTls(ServerTlsSettings(**settings), SystemClock()).admits_without_certificate) is is_named
+    )
 
 
 def test_files_that_are_none_are_told_with_their_keys(server: Pair, client: Pair, tmp_path: Path) -> None:
