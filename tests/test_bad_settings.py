@@ -46,7 +46,7 @@ LINES = [
     ("broker -c {conf}", b"flushDiskType=SOMETIMES\n", "must be SYNC_FLUSH or ASYNC_FLUSH"),
     ("broker -c {conf}", b"autoCreateTopicEnable=maybe\n", "must be true or false"),
     ("broker -c {conf}", b"mapedFileSizeCommitLog=1 apple\n", "mapedFileSizeCommitLog = '1 apple' is wrong"),
-    ("broker -c {conf}", b"mappedFileSizeConsumeQueue=1001\n", "a multiple of 20"),
+    ("broker -c {conf}", b"mappedFileSizeCommitLog=65537\n", "a multiple of 512"),
     ("broker -c {conf}", b"messageDelayLevel=1s later\n", "must be delays with blanks between"),
     ("broker -c {conf}", b"brokerName=a/b\n", "must be letters, digits"),
     ("broker -c {conf}", b"deleteWhen=noon\n", "must be hours of the day"),

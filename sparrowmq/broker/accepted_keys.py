@@ -144,6 +144,19 @@ FIXED: Final = {
     "writeWithoutMmap": "true",
 }
 
+# Java takes any number for these, and clamps four of them itself: diskMaxUsedSpaceRatio (10 to 95),
+# registerNameServerPeriod (10 to 60 s) and both names of mappedFileSizeConsumeQueue (up to a multiple of 20). Ports,
+# brokerId and brokerPermission are not here, as no other number means the same. Nor are mappedFileSizeCommitLog, since
+# files of another size may exist, and fileReservedTime, since a small number deletes messages.
+_NUMBERS: Final = """
+    accessMessageInMemoryMaxRatio defaultTopicQueueNums diskMaxUsedSpaceRatio flushConsumerOffsetInterval
+    flushDelayOffsetInterval flushIntervalCommitLog haHousekeepingInterval haMaxTimeSlaveNotCatchup
+    haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize mapedFileSizeConsumeQueue
+    mappedFileSizeConsumeQueue maxHashSlotNum maxIndexNum maxMessageSize maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInMemory registerBrokerTimeoutMills registerNameServerPeriod shortPollingTimeMills
+    slaveTimeout syncFlushTimeout timerMaxDelaySec transactionCheckInterval transactionCheckMax transactionTimeOut
+"""
+CLAMPED: Final = frozenset(_NUMBERS.split())
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
 REFUSED: Final = {
     "enableDLegerCommitLog": _WITHOUT_FAILOVER,

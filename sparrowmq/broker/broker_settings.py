@@ -7,7 +7,7 @@ Java's.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -71,6 +71,11 @@ def _port_or_off(text: str) -> int:
     return port
 
 
+def _ha_port(text: str) -> int | None:
+    """Parse a port, or "off". A number below 1 is the default, as for Java."""
+    return _port_or_off(text) if text.lower() == "off" or whole_number(text) > 0 else None
+
+
 def _one_address(text: str) -> str:
     (address,) = ADDRESSES.parse(text)
     return str(address)
@@ -86,6 +91,7 @@ _NAME = Kind(check_broker_name, "letters, digits and . _ -, at most 127 characte
 _TOPIC = Kind(check_topic, "the name of a topic")
 _DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h")
 _PORT_OR_OFF = Kind(_port_or_off, "a port from 1 to 65535, or off", lambda port: str(port) if port else "off")
+_HA_PORT = Kind(_ha_port, _PORT_OR_OFF.allowed, _PORT_OR_OFF.render)
 _PORT_OR_NONE = Kind(
     _port_or_none, "a port from 0 to 65535, or off", lambda port: "off" if port is None else str(port)
 )
@@ -98,6 +104,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Settings of a broker. Those of failover, TLS, metrics and logs follow after its own."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED
+    CLAMPED: ClassVar[Collection[str]] = accepted_keys.CLAMPED
     REFUSED: ClassVar[Mapping[str, str]] = {**accepted_keys.REFUSED, **ServerTlsSettings.REFUSED}
 
     # The ten settings that most people need
@@ -129,7 +136,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Allow other machines to connect without access control."""
     ha_ip: str | None = setting("brokerIP2", None, TEXT)
     """Address that slaves are given. By default the value of brokerIP1."""
-    ha_port: int | None = setting("haListenPort", None, _PORT_OR_OFF)
+    ha_port: int | None = setting("haListenPort", None, _HA_PORT)
     """Port where slaves read the log of the master. By default listenPort plus 1."""
     fast_port: int | None = setting("fastListenPort", None, _PORT_OR_OFF)
     """Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2."""

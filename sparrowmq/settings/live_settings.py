@@ -95,7 +95,7 @@ class Changing(Generic[S]):
 
     def _use(self, changes: Mapping[str, str], whose: str) -> None:
         """Have every part use them. Raises: ConfigError, a value is wrong; then nothing has changed."""
-        changed, _ = build(type(self.now), changes, "the request", self.now)
+        changed, _ = build(type(self.now), changes, "the request", self.now, is_strict=True)
         for key, value in changes.items():
             log.info("%s is changed to %s by %s", key, value, whose)
         self.now = changed

@@ -33,6 +33,18 @@ class Unreadable(ValueError):
     """A value whose error says itself which part of it is wrong, and what is allowed there."""
 
 
+class OutOfRange(ValueError):
+    """A number outside its range, or between two allowed sizes.
+
+    Attributes:
+        nearest: the allowed number for it; that above it, for one between two sizes.
+    """
+
+    def __init__(self, value: int, nearest: int) -> None:
+        super().__init__(value)
+        self.nearest = nearest
+
+
 _WORDS = {
     "true": True,
     "yes": True,
@@ -79,7 +91,7 @@ def duration(unit: str, low: int, high: int) -> Kind:
     in_unit = _TIMES[unit]
 
     def parse(text: str) -> int:
-        if text.isascii() and text.isdigit():
+        if _WHOLE.fullmatch(text):
             return _bounded(int(text), low, high)
         whole, rest = divmod(_scaled(text, _TIMES), in_unit)
         if rest:
@@ -139,15 +151,16 @@ def _of(table: Mapping[str, Any], key: str) -> Any:
 
 
 def _scaled(text: str, units: Mapping[str, int]) -> int:
-    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.lower())
+    match = re.fullmatch(r"(-?[0-9]+)\s*([a-z]*)", text.lower())
     if match is None:
         raise ValueError(text)
     return int(match[1]) * int(_of(units, match[2]))
 
 
 def _bounded(value: int, low: int, high: int, multiple_of: int = 1) -> int:
-    if not low <= value <= high or value % multiple_of:
-        raise ValueError(value)
+    nearest = min(max(value + -value % multiple_of, low), high - high % multiple_of)
+    if nearest != value:
+        raise OutOfRange(value, nearest)
     return value
 
 

@@ -9,12 +9,13 @@
 
 Keys have the names that operators know from Apache's files. Each key of a file ends in one class of the report:
 honoured; accepted without effect, with the reason; or unknown, with the nearest known name. One error lists all wrong
-values of a file, each with file, key, value and what is allowed (`setting_kinds.py`).
+values of a file, each with file, key, value and what is allowed (`setting_kinds.py`). Numbers of some keys that are not
+allowed count as the nearest allowed ones instead, with a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from inspect import get_annotations
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.file_text import read_text, value_of
 from sparrowmq.settings.properties_text import parse_properties
-from sparrowmq.settings.setting_kinds import Kind, Unreadable
+from sparrowmq.settings.setting_kinds import Kind, OutOfRange, Unreadable
 
 S = TypeVar("S", bound="Settings")
 
@@ -63,6 +64,9 @@ class Settings:
     # `tls*` is every key that begins so.
     REFUSED: ClassVar[Mapping[str, str]] = {}
 
+    # Keys whose number counts as the nearest allowed one if it is not allowed, with a warning.
+    CLAMPED: ClassVar[Collection[str]] = ()
+
     accepted: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def as_properties(self) -> dict[str, str]:
@@ -87,14 +91,17 @@ class Report:
         honoured: the keys that have an effect.
         without_effect: accepted keys, each with the reason why it changes nothing.
         unknown: unknown keys, each with the nearest known one, or "".
+        clamped: sentences about numbers that count as others.
     """
 
     honoured: Sequence[str] = ()
     without_effect: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    clamped: Sequence[str] = ()
 
     def sentences(self) -> Iterator[str]:
-        """A sentence for the operator about each key without effect."""
+        """A sentence for the operator about each key without effect, or with another one."""
+        yield from self.clamped
         for key, reason in self.without_effect.items():
             yield f"{key} has no effect here: {reason}"
         for key, nearest in self.unknown.items():
@@ -102,32 +109,44 @@ class Report:
 
 
 def build(
-    cls: type[S], properties: Mapping[str, str], source: str, over: S | None = None
+    cls: type[S],
+    properties: Mapping[str, str],
+    source: str,
+    over: S | None = None,
+    *,
+    is_strict: bool = False,
 ) -> tuple[S, Report]:
     """Settings from keys and values.
 
     Args:
         source: where they come from, for errors: a file's name, or "the command line".
         over: settings that the given ones change; without it those of `cls`.
+        is_strict: refuses a number out of its range, of the keys in CLAMPED too.
     Raises:
         ConfigError: at least one value is not allowed; the text has a line for each.
     """
     values: dict[str, Any] = {}
     honoured: list[str] = []
     problems: list[str] = []
+    clamped: list[str] = []
     for each in keyed(cls):
         present = [key for key in each.metadata["keys"] if key in properties]
         if present:
             honoured += present
+            key, kind = present[0], each.metadata["kind"]
             try:
-                values[each.name] = each.metadata["kind"].parse(properties[present[0]].strip())
+                values[each.name] = kind.parse(properties[key].strip())
             except Unreadable as error:
-                problems.append(f"{source}: {present[0]} is wrong: {error}")
-            except (ValueError, ConfigError):
-                allowed = each.metadata["kind"].allowed
-                problems.append(
-                    f"{source}: {present[0]} = {properties[present[0]]!r} is wrong; it must be {allowed}"
-                )
+                problems.append(f"{source}: {key} is wrong: {error}")
+            except (ValueError, ConfigError) as error:
+                if isinstance(error, OutOfRange) and key in cls.CLAMPED and not is_strict:
+                    values[each.name] = error.nearest
+                    effect = f"counts as {kind.render(error.nearest)}"
+                    clamped.append(f"{key} = {properties[key]!r} {effect}; it must be {kind.allowed}")
+                else:
+                    problems.append(
+                        f"{source}: {key} = {properties[key]!r} is wrong; it must be {kind.allowed}"
+                    )
     problems += [
         f"{source}: {key} = {properties[key]!r} is not supported yet: {instead}"
         for key in properties
@@ -142,7 +161,7 @@ def build(
     settings = over or cls()
     kept = {key: properties[key] for key in properties if key in cls.ACCEPTED or refused(cls, key)}
     accepted = {**settings.accepted, **kept}
-    return replace(settings, accepted=accepted, **values), Report(honoured, without_effect, unknown)
+    return replace(settings, accepted=accepted, **values), Report(honoured, without_effect, unknown, clamped)
 
 
 def keyed(cls: type[Settings]) -> list[Field[Any]]:

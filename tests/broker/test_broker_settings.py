@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.settings import build
+from sparrowmq.settings.settings import build, keyed
 from sparrowmq.store.store_settings import Flush
 
 # conf/2m-noslave/broker-a.properties and a common tutorial, together.
@@ -103,7 +103,7 @@ def test_a_host_name_becomes_its_address_in_records():
         ({"brokerName": "a b"}, "must be letters, digits"),
         ({"deleteWhen": "25"}, "must be hours of the day"),
         ({"messageDelayLevel": "1s soon"}, "must be delays with blanks between"),
-        ({"mappedFileSizeConsumeQueue": "1000001"}, "a multiple of 20"),
+        ({"mappedFileSizeCommitLog": "1000001"}, "a multiple of 512"),
         ({"mappedFileSizeCommitLog": "4g"}, "must be a size from 64k to 2147483136, a multiple of 512"),
         ({"diskMaxUsedSpaceRatio": "0.75"}, "must be a whole number from 10 to 95"),
         ({"flushDiskType": "NEVER_FLUSH"}, "must be SYNC_FLUSH or ASYNC_FLUSH"),
@@ -113,6 +113,39 @@ def test_what_cannot_be_done_is_refused(given, words):
     with pytest.raises(ConfigError) as caught:
         parse(**given)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "shown"),
+    [
+        ("diskMaxUsedSpaceRatio", "99", "95"),
+        ("diskMaxUsedSpaceRatio", "0", "10"),
+        ("registerNameServerPeriod", "120000", "60000"),
+        ("registerNameServerPeriod", "-1", "10000"),
+        ("mappedFileSizeConsumeQueue", "1000001", "1000020"),
+        ("mapedFileSizeConsumeQueue", "1000001", "1000020"),
+        ("maxMessageSize", "67108864", "16777216"),
+        ("accessMessageInMemoryMaxRatio", "101", "100"),
+        ("slaveTimeout", "0", "1"),
+    ],
+)
+def test_a_number_of_apaches_broker_out_of_range_counts_as_the_nearest_and_warns(
+    key: str, text: str, shown: str
+) -> None:
+    settings, report = build(BrokerSettings, {key: text}, "broker.conf")
+    assert settings.as_properties()[key.replace("maped", "mapped")] == shown
+    [sentence] = report.sentences()
+    assert sentence.startswith(f"{key} = {text!r} counts as {shown}; it must be a ")
+
+
+def test_every_number_that_is_clamped_is_a_setting() -> None:
+    assert {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]} >= set(BrokerSettings.CLAMPED)
+
+
+@pytest.mark.parametrize("text", ["0", "-1"])
+def test_a_port_for_slaves_below_one_is_the_default_as_in_java(text: str) -> None:
+    settings, _ = build(BrokerSettings, {"haListenPort": text}, "broker.conf")
+    assert settings.ha_port is None
 
 
 def test_access_control_that_is_off_is_no_reason_to_refuse():

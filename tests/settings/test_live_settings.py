@@ -23,6 +23,11 @@ class Some(Settings):
     name: str = setting("ownName", "a", TEXT, live=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Clamped(Some):
+    CLAMPED: ClassVar = {"maxSize"}
+
+
 FILE = "# mine\nlistenPort = 2\n\n  maxSize: 20\n! more\nownName=x\\\n  y\n"
 
 
@@ -39,6 +44,17 @@ async def test_a_change_is_used_told_and_kept(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.startswith("# mine\nlistenPort = 2\n") and "! more" in text, "the rest is as it was"
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+async def test_a_request_with_a_number_that_a_file_may_have_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "some.conf"
+    file.write_text("maxSize=1000\n")
+    settings, report = build(Clamped, load(file), str(file))
+    assert settings.limit == 100 and len(report.clamped) == 1
+    with pytest.raises(
+        ConfigError, match="the request: maxSize = '1000' is wrong; it must be a whole number"
+    ):
+        await Changing(Clamped()).change({"maxSize": "1000"}, "me")
 
 
 async def test_a_key_that_the_file_does_not_have_is_added(tmp_path: Path) -> None:

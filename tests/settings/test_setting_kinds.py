@@ -3,7 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.settings.setting_kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
+from sparrowmq.settings.setting_kinds import (
+    ADDRESSES,
+    BOOLEAN,
+    PATH,
+    TEXT,
+    OutOfRange,
+    choice,
+    duration,
+    integer,
+    size,
+)
 
 
 class Flush(Enum):
@@ -93,3 +103,24 @@ def test_a_value_that_is_not_allowed_is_refused_and_what_is_allowed_can_be_told(
 )
 def test_a_value_is_written_as_java_writes_it(kind, value, text):
     assert kind.render(value) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "nearest"),
+    [
+        (PORT, "65536", 65535),
+        (PORT, "-1", 0),
+        (EVEN, "1001", 1020),
+        (EVEN, "999", 1000),
+        (EVEN, "2g", (1 << 30) - 4),
+        (FILE, "-1", 1024),
+        (FILE, "3g", 1 << 31),
+        (PERIOD, "5s", 10_000),
+        (PERIOD, "-1", 10_000),
+        (PERIOD, "2h", 60_000),
+    ],
+)
+def test_a_number_out_of_its_range_names_the_nearest_one(kind, text, nearest):
+    with pytest.raises(OutOfRange) as caught:
+        kind.parse(text)
+    assert caught.value.nearest == nearest == kind.parse(kind.render(nearest))
