@@ -126,6 +126,20 @@ class ConsumerGroup:
         owner = next(iter(found.values())).owner
         return next(member for member in reversed(found.values()) if member.owner == owner)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the members share out the queues of all topics among them."""
+        return self.consume_type == "CONSUME_PASSIVELY" and self.message_model == "CLUSTERING"
+
+    def wanted_topics(self) -> set[str]:
+        """Return the topics that some member wants."""
+        return self.subscriptions.keys() | {topic for each in self.members.values() for topic in each.wanted}
+
+    def differing_topics(self) -> set[str]:
+        """Return the topics that some members want and others do not, though all share the queues."""
+        wants = [each.wanted.keys() for each in self.members.values()] if self.is_shared else []
+        return set().union(*wants) - set[str](wants[0]).intersection(*wants) if wants else set()
+
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
         """Take over newer subscriptions. Returns whether topics were added or removed."""
         topics = {subscription.topic for subscription in subscriptions}
@@ -418,8 +432,7 @@ class Clients:
         """
         wanted, others = _wanted(beat.subscription_data_set), _wanted(group.subscriptions.values())
         is_repeated, member.wanted = wanted == member.wanted, wanted
-        is_shared = group.consume_type == "CONSUME_PASSIVELY" and group.message_model == "CLUSTERING"
-        if wanted == others or not is_repeated or not is_shared or member.difference_told:
+        if wanted == others or not is_repeated or not group.is_shared or member.difference_told:
             return
         member.difference_told = True
         self._lines.log(

@@ -6,10 +6,11 @@ Source: AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
+from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -44,9 +45,10 @@ class ProgressHandler(Handler):
         address: the address of this broker as clients know it.
     """
 
-    def __init__(self, shared: SharedParts, address: str) -> None:
+    def __init__(self, shared: SharedParts, address: str, lags: GroupLags) -> None:
         super().__init__(shared)
         self._address = address
+        self._lags = lags
 
     @handles(GetConsumeStats)
     def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -55,8 +57,8 @@ class ProgressHandler(Handler):
         return self._large.make(peer, partial(self._of_group, group, header.topic))
 
     def _of_group(self, group: str, topic: str | None) -> Steps[Answer]:
-        topics = [topic] if topic else self._offsets.topics_of(group)
-        return (yield from encoded(self._stats(group, self._consumed(group, topics))))
+        topics = self._lags.consumed(group, [topic]) if topic else self._lags.topics_of(group)
+        return (yield from encoded(self._stats(group, topics)))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -112,20 +114,13 @@ class ProgressHandler(Handler):
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
         source, target = header.src_group, check_group(header.dest_group)
         topics = {header.topic} if header.topic else self._offsets.topics_of(source)
-        for topic in topics if header.offline else self._consumed(source, topics):
+        for topic in topics if header.offline else self._lags.consumed(source, topics):
             if self._topics.get(topic) is not None:
                 await to_end(self._offsets.cloning(source, target, topic))
         await self._offsets.file.confirm(f"group {target} goes on where {source} is")
 
-    def _consumed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """Return the topics that the group still consumes; a topic without a subscription counts no lag."""
-        view = self._clients.group_view(group)
-        now = view.subscriptions.keys() if view is not None else ()
-        return [topic for topic in topics if not now or topic in now]
-
     def _topics_of(self, group: str, only_ordered: bool) -> list[str]:
-        found = self._consumed(group, self._offsets.topics_of(group))
-        configs = [self._topics.get(name) for name in found]
+        configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
         return [
             config.topic_name
             for config in configs
@@ -141,18 +136,17 @@ class ProgressHandler(Handler):
         self, group: str, topics: list[str], whole: BrokerConsumeStats | None
     ) -> Iterator[tuple[MessageQueue, QueueProgress]]:
         for name in topics:
-            topic = self._topics.get(name)
-            for queue_id in range(topic.read_queue_nums if topic is not None else 0):
+            for queue_id in self._lags.queues_of(name):
                 row = self._progress(group, name, queue_id)
                 if whole is not None:
-                    whole.total_diff += row.broker_offset - row.consumer_offset
+                    whole.total_diff += row.lag
                 yield MessageQueue(name, self._topics.broker_name, queue_id), row
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
-        queue = self._store.queues.get(topic, queue_id)
-        offset = self._offsets.query(group, topic, queue_id) or 0
-        last_ms = self._store.store_time(topic, queue_id, offset - 1)
-        return QueueProgress(queue.max_offset if queue else 0, offset, last_timestamp=last_ms or 0)
+        lag = self._lags.of(group, topic, queue_id)
+        last_ms = self._store.store_time(topic, queue_id, lag.offset - 1) or 0
+        count = None if lag.in_flight is None else lag.messages
+        return QueueProgress(lag.end, lag.offset, lag.next_offset, last_ms, count, lag.in_flight)
 
     def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
         queue = self._store.queues.get(topic, queue_id)

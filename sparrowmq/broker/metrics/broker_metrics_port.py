@@ -36,7 +36,7 @@ def metrics_part(
     Raises:
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
-    progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
+    progress, of_exporter = Progress(parts.store, parts.offsets, parts.lags, parts.clients), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
     declare_disks(parts.figures, folders(parts.store) | _audit_folder(settings))
     if not settings.is_slave:  # Apache's exporter asks masters only

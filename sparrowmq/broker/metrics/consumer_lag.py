@@ -2,7 +2,7 @@
 
     ends      topic                  -> the sum of its queues' ends: messages since it was made
     bytes     topic                  -> the bytes of its messages since the broker started
-    progress  group, topic           -> the sum of what it committed, and what is left for it
+    progress  group, topic           -> the sum of what it committed, what is left for it, and what is in flight
               the greatest lags only -> when the oldest message was stored that the group has not consumed
 
 A broker may have 200,000 queues, so the look-up lets the loop serve requests in between.
@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 from heapq import nlargest
 from typing import NamedTuple
 
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.names import STATE_TOPIC
@@ -28,7 +30,8 @@ class GroupProgress(NamedTuple):
     group: str
     topic: str
     committed: int  # the sum of its offsets
-    lag: int  # messages that it has not consumed, of the queues that it has offsets of
+    lag: int  # messages that it has not acknowledged
+    in_flight: int | None = None  # of these with its consumers; None if it pops no queue
 
 
 class Found(NamedTuple):
@@ -47,10 +50,12 @@ class Progress:
         found: within `looked_up`, for the figures.
     """
 
-    def __init__(self, store: MessageStore, offsets: Offsets) -> None:
+    def __init__(self, store: MessageStore, offsets: Offsets, lags: GroupLags, clients: Clients) -> None:
         self.found = Found()
         self._store = store
         self._offsets = offsets
+        self._lags = lags
+        self._clients = clients
 
     @asynccontextmanager
     async def looked_up(self, most: int) -> AsyncIterator[None]:
@@ -77,13 +82,19 @@ class Progress:
         return ends, sizes
 
     async def of_groups(self) -> list[GroupProgress]:
-        """Every group in every topic of which it has offsets."""
+        """Every group in every topic of which it has offsets, and in those that only some of its members want."""
         return await to_end(self._of_groups())
 
     def _of_groups(self) -> Steps[list[GroupProgress]]:
+        places = [(group, topic) for group, topic, _ in self._offsets.all()]
+        for view in self._clients.consumer_groups():
+            differing = sorted(view.differing_topics())
+            places += [
+                (view.name, topic) for topic in differing if not self._offsets.of_group(view.name, topic)
+            ]
         found = []
-        for group, topic, offsets in self._offsets.all():
-            found.append((yield from self._of(group, topic, offsets)))
+        for group, topic in places:
+            found.append((yield from self._of(group, topic)))
             yield
         return found
 
@@ -95,23 +106,27 @@ class Progress:
         found = [(each, await to_end(self._oldest_ms(each))) for each in behind]
         return [(each, stored_ms) for each, stored_ms in found if stored_ms is not None]
 
-    def _of(self, group: str, topic: str, offsets: dict[int, int]) -> Steps[GroupProgress]:
-        lag = committed = 0
-        for queue_id in list(offsets):
-            offset = offsets.get(queue_id, 0)
-            committed += offset
-            queue = self._store.queues.get(topic, queue_id)
-            if queue is not None:
-                lag += max(queue.max_offset - offset, 0)  # of an offset ahead of its queue nothing is left
+    def _of(self, group: str, topic: str) -> Steps[GroupProgress]:
+        lag = committed = in_flight = 0
+        is_popped = False
+        for queue_id in self._queues_of(group, topic):
+            each = self._lags.of(group, topic, queue_id)
+            committed += each.offset
+            lag += each.messages
+            in_flight += each.in_flight or 0
+            is_popped |= each.in_flight is not None
             yield
-        return GroupProgress(group, topic, committed, lag)
+        return GroupProgress(group, topic, committed, lag, in_flight if is_popped else None)
+
+    def _queues_of(self, group: str, topic: str) -> list[int]:
+        return sorted({*self._lags.queues_of(topic), *self._offsets.of_group(group, topic)})
 
     def _oldest_ms(self, each: GroupProgress) -> Steps[int | None]:
         oldest_ms = None
-        for queue_id in list(self._offsets.of_group(each.group, each.topic)):
+        for queue_id in self._queues_of(each.group, each.topic):
             queue = self._store.queues.get(each.topic, queue_id)
-            offset = self._offsets.query(each.group, each.topic, queue_id)
-            if queue is not None and offset is not None and offset < queue.max_offset:
+            offset = self._offsets.query(each.group, each.topic, queue_id) or 0
+            if queue is not None and offset < queue.max_offset:
                 first = max(offset, queue.min_offset)
                 stored_ms = self._store.store_time(each.topic, queue_id, first)
                 if stored_ms is not None and (oldest_ms is None or stored_ms < oldest_ms):

@@ -116,7 +116,7 @@ def _declare_groups(
                     online = str(len(clients.members(each.group)))
                     yield (each.group, each.topic, online, CLUSTERING), each.lag
 
-        about = "messages that a group has not consumed"
+        about = "messages that a group has not acknowledged"
         figures.gauges(name, about, ("group", "topic", "countOfOnlineConsumers", "msgModel"), read)
 
     lags("rocketmq_group_diff", is_retry=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.status import Status
@@ -26,3 +27,4 @@ class Measured:
     consumption: Consumption
     offsets: Offsets
     registration: Registration
+    lags: GroupLags

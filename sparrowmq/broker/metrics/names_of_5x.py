@@ -14,7 +14,7 @@ Source: BrokerMetricsConstant and DefaultStoreMetricsConstant, Java 5.3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -109,11 +109,28 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         ("consumer_group", "topic", "is_system"),
         lambda: _dead_letters(parts.groups, progress.found.ends),
     )
+    _declare_lags(figures, progress, clock)
+
+
+def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
     figures.gauges(
         "rocketmq_consumer_lag_messages",
-        "messages that a group has not consumed",
+        "messages that a group has not acknowledged: ready or in flight",
         _OF_GROUP,
         lambda: (((each.group, *_about(each.topic)), each.lag) for each in progress.found.groups),
+    )
+
+    def of_pops(name: str, about: str, count: Callable[[int, int], int]) -> None:
+        def read() -> Rows:
+            for each in progress.found.groups:
+                if each.in_flight is not None:
+                    yield (each.group, *_about(each.topic)), count(each.lag, each.in_flight)
+
+        figures.gauges(name, f"messages of a group that pops: {about}", _OF_GROUP, read)
+
+    of_pops("rocketmq_consumer_inflight_messages", "with its consumers", lambda lag, in_flight: in_flight)
+    of_pops(
+        "rocketmq_consumer_ready_messages", "ready to be received", lambda lag, in_flight: lag - in_flight
     )
     figures.gauges(
         "rocketmq_consumer_lag_latency_milliseconds",

@@ -116,6 +116,15 @@ class PopQueue:
             heapq.heappop(numbers)
         return self.next_offset
 
+    def in_flight(self) -> int:
+        """Return the number of messages that are with consumers, and not visible again."""
+        visible = 0
+        for chunk in self.chunks.values():
+            flags = chunk.cells[_READY_AT :: _CELL.size]
+            if any(flags):
+                visible += sum(1 for index in range(CHUNK) if flags[index] and chunk.live >> index & 1)
+        return self.count - visible
+
     def cell(self, offset: int) -> Cell | None:
         """Return what is known of a message; None if it is done, or no consumer got it."""
         number, index = divmod(offset, CHUNK)

@@ -124,7 +124,7 @@ async def broker_consume_stats(call: Call) -> None:
         for queue, row in sorted(each.offset_table.items())
     ]
     for group, queue, row in rows:
-        behind = row.broker_offset - row.consumer_offset
+        behind = row.lag
         if behind >= least and row.last_timestamp > 0:
             offsets = row.broker_offset, row.consumer_offset, behind
             place = queue.topic, group, queue.broker_name, queue.queue_id

@@ -51,7 +51,7 @@ async def consume_stats(call: Call, group: str, topic: str | None = None) -> Con
 
 
 def lag_of(stats: ConsumeStats) -> int:
-    return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
+    return sum(row.lag for row in stats.offset_table.values())
 
 
 async def members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
@@ -138,7 +138,7 @@ async def consumer_progress(call: Call) -> None:
         offsets = row.broker_offset, row.consumer_offset
         client = [clients.get(queue, "N/A")] if shows_clients else []
         when = java.when(row.last_timestamp) if row.last_timestamp else "N/A"
-        call.line(form, *place, *offsets, *client, row.broker_offset - row.consumer_offset, when)
+        call.line(form, *place, *offsets, *client, row.lag, when)
     call.line("\nConsume TPS: %.2f", stats.consume_tps)
     call.line("Diff Total: %d", lag_of(stats))
 

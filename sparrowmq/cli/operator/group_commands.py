@@ -158,25 +158,27 @@ def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object,
 def lag(name: str, topic: str | None) -> None:
     """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes.
 
+    LAG counts the messages that are not acknowledged. IN FLIGHT are those of them that consumers which pop have now.
     LAG SECONDS is the age of the message that the group handled last; 0 where no message waits.
     """
     found = look(lambda admin: admin.lag(name, topic))
     now = datetime.now().astimezone()
     seconds = [each.behind_s(now) for each in found.queues]
     table(
-        ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "LAG SECONDS", "LAST CONSUMED"),
+        ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "IN FLIGHT", "LAG SECONDS", "LAST CONSUMED"),
         map(_lag_row, found.queues, seconds),
         keys={"LAG SECONDS": "behind_s"},
     )
     most = max((each for each in seconds if each is not None), default=0.0)
     ago = f", {most:.0f} s" if found.lag and most else ""
-    say(f"lag: {counted(found.lag, 'message')}{ago}; {found.per_second:.1f} messages per second")
+    in_flight = f", {found.in_flight} of them in flight" if found.in_flight is not None else ""
+    say(f"lag: {counted(found.lag, 'message')}{in_flight}{ago}; {found.per_second:.1f} messages per second")
 
 
 def _lag_row(each: QueueLag, behind_s: float | None) -> tuple[object, ...]:
     place = each.queue.topic, each.queue.broker_name, each.queue.queue_id
     tenths = None if behind_s is None else round(behind_s, 1)
-    return *place, each.broker_offset, each.committed, each.lag, tenths, each.last_consumed
+    return *place, each.broker_offset, each.committed, each.lag, each.in_flight, tenths, each.last_consumed
 
 
 @verb(group)

@@ -65,17 +65,21 @@ class QueueLag:
         broker_offset: the offset that the queue's next message will get.
         committed: the offset that the group handles next.
         last_consumed: the storage time of the last message that it handled, local; None if the message is deleted.
+        in_flight: the number of messages with its consumers; None if the group does not pop the queue.
+        unacknowledged: likewise, the number of messages that are ready or in flight.
     """
 
     queue: MessageQueue
     broker_offset: int
     committed: int
     last_consumed: datetime | None
+    in_flight: int | None = None
+    unacknowledged: int | None = None
 
     @property
     def lag(self) -> int:
-        """The number of messages that it has not handled."""
-        return self.broker_offset - self.committed
+        """The number of messages that it has not acknowledged."""
+        return self.broker_offset - self.committed if self.unacknowledged is None else self.unacknowledged
 
     def behind_s(self, now: datetime) -> float | None:
         """Return the age of the last handled message in seconds; 0 if none waits, None if it is unknown."""
@@ -100,8 +104,14 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
-        """The number of messages that it has not handled in all queues."""
+        """The number of messages that it has not acknowledged in all queues."""
         return sum(each.lag for each in self.queues)
+
+    @property
+    def in_flight(self) -> int | None:
+        """The number of messages with its consumers; None if the group pops no queue."""
+        counts = [each.in_flight for each in self.queues if each.in_flight is not None]
+        return sum(counts) if counts else None
 
     def behind_s(self, now: datetime) -> float | None:
         """Return the greatest age of the last handled message of a queue with a lag; None if it is unknown."""
@@ -368,7 +378,8 @@ async def targets(servers: Servers, topic: str, to: ResetTo) -> dict[MessageQueu
 
 
 def _queue_lag(queue: MessageQueue, row: QueueProgress) -> QueueLag:
-    return QueueLag(queue, row.broker_offset, row.consumer_offset, topics.local_time(row.last_timestamp))
+    when = topics.local_time(row.last_timestamp)
+    return QueueLag(queue, row.broker_offset, row.consumer_offset, when, row.in_flight, row.unacknowledged)
 
 
 async def _configs(

@@ -42,6 +42,7 @@ _QUEUES: Final[Columns[QueueRow]] = (
     Column("Committed offset", lambda row: row[0].committed, is_number=True, is_wide=True),
     Column("Queue's end", lambda row: row[0].broker_offset, is_number=True, is_wide=True),
     Column("Lag", lambda row: row[0].lag, is_number=True),
+    Column("In flight", lambda row: row[0].in_flight, is_number=True, is_wide=True),
     Column("Member", lambda row: row[1], is_wide=True),
     Column("Last handled", lambda row: row[0].last_consumed, is_wide=True),
 )
@@ -103,7 +104,8 @@ def lag_text(found: GroupNow) -> str:
         return f"No lag; {rate}"
     age = span_text(behind_s(lag, found.now_ms))
     and_age = f", up to {age}" if age else ""
-    return f"Lag: {counted(lag.lag, 'message')}{and_age}; {rate}"
+    in_flight = f" ({lag.in_flight:,} in flight)" if lag.in_flight else ""
+    return f"Lag: {counted(lag.lag, 'message')}{in_flight}{and_age}; {rate}"
 
 
 def queue_rows(found: GroupNow) -> list[QueueRow]:

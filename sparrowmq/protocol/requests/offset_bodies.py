@@ -33,15 +33,28 @@ class TopicStats(Body):
 
 
 class QueueProgress(Body):
-    """A group's progress in a queue; `last_timestamp` is when its last message was stored. (Java: OffsetWrapper)"""
+    """A group's progress in a queue; `last_timestamp` is when its last message was stored. (Java: OffsetWrapper)
+
+    Of a queue that the group pops, our brokers add the messages that are not acknowledged, and those in flight.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     pull_offset: int | None = None
     last_timestamp: int = 0
+    unacknowledged: int | None = None
+    in_flight: int | None = None
+
+    @property
+    def lag(self) -> int:
+        """The messages that are not acknowledged."""
+        known = self.unacknowledged
+        return self.broker_offset - self.consumer_offset if known is None else known
 
     def left(self, begin: int) -> int:
         """The messages that the group has still to consume; those before the queue's begin are gone."""
+        if self.unacknowledged is not None:
+            return self.unacknowledged
         return max(self.broker_offset - max(self.consumer_offset, begin), 0)
 
 
