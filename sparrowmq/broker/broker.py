@@ -386,7 +386,6 @@ class Broker:
         timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
         role, is_over = self._of_role(state, registration, pool, delayed, timed, transactions)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
-        stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
         young_bytes = memory_bytes(settings)
@@ -403,7 +402,7 @@ class Broker:
             figures, store, status, topics, groups, clients, consumption, offsets, registration, lags
         )
         return (
-            stored,
+            storage(store, self._turn, clock, figures, registration.refuse_writes),
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions, clock),)),
