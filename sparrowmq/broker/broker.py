@@ -29,7 +29,6 @@ from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.opening import Inside, has_port, open_grpc
 from sparrowmq.broker.handlers.access_handler import AccessHandler
@@ -386,6 +385,7 @@ class Broker:
         timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
         role, is_over = self._of_role(state, registration, pool, delayed, timed, transactions)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
+        stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
         young_bytes = memory_bytes(settings)
@@ -397,12 +397,11 @@ class Broker:
         self._tell_changes(store, groups, sends, pulls, figures)
         host, is_elected = store.settings.store_host, self.term is not None
         replies = ReplyRules(settings.cluster, settings.store_replies, host, is_elected)
-        lags = GroupLags(store, topics, offsets, clients, state.pops)
         parts = Measured(
-            figures, store, status, topics, groups, clients, consumption, offsets, registration, lags
+            figures, store, status, topics, groups, clients, consumption, offsets, registration, state.pops
         )
         return (
-            storage(store, self._turn, clock, figures, registration.refuse_writes),
+            stored,
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions, clock),)),
@@ -419,7 +418,7 @@ class Broker:
             Part((ClientHandler(shared, announced, filters, self._offers(repeats)),)),
             lock_part(shared, state),
             Part((OffsetHandler(shared, delayed, young_bytes, state.commits),)),
-            *self._for_tools(shared, pops, lags, status, figures),
+            *self._for_tools(shared, pops, status, figures),
         )
 
     def _of_role(
@@ -451,14 +450,14 @@ class Broker:
         )
 
     def _for_tools(
-        self, shared: SharedParts, pops: Pops, lags: GroupLags, status: Status, figures: Figures
+        self, shared: SharedParts, pops: Pops, status: Status, figures: Figures
     ) -> tuple[Part, ...]:
         """The parts for operators' queries and changes, except those of topics."""
         store = shared.store
         traffic = Traffic(store, shared.consumption, self.settings.cluster, self._clock, figures)
         handlers = (
             GroupHandler(shared, pops),
-            ProgressHandler(shared, self.address, lags),
+            ProgressHandler(shared, self.address, pops.table),
             QueryHandler(shared, self._quotas),
             CleaningHandler(shared),
             InspectHandler(self._changing, status, traffic, lambda: self._role.status()),

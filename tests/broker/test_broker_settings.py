@@ -139,7 +139,9 @@ def test_a_number_of_apaches_broker_out_of_range_counts_as_the_nearest_and_warns
 
 
 def test_every_number_that_is_clamped_is_a_setting() -> None:
-    assert {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]} >= set(BrokerSettings.CLAMPED)
+    assert {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]} >= set(
+        BrokerSettings.CLAMPED
+    )
 
 
 @pytest.mark.parametrize("text", ["0", "-1"])

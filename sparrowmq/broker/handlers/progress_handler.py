@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group
@@ -45,10 +46,10 @@ class ProgressHandler(Handler):
         address: the address of this broker as clients know it.
     """
 
-    def __init__(self, shared: SharedParts, address: str, lags: GroupLags) -> None:
+    def __init__(self, shared: SharedParts, address: str, pops: PopTable) -> None:
         super().__init__(shared)
         self._address = address
-        self._lags = lags
+        self._lags = GroupLags(shared.store, shared.topics, shared.offsets, shared.clients, pops)
 
     @handles(GetConsumeStats)
     def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:

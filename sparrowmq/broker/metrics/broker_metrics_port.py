@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.metrics import exporter_names, names_of_5x
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
@@ -36,7 +37,8 @@ def metrics_part(
     Raises:
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
-    progress, of_exporter = Progress(parts.store, parts.offsets, parts.lags, parts.clients), Figures()
+    lags = GroupLags(parts.store, parts.topics, parts.offsets, parts.clients, parts.pops)
+    progress, of_exporter = Progress(parts.store, parts.offsets, lags, parts.clients), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
     declare_disks(parts.figures, folders(parts.store) | _audit_folder(settings))
     if not settings.is_slave:  # Apache's exporter asks masters only

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
 from sparrowmq.metrics.figures import Figures
@@ -27,4 +27,4 @@ class Measured:
     consumption: Consumption
     offsets: Offsets
     registration: Registration
-    lags: GroupLags
+    pops: PopTable

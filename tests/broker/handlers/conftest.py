@@ -11,7 +11,6 @@ from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
-from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
@@ -152,11 +151,7 @@ class Desk:
             OffsetHandler(self.shared, self.delayed, 1 << 40),
             TopicHandler(self.shared, self.announced),
             GroupHandler(self.shared, self.pops),
-            ProgressHandler(
-                self.shared,
-                "127.0.0.1:10911",
-                GroupLags(self.store, self.topics, self.offsets, self.clients, self.pops.table),
-            ),
+            ProgressHandler(self.shared, "127.0.0.1:10911", self.pops.table),
             QueryHandler(self.shared),
             CleaningHandler(self.shared),
             RetryHandler(self.shared, self.pops, longest_ms=self.settings.longest_pause_ms),
