@@ -18,7 +18,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.scripted import Scripted
 
 
@@ -99,7 +99,7 @@ async def test_the_senders_span_travels_with_the_message(peer, mq, tracer):
 
 
 async def test_a_failed_send_is_a_failed_span(peer, mq, tracer):
-    peer.script(RequestCode.SEND_MESSAGE_V2, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
+    peer.script(RequestCode.SEND_MESSAGE_V2, Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
     with pytest.raises(SendFailed) as caught:
         await mq.send("t", b"x")
     (span,) = tracer.spans

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 import pytest_sparrowmq
 from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with

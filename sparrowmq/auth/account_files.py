@@ -84,13 +84,13 @@ class AccountFiles:
         self._folder = folder.absolute() if folder else None
         self.on_change: Callable[[], None] = lambda: None
         self._changed = ChangedFiles(self._paths)
-        self._told = ""
+        self._logged = ""
         self.now = _together(self._documents())
 
     @property
     def problem(self) -> str:
         """Why the files do not take effect as they are now; "" if they do."""
-        return f"the accounts do not change: {self._told}" if self._told else ""
+        return f"the accounts do not change: {self._logged}" if self._logged else ""
 
     def look(self) -> None:
         """Load changes that were the same at two looks. A broken file is reported once, and changes nothing."""
@@ -98,18 +98,18 @@ class AccountFiles:
             return
         try:
             documents = self._documents()
-            if _texts(documents) == _texts(self.now.documents) and not self._told:
+            if _texts(documents) == _texts(self.now.documents) and not self._logged:
                 return
             self._refuse_emptied(documents)
             self._take(_together(documents))
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
                 self._changed.loaded = None  # the file may become readable without a change that shows
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._logged:
+                self._logged = str(error)
                 log.error("the accounts do not change until this is fixed: %s", error)
         else:
-            self._told = ""
+            self._logged = ""
             log.info("%d accounts of %d files are in effect", len(self.now.by_key), len(self.now.documents))
 
     def with_account(self, fields: Mapping[str, Any], now_ms: int) -> Change:

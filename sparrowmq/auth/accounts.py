@@ -168,23 +168,23 @@ def parse_account(fields: Mapping[str, Any]) -> Account:
     )
 
 
-def _broker_names(fields: Mapping[str, Any], who: str) -> frozenset[str]:
+def _broker_names(fields: Mapping[str, Any], account: str) -> frozenset[str]:
     names = frozenset(list_of(fields, BROKER_NAMES))
     if BROKER_NAMES in fields and not names:
         raise ConfigError(
-            f"{who}: {BROKER_NAMES} has no name, and without names it may register every broker; write a name, or "
+            f"{account}: {BROKER_NAMES} has no name, and without names it may register every broker; write a name, or "
             f"leave {BROKER_NAMES} out"
         )
     return names
 
 
-def parse_perms(fields: Mapping[str, Any], key: str, who: str) -> list[tuple[str, int]]:
+def parse_perms(fields: Mapping[str, Any], key: str, account: str) -> list[tuple[str, int]]:
     """The names of a list such as topicPerms, each with its permission. Raises: ConfigError."""
     parsed = []
     for line in list_of(fields, key):
         parts = [part.strip() for part in line.split("=") if part]
         if len(parts) != 2:
-            raise ConfigError(f"{who}: {key} has {line!r}; write name=PERM, as in orders=PUB|SUB")
+            raise ConfigError(f"{account}: {key} has {line!r}; write name=PERM, as in orders=PUB|SUB")
         parsed.append((parts[0], int(PERMS.get(parts[1], Perm.DENY))))
     return parsed
 

@@ -80,12 +80,12 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
     return _to_read(row, header) if row.access is Access.READ else iter(())
 
 
-def check(account: Account, row: Row, asked: list[Need]) -> None:
+def check(account: Account, row: Row, needs: list[Need]) -> None:
     """Do nothing if the account has the permissions. Raises: AccessDenied."""
     demand_trust(account, row)
     if account.is_broker and row.code == RequestCode.VIEW_MESSAGE_BY_ID:
         return  # a broker that repairs its log; with haSecret it gets all of the log anyway
-    for resource, needed in asked:
+    for resource, needed in needs:
         if not account.may(resource, needed) and (resource, needed) != TRACES:
             raise denied(resource)
 

@@ -204,11 +204,11 @@ def _network(text: str) -> Network:
     return Network(found.max_prefixlen // 8, int(found.network_address), int(found.netmask))
 
 
-def _word(kind: type[E], text: str, what: str) -> E:
+def _word(kind: type[E], text: str, kind_name: str) -> E:
     for each in kind:
         if each.value.lower() == text.strip().lower():
             return each
-    raise ConfigError(f"{text!r} is no {what}; write one of {_words(kind)}")
+    raise ConfigError(f"{text!r} is no {kind_name}; write one of {_words(kind)}")
 
 
 def _words(kind: type[Enum]) -> str:

@@ -93,14 +93,14 @@ def completed(user: UserEntry, former: UserEntry | None = None) -> UserEntry:
     )
 
 
-def merged(former: Iterable[Policy], given: Iterable[Policy]) -> list[Policy]:
+def merged(former: Iterable[Policy], added: Iterable[Policy]) -> list[Policy]:
     """Add entries to policies. An entry of the same resource is replaced.
 
     Raises:
         ConfigError: an entry is invalid.
     """
     tables: dict[PolicyKind, dict[str, PolicyRule]] = {}
-    for policy in (*former, *given):
+    for policy in (*former, *added):
         table = tables.setdefault(parse_policy_kind(policy.policy_type), {})
         for rule in policy.entries:
             entry = _entry(rule)

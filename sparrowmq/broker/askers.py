@@ -27,13 +27,13 @@ LONGEST_ID: Final = 255  # the ids of Java, Go and Python are UUIDs
 
 
 @dataclass(slots=True)
-class Asker:
+class ReplyWaiter:
     """A connection that sent a request."""
 
     peer: Peer
     owner: str | None  # the account that signed the request
     client_id: str
-    asked: float  # when the request came; until `expires` it may be answered
+    requested_s: float  # when the request came; until `expires` it may be answered
     expires: float
 
 
@@ -42,7 +42,7 @@ class Askers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_id: dict[str, Asker] = {}
+        self._by_id: dict[str, ReplyWaiter] = {}
 
     def note(self, topic: str, properties: Properties, peer: Peer) -> None:
         """Note a stored message that asks for an answer. An answer has the same properties; its topic tells it."""
@@ -57,10 +57,10 @@ class Askers:
         if known is not None and known.expires > now and known.owner != owner:
             return
         self._by_id.pop(correlation_id, None)
-        self._by_id[correlation_id] = Asker(peer, owner, client_id, now, now + _wait_s(properties))
+        self._by_id[correlation_id] = ReplyWaiter(peer, owner, client_id, now, now + _wait_s(properties))
         self._forget(now)
 
-    def find(self, correlation_id: str | None, client_id: str) -> Asker | None:
+    def find(self, correlation_id: str | None, client_id: str) -> ReplyWaiter | None:
         """Return the connection that waits for an answer, if the request came to this broker."""
         found = self._by_id.get(correlation_id or "")
         if found is None or found.client_id != client_id or found.expires <= self._clock.monotonic():

@@ -54,7 +54,7 @@ from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.handlers.users_handler import UsersHandler
-from sparrowmq.broker.lasting import Lasting
+from sparrowmq.broker.lasting import MemberResources
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
@@ -67,14 +67,14 @@ from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door
-from sparrowmq.broker.replication.own_role import OwnRole, ThisBroker
+from sparrowmq.broker.replication.own_role import BrokerContext, OwnRole
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.broker.storage import FreedRoom, room, storage, was_full, while_writable
-from sparrowmq.broker.store_opening import opened
+from sparrowmq.broker.store_opening import open_store
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import Transactions
@@ -138,7 +138,7 @@ class Broker:
         clock: Clock | None = None,
         file: Path | None = None,
         term: Term | None = None,
-        lasting: Lasting | None = None,
+        lasting: MemberResources | None = None,
     ) -> None:
         self.settings = settings
         self.term = term
@@ -150,7 +150,7 @@ class Broker:
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
         self._ends_alone = lasting is None
-        self._lasting = lasting or Lasting(settings, self._clock)
+        self._lasting = lasting or MemberResources(settings, self._clock)
         self._tls, self._client_tls = self._lasting.tls, self._lasting.client_tls
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
@@ -244,8 +244,8 @@ class Broker:
             self._metrics = door
             stack.callback(door.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
-        self.store = await opened(self.settings, kept, self._clock, self.term)
-        this = ThisBroker(
+        self.store = await open_store(self.settings, kept, self._clock, self.term)
+        this = BrokerContext(
             settings=self.settings,
             address=self.address,
             store=self.store,
@@ -306,7 +306,7 @@ class Broker:
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         dispatcher.audit = access.audit
-        dispatcher.hash_some = access.hash_some
+        dispatcher.hash_next_piece = access.hash_some
         dispatcher.rights = access.rights if guard is not None else None
         self._server.quotas = dispatcher.quotas = self._quotas
         self._measuring.begin(dispatcher)
@@ -323,7 +323,7 @@ class Broker:
         """The registration at name servers; a change of topics or settings concerns it."""
         made = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         if self.term is not None:
-            made.may_speak = self.term.holds
+            made.may_register = self.term.holds
         topics.on_change = made.topics_changed
         self._changing.tell(made.use)
         self._changing.tell(topics.use)
@@ -387,7 +387,9 @@ class Broker:
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
         stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
-        status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
+        status = Status(
+            settings, figures, clock, times, lambda: self._status_lines() | repeats.status_lines()
+        )
         young_bytes = memory_bytes(settings)
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
@@ -492,8 +494,8 @@ class Broker:
         pulls.use(self._reads(self.settings))
         self._role.shown.on_change = lambda: pulls.use(self._reads(self._changing.now))
         if self.term is not None and self.term.in_sync is not None:
-            sends.takes = self.term.takes
-        pulls.held.show(figures)
+            sends.accepts_writes = self.term.takes
+        pulls.held_pulls.show(figures)
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)
         self._changing.tell(lambda now: quotas.use(now.quotas))
@@ -518,9 +520,9 @@ class Broker:
         if self.term is not None and self.freed_room is None:  # DISK_FULL has the remedy otherwise
             yield kinds.NO_MASTER, self.term.problem
 
-    def _told(self) -> dict[str, str]:
+    def _status_lines(self) -> dict[str, str]:
         """The lines of `brokerStatus` about replication and conditions; no tool of Apache reads them."""
-        table = self.term.told() if self.term is not None else {}
+        table = self.term.status_lines() if self.term is not None else {}
         problem = self._role.problem
         if problem:
             table = table | {"replicationProblem": problem}

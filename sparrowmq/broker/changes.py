@@ -33,7 +33,7 @@ def pull_rules(settings: BrokerSettings) -> PullRules:
         near_bytes=memory_bytes(settings) if settings.slave_reads else None,
         serves=settings.slave_reads or not settings.is_slave,
         keeps_offsets=not settings.is_slave,
-        held=HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one),
+        held_limits=HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one),
     )
     return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
 

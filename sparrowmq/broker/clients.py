@@ -17,7 +17,7 @@ from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparrowmq.broker.askers import Asker
+from sparrowmq.broker.askers import ReplyWaiter
 from sparrowmq.broker.notices import ROUND_S, Notices
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
@@ -48,7 +48,7 @@ class Member:
 
     Attributes:
         owner: the account that announced it (remoting/ownership.py).
-        wanted: the filter of each topic in its last heartbeat.
+        filters: the filter of each topic in its last heartbeat.
     """
 
     client_id: str
@@ -59,7 +59,7 @@ class Member:
     last_seen: float
     owner: str | None
     clash_told: bool = False
-    wanted: dict[str, object] = field(default_factory=dict)
+    filters: dict[str, object] = field(default_factory=dict)
     difference_told: bool = False
 
 
@@ -133,11 +133,11 @@ class ConsumerGroup:
 
     def wanted_topics(self) -> set[str]:
         """Return the topics that some member wants."""
-        return self.subscriptions.keys() | {topic for each in self.members.values() for topic in each.wanted}
+        return self.subscriptions.keys() | {topic for each in self.members.values() for topic in each.filters}
 
     def differing_topics(self) -> set[str]:
         """Return the topics that some members want and others do not, though all share the queues."""
-        wants = [each.wanted.keys() for each in self.members.values()] if self.is_shared else []
+        wants = [each.filters.keys() for each in self.members.values()] if self.is_shared else []
         return set().union(*wants) - set[str](wants[0]).intersection(*wants) if wants else set()
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
@@ -257,7 +257,7 @@ class Clients:
         if known is None:
             known = self._producers[group] = _ProducerGroup()
         former = known.members.get(peer)
-        member = self._seen(former, peer, client_id)
+        member = self._refreshed_member(former, peer, client_id)
         if member is None:
             return
         if former is not None:
@@ -367,7 +367,7 @@ class Clients:
         owner = next(iter(found.values())).owner
         return next(peer for peer, announced in reversed(found.items()) if announced.owner == owner)
 
-    def asking(self, asker: Asker) -> Peer:
+    def asking(self, asker: ReplyWaiter) -> Peer:
         """Return the connection that gets the answer to a request: the one that sent it.
 
         A client that has reconnected since then, with the same account, gets the answer on its latest connection. So
@@ -375,17 +375,17 @@ class Clients:
         """
         found = self._by_id.get(asker.client_id, {})
         latest = next((peer for peer, each in reversed(found.items()) if each.owner == asker.owner), None)
-        if latest is None or (asker.peer in found and found[latest].joined <= asker.asked):
+        if latest is None or (asker.peer in found and found[latest].joined <= asker.requested_s):
             return asker.peer
         return latest
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _seen(self, known: Member | None, peer: Peer, client_id: str) -> Member | None:
+    def _refreshed_member(self, member: Member | None, peer: Peer, client_id: str) -> Member | None:
         """Return the member of a group that a client becomes; None if it is the known one."""
         now = self._clock.monotonic()
-        if known is not None and known.client_id == client_id:
-            known.last_seen = now
+        if member is not None and member.client_id == client_id:
+            member.last_seen = now
             return None
         if peer not in self._present:
             self._present[peer] = _Presence()
@@ -394,7 +394,7 @@ class Clients:
 
     def _join(self, group: ConsumerGroup, peer: Peer, client_id: str) -> bool:
         former = group.members.get(peer)
-        member = self._seen(former, peer, client_id)
+        member = self._refreshed_member(former, peer, client_id)
         if member is None:
             return False
         if former is not None:
@@ -430,9 +430,12 @@ class Clients:
         Members of a running program change one after the other. So this logs only if a member repeats what it wanted,
         after another member wanted something else. Members that pull may have different topics.
         """
-        wanted, others = _wanted(beat.subscription_data_set), _wanted(group.subscriptions.values())
-        is_repeated, member.wanted = wanted == member.wanted, wanted
-        if wanted == others or not is_repeated or not group.is_shared or member.difference_told:
+        filters, others = (
+            _filters_by_topic(beat.subscription_data_set),
+            _filters_by_topic(group.subscriptions.values()),
+        )
+        is_repeated, member.filters = filters == member.filters, filters
+        if filters == others or not is_repeated or not group.is_shared or member.difference_told:
             return
         member.difference_told = True
         self._lines.log(
@@ -443,7 +446,7 @@ class Clients:
             shown(group.name),
             shown(member.client_id),
             member.peer.address,
-            shown(str(wanted)),
+            shown(str(filters)),
             shown(str(others)),
         )
 
@@ -468,31 +471,31 @@ class Clients:
         for group in groups:
             self._lines.log(log, logging.INFO, "%s %s of group %s %s", kind, client, shown(group), did)
 
-    def _remove_producer(self, gone: Member, name: str) -> None:
+    def _remove_producer(self, member: Member, name: str) -> None:
         group = self._producers[name]
-        group.remove(gone)
-        self._forget_id(gone)
+        group.remove(member)
+        self._forget_id(member)
         if not group.members:
             del self._producers[name]
 
-    def _forget_id(self, gone: Member) -> None:
-        same = self._by_id[gone.client_id]
-        same[gone.peer].groups -= 1
-        if not same[gone.peer].groups:
-            del same[gone.peer]
+    def _forget_id(self, member: Member) -> None:
+        same = self._by_id[member.client_id]
+        same[member.peer].groups -= 1
+        if not same[member.peer].groups:
+            del same[member.peer]
             if not same:
-                del self._by_id[gone.client_id]
+                del self._by_id[member.client_id]
 
-    def _remove_consumer(self, gone: Member, name: str, notify: bool) -> None:
+    def _remove_consumer(self, member: Member, name: str, notify: bool) -> None:
         group = self._consumers[name]
-        group.remove(gone)
+        group.remove(member)
         if not group.members:
             del self._consumers[name]
         elif notify:
             self.notices.changed(group)
 
 
-def _wanted(subscriptions: Collection[Subscription]) -> dict[str, object]:
+def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, object]:
     """The filter of each topic, without the retry topic, which only some clients name."""
     return {
         each.topic: sorted(each.tags) or each.expression

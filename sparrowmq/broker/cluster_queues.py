@@ -33,12 +33,12 @@ class ClusterQueues:
         self._namesrv = namesrv
         self._pool = pool
         self._clock = clock
-        self._known: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._cached: dict[str, tuple[float, list[MessageQueue]]] = {}
 
     async def of(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic in order; None if no name server knows it, or none has ever answered."""
         now = self._clock.monotonic()
-        known = self._known.get(topic)
+        known = self._cached.get(topic)
         if known is not None and now - known[0] < KEPT_S:
             return known[1]
         for address in self._namesrv:
@@ -49,7 +49,7 @@ class ClusterQueues:
                 )
             except RemoteError as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    self._known.pop(topic, None)
+                    self._cached.pop(topic, None)
                     return None
             except SparrowError:
                 continue
@@ -60,10 +60,10 @@ class ClusterQueues:
         return known[1] if known is not None else None
 
     def _keep(self, topic: str, now: float, queues: list[MessageQueue]) -> None:
-        self._known.pop(topic, None)
-        self._known[topic] = (now, queues)
-        if len(self._known) > MOST_TOPICS:
-            del self._known[next(iter(self._known))]  # the one that was asked for first
+        self._cached.pop(topic, None)
+        self._cached[topic] = (now, queues)
+        if len(self._cached) > MOST_TOPICS:
+            del self._cached[next(iter(self._cached))]  # the one that was asked for first
 
 
 def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:

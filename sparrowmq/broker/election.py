@@ -36,7 +36,7 @@ from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.disk_watch import RoomWatch, SlowWatch
 from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.etcd_client import Etcd
-from sparrowmq.broker.failover.found import Found, found_in
+from sparrowmq.broker.failover.found import EtcdGroup, group_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader, elected, handed_over, new_line
 from sparrowmq.broker.failover.handover import (
     HAND_OVER_S,
@@ -90,7 +90,7 @@ class Member:
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
         self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
         self._lease: Lease | None = None
-        self._found = Found()
+        self._etcd_group = EtcdGroup()
         # The master that we follow. Its epoch does not identify it: a new line of epochs can reuse the number.
         self._followed: Leader | None = None
         self._changed = asyncio.Event()
@@ -198,7 +198,7 @@ class Member:
                 await self._leave(problem)
             return
         await self._look()
-        leader = self._found.leader
+        leader = self._etcd_group.leader
         if self.broker is not None and self._start.has_room():
             await self._follow()
         elif leader is None:
@@ -213,8 +213,8 @@ class Member:
     async def _look(self) -> None:
         """Read the state of the group from etcd. Raises: EtcdFailed."""
         kept = await self._etcd.below(self._keys)
-        self._found = found_in(kept, self._keys, self.settings.broker_id)
-        self._candidacy.look(self._found.leader, self._found.state)
+        self._etcd_group = group_in(kept, self._keys, self.settings.broker_id)
+        self._candidacy.look(self._etcd_group.leader, self._etcd_group.state)
         if self._candidacy.is_proved:
             self._start.note_doubt("")
 
@@ -226,7 +226,7 @@ class Member:
                 "member needs its own"
             )
         key = self._keys + "leader"
-        await self._etcd.change({key: self._found.leader_version}, {}, deletes=[key])
+        await self._etcd.change({key: self._etcd_group.leader_version}, {}, deletes=[key])
         self._changed.set()
 
     # To lead --------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Member:
         """Become the master if the rules allow it and no other member is faster. Raises: EtcdFailed, StoreFailed."""
         if self.broker is None or self._start.full:
             return
-        found, store = self._found, self.broker.store
+        found, store = self._etcd_group, self.broker.store
         reason = self._candidacy.reason(found.state, found.state_version, store.end, found.others)
         if reason is None:
             if not self._is_time(self._tried_at):
@@ -253,7 +253,7 @@ class Member:
 
     def _note_reason(self, reason: Reason | None) -> None:
         """Show why we do not lead; log it when it changes."""
-        what = reason.what if reason is not None else ""
+        what = reason.text if reason is not None else ""
         if reason is not None and what != self._problem:
             if reason.remedy:
                 log.critical("%s. %s", what, reason.remedy)
@@ -263,7 +263,7 @@ class Member:
 
     async def _campaign(self, broker: Broker) -> None:
         """Ask etcd for the lead, and start as the master if we get it. Raises: EtcdFailed, StoreFailed."""
-        settings, found, own = self.settings, self._found, self._own
+        settings, found, own = self.settings, self._etcd_group, self._own
         end = broker.stop_following()
         await on_disk(broker.store, end)
         if self._candidacy.is_chosen(found.state_version):
@@ -292,7 +292,7 @@ class Member:
             await lease.end()
             self._candidacy.failed(str(error))
             raise
-        if not is_elected or self._found.leader != leader:
+        if not is_elected or self._etcd_group.leader != leader:
             await lease.end()
             return
         try:
@@ -308,12 +308,12 @@ class Member:
         self._own.doubt = ""
         self._own.save(state.epoch, state.line)
         self._lease, self._is_deposed, self._followed, self._problem = lease, False, None, ""
-        self._tasks.spawn(self._renew(lease, self._found.leader_version), "lease")
+        self._tasks.spawn(self._renew(lease, self._etcd_group.leader_version), "lease")
         log.warning("elected: the master of %s in epoch %d", settings.name, state.epoch)
         in_sync = InSync(
             settings.broker_id,
             state,
-            partial(self._commit, self._found.leader_version),
+            partial(self._commit, self._etcd_group.leader_version),
             self._clock,
             settings.catch_up_ms / 1000,
             lambda: lease.is_valid,
@@ -341,7 +341,7 @@ class Member:
         self._lease = None
         await lease.end()
         self._candidacy.failed(str(error))
-        self._found, self._followed = Found(), None
+        self._etcd_group, self._followed = EtcdGroup(), None
 
     async def _renew(self, lease: Lease, version: int) -> None:
         """Renew the lease until it fails, or until etcd has another version of the leader key."""
@@ -354,7 +354,7 @@ class Member:
         await lease.renew(leads)
         self._changed.set()
 
-    async def _commit(self, version: int, wanted: GroupState) -> GroupState | None:
+    async def _commit(self, version: int, state: GroupState) -> GroupState | None:
         """Write the members in sync to etcd.
 
         Args:
@@ -366,15 +366,15 @@ class Member:
         """
         keys = self._keys
         await self._etcd.change(
-            {keys + "leader": version, keys + "state": self._found.state_version},
-            {keys + "state": wanted.encode()},
+            {keys + "leader": version, keys + "state": self._etcd_group.state_version},
+            {keys + "state": state.encode()},
         )
         await self._look()  # the change was made now, or by an earlier attempt whose answer never came
-        if self._found.leader_version != version:
+        if self._etcd_group.leader_version != version:
             self._is_deposed = True
             self._changed.set()
             return None
-        return self._found.state
+        return self._etcd_group.state
 
     async def _step_down(self) -> None:
         assert self._lease is not None
@@ -383,7 +383,7 @@ class Member:
         lease, self._lease = self._lease, None
         await lease.end()
         self._note_acknowledged()  # last, as a disk that hangs does not return
-        self._found = Found()
+        self._etcd_group = EtcdGroup()
         with suppress(EtcdFailed):
             await self._look()
             if self._awaits_successor:
@@ -403,11 +403,11 @@ class Member:
 
     # To hand over, and decisions of an operator -----------------------------------------------------------------------
 
-    async def _hand_over(self, wanted: int, *, stays: bool) -> int:
+    async def _hand_over(self, chosen: int, *, stays: bool) -> int:
         """Give the lead to a member in sync once all members in sync have the whole log. Return that member.
 
         Args:
-            wanted: the next master; 0 for any member in sync.
+            chosen: the next master; 0 for any member in sync.
             stays: whether this member goes on as a slave.
         Raises:
             RemoteError: we do not lead, the member is not in sync, or the others do not get the log in time.
@@ -416,14 +416,14 @@ class Member:
         broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
             raise refused("this member does not lead, or hands over the lead already")
-        successor = next_master(in_sync, self.settings.broker_id, wanted)
+        successor = next_master(in_sync, self.settings.broker_id, chosen)
         self._is_handing_over = True
         try:
             assert broker.journal is not None
             await drained(broker.store, broker.journal.settle, in_sync, self._clock)
             if self._lease is not lease:
                 raise refused("this member does not lead any more")
-            keys, found = self._keys, self._found
+            keys, found = self._keys, self._etcd_group
             assert found.state is not None
             is_done = await self._etcd.change(
                 {keys + "leader": found.leader_version, keys + "state": found.state_version},
@@ -462,7 +462,7 @@ class Member:
     async def _wait_for_successor(self) -> None:
         """Wait until the next master leads, for HAND_OVER_S at most. Raises: EtcdFailed."""
         begun = self._clock.monotonic()
-        while self._found.leader is None and self._clock.age(begun) < HAND_OVER_S:
+        while self._etcd_group.leader is None and self._clock.age(begun) < HAND_OVER_S:
             await self._clock.sleep(_SUCCESSOR_LOOK_S)
             await self._look()
 
@@ -474,17 +474,17 @@ class Member:
         if (broker := self.broker) is None:
             raise refused(self._start.problem or "this member is just starting; try again in a second")
         reason = await self._candidacy.obstacle(broker.store, port_for_slaves(self.settings), is_chosen=True)
-        unfit = self._start.full or (reason.what if reason is not None else "")
-        check_begin(self._found, self._own, broker.store.end, is_forced, unfit)
+        unfit = self._start.full or (reason.text if reason is not None else "")
+        check_begin(self._etcd_group, self._own, broker.store.end, is_forced, unfit)
         log.warning("an operator has decided that this member begins a new line of epochs")
-        self._candidacy.choose(self._found.state_version)
+        self._candidacy.choose(self._etcd_group.state_version)
         self._changed.set()
 
     # To follow ------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         """Become a slave of the master that etcd has, or a slave without a master."""
-        leader, state, own = self._found.leader, self._found.state, self._own
+        leader, state, own = self._etcd_group.leader, self._etcd_group.state, self._own
         self._problem, self._is_able, self._followed = "", False, None
         if leader is None or state is None or leader.member == self.settings.broker_id:
             await self._become_lone_slave()
@@ -567,11 +567,11 @@ class Member:
         """Return the addresses of the other running members, the master first."""
         with suppress(EtcdFailed):
             kept = await self._etcd.below(self._keys)
-            others = found_in(kept, self._keys, self.settings.broker_id).others
-            self._found = self._found._replace(others=others)
-        leader = self._found.leader
+            others = group_in(kept, self._keys, self.settings.broker_id).others
+            self._etcd_group = self._etcd_group._replace(others=others)
+        leader = self._etcd_group.leader
         first = [leader.address] if leader is not None and leader.member != self.settings.broker_id else []
-        return list(dict.fromkeys(first + [each.address for each in self._found.others]))
+        return list(dict.fromkeys(first + [each.address for each in self._etcd_group.others]))
 
     async def _announce(self) -> None:
         """Publish this member's address and log end in etcd while `serve` makes progress."""
@@ -584,7 +584,7 @@ class Member:
 
     def _present(self, broker: Broker) -> Present:
         full = self._start.full  # on a full disk the end of the log is unknown
-        end = broker.store.end if self._found.is_vacant and not full else UNKNOWN
+        end = broker.store.end if self._etcd_group.is_vacant and not full else UNKNOWN
         problem = full or ("" if self._is_able else self._problem)
         is_proved = self._candidacy.is_proved
         return Present.of(self.settings.broker_id, self._own, self.address, end, problem, is_proved=is_proved)

@@ -55,7 +55,7 @@ class Filters:
             from sparrowmq.filter.grammar import parsing
 
             self._parsing = parsing
-        self._kept: dict[str, Selector | str] = {}  # a text is the error of a bad expression
+        self._by_expression: dict[str, Selector | str] = {}  # a text is the error of a bad expression
         self._kept_characters = 0
 
     def selector(self, kind: str, expression: str | None) -> Selector | Steps[Selector]:
@@ -69,9 +69,9 @@ class Filters:
                 f"The broker does not support consumer to filter message by {shown(kind)}",
             )
         text = expression or ""
-        found = self._kept.pop(text, None)
+        found = self._by_expression.pop(text, None)
         if found is not None:
-            self._kept[text] = found  # the last, so the least recently used expression is the first
+            self._by_expression[text] = found  # the last, so the least recently used expression is the first
             return _sound(found)
         return self._compiled(text) if len(text) > _SHORT else at_once(self._compiled(text))
 
@@ -81,20 +81,22 @@ class Filters:
         if isinstance(found, str):
             text = "a consumer asks for a bad SQL92 expression: %s"
             self._lines.log(log, logging.WARNING, text, shown(found, LONGEST_REMARK))
-        if self._kept.pop(expression, None) is None:  # another pull may have compiled it during a pause
+        if (
+            self._by_expression.pop(expression, None) is None
+        ):  # another pull may have compiled it during a pause
             self._kept_characters += len(expression)
-        self._kept[expression] = found
-        while len(self._kept) > MOST_KEPT or self._kept_characters > MOST_KEPT_CHARACTERS:
-            oldest = next(iter(self._kept))
-            del self._kept[oldest]
+        self._by_expression[expression] = found
+        while len(self._by_expression) > MOST_KEPT or self._kept_characters > MOST_KEPT_CHARACTERS:
+            oldest = next(iter(self._by_expression))
+            del self._by_expression[oldest]
             self._kept_characters -= len(oldest)
         return _sound(found)
 
 
-def _sound(found: Selector | str) -> Selector:
-    if isinstance(found, Selector):
-        return found
-    raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{PARSE_FAILED}: {found}")
+def _sound(compiled: Selector | str) -> Selector:
+    if isinstance(compiled, Selector):
+        return compiled
+    raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{PARSE_FAILED}: {compiled}")
 
 
 def _compile(expression: str, parsing: Callable[[str], Steps[Filter]]) -> Steps[Selector | str]:
@@ -105,8 +107,8 @@ def _compile(expression: str, parsing: Callable[[str], Steps[Filter]]) -> Steps[
     return Selector(_tags_codes(wanted), predicate(wanted), 1 + wanted.size // _USUAL_SIZE)
 
 
-def _tags_codes(wanted: Filter) -> frozenset[int] | None:
+def _tags_codes(expression: Filter) -> frozenset[int] | None:
     """The tag hashes of matching queue entries, if the expression wants certain tags. Other records are not read."""
-    tags = wanted.texts(Property.TAGS)
+    tags = expression.texts(Property.TAGS)
     # Only for ASCII tags: if a sender's text was no UTF-8, its hash there may have been another one.
     return frozenset(map(java_hash, tags)) if tags and all(map(str.isascii, tags)) else None

@@ -37,14 +37,14 @@ class Groups:
     """
 
     def __init__(
-        self, path: Path, auto_create: bool, clock: Clock, known: GroupConfigTable | None = None
+        self, path: Path, auto_create: bool, clock: Clock, replayed: GroupConfigTable | None = None
     ) -> None:
         self._auto_create = auto_create
         self._clock = clock
         self.on_put: Callable[[GroupConfig], object] = lambda _: None
         self.on_delete: Callable[[str], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
-        saved = known or saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
+        saved = replayed or saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
         self.version = saved.data_version
         self._table: dict[str, GroupConfig] = saved.subscription_group_table
         self.file = SavedFile(path, self.content)
@@ -111,10 +111,10 @@ class Groups:
         """All groups by name, as they change."""
         return self._table
 
-    def follow(self, told: GroupConfigTable) -> None:
+    def follow(self, masters: GroupConfigTable) -> None:
         """Take over the groups of the master, on its slave."""
-        if not told.data_version.is_same(self.version):
-            self.take(told.data_version, dict(told.subscription_group_table))
+        if not masters.data_version.is_same(self.version):
+            self.take(masters.data_version, dict(masters.subscription_group_table))
 
     def take(self, version: DataVersion, table: dict[str, GroupConfig]) -> None:
         """Have the groups of this table, which the caller may change further."""

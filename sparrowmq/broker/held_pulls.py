@@ -39,7 +39,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.requests.pop_headers import Notification, PopMessage
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.remoting.handler import Answer, Later
+from sparrowmq.remoting.handler import PendingReply, Reply
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage, release
 from sparrowmq.store.queues.queue_reading import Read
@@ -58,7 +58,7 @@ class HeldLimits:
 
 
 @mypyc_attr(acyclic=True)
-class Held:
+class HeldPull:
     """One held pull, or pop.
 
     Attributes:
@@ -95,7 +95,7 @@ class Held:
         self.peer = peer
         self.next_offset = next_offset
         self.scanned: Read | None = None
-        self.later = Later()
+        self.later = PendingReply()
         self.line: _Line | None = None
         self.tick = 0
         self.is_done = False
@@ -106,7 +106,7 @@ class Held:
 class _Line:
     def __init__(self, end: Watermark) -> None:
         self.end = end
-        self.pulls: dict[Held, bool] = {}
+        self.pulls: dict[HeldPull, bool] = {}
         self.waiter: Waiter | None = None
 
 
@@ -120,7 +120,7 @@ class _Batch:
     """
 
     def __init__(
-        self, pulls: list[Held], is_over: bool, is_gone: bool = False, error: Exception | None = None
+        self, pulls: list[HeldPull], is_over: bool, is_gone: bool = False, error: Exception | None = None
     ) -> None:
         self.pulls = pulls
         self.is_over = is_over
@@ -142,7 +142,7 @@ class HeldPulls:
     def __init__(
         self,
         clock: Clock,
-        serve: Callable[[Held, bool], Answer | Later | None],
+        serve: Callable[[HeldPull, bool], Reply | PendingReply | None],
         limits: HeldLimits | None = None,
     ) -> None:
         self.count = 0
@@ -151,7 +151,7 @@ class HeldPulls:
         self._serve = serve
         self._limits = limits or HeldLimits()
         self._lines: dict[Watermark, _Line] = {}
-        self._by_peer: dict[Peer, dict[Held, bool]] = {}
+        self._by_peer: dict[Peer, dict[HeldPull, bool]] = {}
         self._wheel = _Wheel(clock, self._time_is_over)
         self._clock = clock
         self._ready: deque[_Batch] = deque()
@@ -170,28 +170,28 @@ class HeldPulls:
         """Apply other limits to further pulls."""
         self._limits = limits
 
-    def hold(self, held: Held, end: Watermark | None, timeout_s: float) -> Later:
+    def hold(self, pull: HeldPull, end: Watermark | None, timeout_s: float) -> PendingReply:
         """Hold a pull until `end` rises and `serve` has an answer, or until its time is over.
 
         Raises: RemoteError, there are too many.
         """
-        peer = held.peer
+        peer = pull.peer
         of_peer = self._by_peer.get(peer)
         if self.count >= self._limits.together or (of_peer and len(of_peer) >= self._limits.of_one):
             self._refuse(len(of_peer or ()))
         if self.quotas is not None and self.quotas.is_on:
-            held.usages = self.quotas.hold(peer, held.header.topic)
+            pull.usages = self.quotas.hold(peer, pull.header.topic)
         if of_peer is None:
             of_peer = self._by_peer[peer] = {}
             peer.on_end(self._ended)
-        of_peer[held] = True
+        of_peer[pull] = True
         self.count += 1
         if peer.is_linked:
-            held.later.dropped = partial(self._drop, held)
-        self._wheel.add(held, timeout_s)
+            pull.later.on_cancel = partial(self._drop, pull)
+        self._wheel.add(pull, timeout_s)
         if end is not None:
-            self._wait(held, end)
-        return held.later
+            self._wait(pull, end)
+        return pull.later
 
     def void(self, end: Watermark) -> None:
         """Let the pulls that wait until `end` rises have their answers: it never will, as its queue was deleted."""
@@ -217,12 +217,12 @@ class HeldPulls:
             f"{limits.of_one}), {self.count} of all (maxHeldPulls is {limits.together}); try again in some seconds",
         )
 
-    def _wait(self, held: Held, end: Watermark) -> None:
+    def _wait(self, pull: HeldPull, end: Watermark) -> None:
         line = self._lines.get(end)
         if line is None:
             line = self._lines[end] = _Line(end)
-        held.line = line
-        line.pulls[held] = True
+        pull.line = line
+        line.pulls[pull] = True
         if line.waiter is None:
             line.waiter = end.when(end.value + 1, lambda error: self._wake(line, error))
 
@@ -232,30 +232,30 @@ class HeldPulls:
         pulls.reverse()
         self._add(_Batch(pulls, False, error=cast(Exception | None, error)))
 
-    def _time_is_over(self, pulls: list[Held]) -> None:
+    def _time_is_over(self, pulls: list[HeldPull]) -> None:
         self._add(_Batch(pulls, True))
 
     def _ended(self, peer: Peer) -> None:
         self._full.pop(peer, None)
         self._add(_Batch(list(self._by_peer.pop(peer, ())), False, is_gone=True))
 
-    def _drop(self, held: Held) -> None:
-        if not held.is_done:
-            self._forget(held)
-            held.later.answer(Answer(ResponseCode.POLLING_TIMEOUT), None)
+    def _drop(self, pull: HeldPull) -> None:
+        if not pull.is_done:
+            self._forget(pull)
+            pull.later.answer(Reply(ResponseCode.POLLING_TIMEOUT), None)
 
-    def _forget(self, held: Held) -> None:
-        held.is_done = True
+    def _forget(self, pull: HeldPull) -> None:
+        pull.is_done = True
         self.count -= 1
-        if held.usages is not None:
-            release(held.usages)
-        self._wheel.remove(held)
-        held.later.dropped = None  # which refers to it
-        of_peer = self._by_peer.get(held.peer)
+        if pull.usages is not None:
+            release(pull.usages)
+        self._wheel.remove(pull)
+        pull.later.on_cancel = None  # which refers to it
+        of_peer = self._by_peer.get(pull.peer)
         if of_peer is not None:
-            of_peer.pop(held, None)
-        line, held.line = held.line, None
-        if line is not None and line.pulls.pop(held, False) and not line.pulls:
+            of_peer.pop(pull, None)
+        line, pull.line = pull.line, None
+        if line is not None and line.pulls.pop(pull, False) and not line.pulls:
             if line.waiter is not None:
                 line.waiter.cancel()
                 line.waiter = None
@@ -287,33 +287,33 @@ class HeldPulls:
         if self._is_serving:
             asyncio.get_running_loop().call_soon(self._serve_slice)
 
-    def _look_at(self, held: Held, batch: _Batch) -> None:
+    def _look_at(self, pull: HeldPull, batch: _Batch) -> None:
         if batch.is_gone:
-            self._forget(held)
+            self._forget(pull)
             return
-        if held.later.is_full:
-            self._put_off(held, batch.is_over)
+        if pull.later.is_full:
+            self._put_off(pull, batch.is_over)
             return
-        line, before = held.line, held.next_offset
+        line, before = pull.line, pull.next_offset
         if batch.error is not None:
-            self._forget(held)
-            held.later.answer(None, batch.error)
-        elif held.later.attempt(self._serve, held, batch.is_over):
-            self._forget(held)
-        elif line is not None and before < held.next_offset < line.end.value:
-            self._add(_Batch([held], False))  # there is more to read
+            self._forget(pull)
+            pull.later.answer(None, batch.error)
+        elif pull.later.attempt(self._serve, pull, batch.is_over):
+            self._forget(pull)
+        elif line is not None and before < pull.next_offset < line.end.value:
+            self._add(_Batch([pull], False))  # there is more to read
         elif line is not None:
-            self._wait(held, line.end)
+            self._wait(pull, line.end)
 
-    def _put_off(self, held: Held, is_over: bool) -> None:
+    def _put_off(self, pull: HeldPull, is_over: bool) -> None:
         """Wait until the connection has sent some of its answers."""
-        batch = self._full.get(held.peer)
+        batch = self._full.get(pull.peer)
         if batch is None:
-            batch = self._full[held.peer] = _Batch([], is_over)
+            batch = self._full[pull.peer] = _Batch([], is_over)
             if len(self._full) == 1:
                 self._clock.call_later(FULL_S, self._look_at_full)
         batch.is_over = batch.is_over or is_over
-        batch.pulls.append(held)
+        batch.pulls.append(pull)
 
     def _look_at_full(self) -> None:
         for peer, batch in list(self._full.items()):
@@ -328,27 +328,27 @@ class HeldPulls:
 class _Wheel:
     """The time limits of held pulls. `due` is called with those whose time is over."""
 
-    def __init__(self, clock: Clock, due: Callable[[list[Held]], None]) -> None:
+    def __init__(self, clock: Clock, due: Callable[[list[HeldPull]], None]) -> None:
         self._clock = clock
         self._due = due
         self._ticks: list[int] = []  # a heap: those of `_pulls`
-        self._pulls: dict[int, dict[Held, None]] = {}
+        self._pulls: dict[int, dict[HeldPull, None]] = {}
         self._timer: Timer | None = None
 
-    def add(self, held: Held, timeout_s: float) -> None:
-        tick = held.tick = ceil((self._clock.monotonic() + timeout_s) * TICKS)
+    def add(self, pull: HeldPull, timeout_s: float) -> None:
+        tick = pull.tick = ceil((self._clock.monotonic() + timeout_s) * TICKS)
         pulls = self._pulls.get(tick)
         if pulls is None:
             pulls = self._pulls[tick] = {}
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
                 self._set_timer()
-        pulls[held] = None
+        pulls[pull] = None
 
-    def remove(self, held: Held) -> None:
-        pulls = self._pulls.get(held.tick)
+    def remove(self, pull: HeldPull) -> None:
+        pulls = self._pulls.get(pull.tick)
         if pulls is not None:
-            pulls.pop(held, None)
+            pulls.pop(pull, None)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 
 
-class Lasting:
+class MemberResources:
     """The files and connections of one broker, or of the brokers of one member.
 
     Attributes:
@@ -55,11 +55,11 @@ class Lasting:
             self._pool = Pool(self._clock, sign=sign_of(self._settings), tls=self.client_tls)
         return self._pool
 
-    async def open_metrics(self, spawn: Spawn, why: Callable[[], str]) -> None:
+    async def open_metrics(self, spawn: Spawn, reason: Callable[[], str]) -> None:
         """Open the port for metrics, if the settings want it.
 
         Args:
-            why: returns the reason why no broker runs, for `/readyz`.
+            reason: returns the reason why no broker runs, for `/readyz`.
         Raises: ConfigError, the port cannot be used.
         """
         door = metrics_door(self._settings, self._settings.bind_address, self._settings.insecure)
@@ -69,7 +69,7 @@ class Lasting:
         from sparrowmq.metrics.http_endpoint import Answer, Endpoint
 
         async def absent(_: Query) -> Answer:
-            return Answer(503, f"{why()}\n".encode())
+            return Answer(503, f"{reason()}\n".encode())
 
         async def alive(_: Query) -> Answer:
             return Answer(200, b"ok\n")

@@ -19,7 +19,7 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.lasting import Lasting
+from sparrowmq.broker.lasting import MemberResources
 from sparrowmq.broker.replication.peer_repair import NOWHERE
 from sparrowmq.broker.storage import FreedRoom, was_full
 from sparrowmq.broker.store_opening import repaired
@@ -58,7 +58,7 @@ class MemberStart:
         self.problem = ""
         self.full = ""
         self._stack = AsyncExitStack()
-        self._lasting: Lasting | None = None
+        self._lasting: MemberResources | None = None
         self._freed: FreedRoom | None = None
         self._own = own
         self._clock = clock
@@ -73,7 +73,7 @@ class MemberStart:
         """
         await self._stop()
         try:
-            lasting = self._lasting = self._lasting or await self._begun(settings)
+            lasting = self._lasting = self._lasting or await self._open_resources(settings)
             self.broker = await self._started(settings, term, lasting)
         except BaseException:
             await self._disconnect()  # clients must not look for a broker here
@@ -92,13 +92,13 @@ class MemberStart:
         stack, self._stack, self.broker = self._stack, AsyncExitStack(), None
         return await stack.__aexit__(*(error or (None, None, None)))  # type: ignore[arg-type]
 
-    async def _begun(self, settings: BrokerSettings) -> Lasting:
+    async def _open_resources(self, settings: BrokerSettings) -> MemberResources:
         """Begin what all brokers share. Its port for metrics says why there is no broker yet. Raises: ConfigError."""
-        made = Lasting(settings, self._clock)
+        made = MemberResources(settings, self._clock)
         await made.open_metrics(self._spawn, lambda: self.problem or "the broker starts or stops")
         return made
 
-    async def _started(self, settings: BrokerSettings, term: Term, lasting: Lasting) -> Broker:
+    async def _started(self, settings: BrokerSettings, term: Term, lasting: MemberResources) -> Broker:
         layout, was_interrupted = settings.store(settings.port).layout, self._own.doubt == RECOVERING
         may_change = settings.corrupt_policy is CorruptPolicy.QUARANTINE or Disk().exists(layout.abort)
         if may_change and not self._own.doubt:

@@ -46,12 +46,12 @@ class Offsets:
         BadStore: neither the file at `path` nor one of its copies can be read.
     """
 
-    def __init__(self, path: Path, known: OffsetTable | None = None) -> None:
+    def __init__(self, path: Path, replayed: OffsetTable | None = None) -> None:
         self.unlogged: dict[tuple[str, str, int], None] = {}
         self.on_delete: Callable[[str], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
         self.on_move: Callable[[str, str, int, int], object] | None = None
-        self._table: OffsetTable = _load(path) if known is None else known
+        self._table: OffsetTable = _load(path) if replayed is None else replayed
         self.file = SavedFile(path, lambda: self.mark(), self._encoded)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -145,9 +145,9 @@ class Offsets:
             self.file.touch()
         return found
 
-    def follow(self, told: ConsumerOffsets) -> None:
+    def follow(self, masters: ConsumerOffsets) -> None:
         """Take over the offsets of the master, on its slave."""
-        table = _by_group(told)
+        table = _by_group(masters)
         if table != self._table:
             self.take(table)
 

@@ -42,7 +42,7 @@ class Holder(msgspec.Struct, array_like=True):
 @dataclass(slots=True)
 class _Lock:
     client_id: str
-    taken: float
+    taken_s: float
     life_s: float = LOCK_LIFE_S
 
 
@@ -124,5 +124,5 @@ class QueueLocks:
         if self.is_logged:
             self._changed[queue] = None
 
-    def _is_over(self, held: _Lock) -> bool:
-        return self._clock.age(held.taken) >= held.life_s
+    def _is_over(self, lock: _Lock) -> bool:
+        return self._clock.age(lock.taken_s) >= lock.life_s

@@ -69,7 +69,7 @@ class Registration:
         ha_address: the address for slaves.
     Attributes:
         on_master: called on a slave with its master's two addresses: for clients, and for log shipping. Both may be "".
-        may_speak: whether the broker may register and unregister. An elected master may not once it has lost the lead.
+        may_register: whether the broker may register and unregister. An elected master that lost the lead may not.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Registration:
         self._clock = clock
         self._topics = topics
         self.on_master: Callable[[str, str], object] = lambda master, shipping: None
-        self.may_speak: Callable[[], bool] = lambda: True
+        self.may_register: Callable[[], bool] = lambda: True
         self._links = [
             Link(namesrv, settings, topics, clock, pool, (address, ha_address), self)
             for namesrv in settings.namesrv
@@ -116,20 +116,20 @@ class Registration:
         probes = (
             (UNREGISTERED, self._unregistered),
             (NAME_SERVER_AWAY, self._away),
-            (NAME_TAKEN, self._taken),
+            (NAME_TAKEN, self._rivals),
         )
         return Part(tasks=(Task("registration", self.run),), probes=probes)
 
     def _unregistered(self) -> str:
-        if self.is_known or not self.may_speak():
+        if self.is_known or not self.may_register():
             return ""
         return f"no name server knows this broker, so no client finds it: {self._problems()}"
 
     def _away(self) -> str:
         return self._problems() if self.is_known else ""
 
-    def _taken(self) -> str:
-        rivals = sorted({link.rival for link in self._links if link.rival and self.may_speak()})
+    def _rivals(self) -> str:
+        rivals = sorted({link.rival for link in self._links if link.rival and self.may_register()})
         if not rivals:
             return ""
         who = ", ".join(rivals)
@@ -145,7 +145,7 @@ class Registration:
 
     async def announced(self) -> None:
         """Return when every name server that can be reached knows all topics, or after 3 s."""
-        waits = [link.told() for link in self._links if link.is_up is not False]
+        waits = [link.registered_once() for link in self._links if link.is_up is not False]
         await self._limited(waits, ANNOUNCE_LIMIT_S)
 
     async def leave(self) -> None:
@@ -186,14 +186,14 @@ class Link:
         self.rival = ""
         address, self._ha_address = addresses
         self._owner = owner
-        self._who = (settings.name, address, settings.cluster, settings.broker_id)
+        self._identity = (settings.name, address, settings.cluster, settings.broker_id)
         self._settings = settings
         self._permitted: int = Perm.READ_WRITE
         self._topics = topics
         self._clock = clock
         self._pool = pool
         # Invariant: attempts.value <= wanted. They are equal if nothing changed since the last attempt began.
-        self._wanted = 1
+        self._next_attempt = 1
         self._attempts = Watermark()
         self._changed = asyncio.Event()
         self._left = False
@@ -215,18 +215,18 @@ class Link:
 
     def wake(self) -> None:
         """Start another attempt soon, because something has changed."""
-        self._wanted += 1
+        self._next_attempt += 1
         self._changed.set()
 
-    async def told(self) -> None:
+    async def registered_once(self) -> None:
         """Return after an attempt that began after the latest change."""
-        await self._attempts.reached(self._wanted)
+        await self._attempts.reached(self._next_attempt)
 
     async def run(self) -> None:
         """Announce the broker periodically, until `leave`."""
         retry_s = FIRST_RETRY_S
         while not self._left:
-            wanted = self._wanted
+            wanted = self._next_attempt
             self._changed.clear()
             error = await self._try()
             self._note(error)
@@ -243,10 +243,10 @@ class Link:
         self._left = True
         self._changed.set()
         session = self._pool.live(self.namesrv)
-        if session is None or not self._owner.may_speak():
+        if session is None or not self._owner.may_register():
             return
         try:
-            await session.call(UnregisterBroker(*self._who), timeout_s=LEAVE_LIMIT_S)
+            await session.call(UnregisterBroker(*self._identity), timeout_s=LEAVE_LIMIT_S)
         except SparrowError as error:
             log.warning("name server %s did not take our goodbye: %s", self.namesrv, error)
 
@@ -280,11 +280,11 @@ class Link:
             self._known_version, self._known_topics = version, topics
 
     def _may_speak(self) -> bool:
-        return not self._left and self._owner.may_speak()
+        return not self._left and self._owner.may_register()
 
     async def _what_it_knows(self, session: Session) -> dict[str, TopicConfig] | None:
         """Return the topics that this name server still knows from us; None if it knows our present version."""
-        query, body = QueryDataVersion(*self._who), self._topics.version.encode()
+        query, body = QueryDataVersion(*self._identity), self._topics.version.encode()
         answer = await session.call(query, body, timeout_s=self._timeout_s)
         if not answer.header.changed:
             return None
@@ -294,7 +294,7 @@ class Link:
 
     async def _is_shown(self, session: Session) -> bool:
         """Whether the routes of this name server lead clients to this broker."""
-        name, address, _, broker_id = self._who
+        name, address, _, broker_id = self._identity
         try:
             answer = await session.call(GetRoute(name), timeout_s=self._timeout_s)
         except RemoteError as error:
@@ -333,7 +333,7 @@ class Link:
             body = yield from content.packing()
         checksum = yield from summing(body)
         yield from emptied(changed)
-        name, address, cluster, broker_id = self._who
+        name, address, cluster, broker_id = self._identity
         header = RegisterBroker(
             name,
             address,

@@ -34,11 +34,11 @@ class RequestModes:
         BadStore: neither the file nor one of its copies can be read.
     """
 
-    def __init__(self, path: Path, clock: Clock, known: RequestModeTable | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock, replayed: RequestModeTable | None = None) -> None:
         self._clock = clock
         self.on_put: Callable[[RequestMode], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
-        saved = known or saved_content(path, RequestModeTable, json.decode) or RequestModeTable()
+        saved = replayed or saved_content(path, RequestModeTable, json.decode) or RequestModeTable()
         self._table = saved.message_request_mode_map
         self.version = saved.data_version or (DataVersion() if self._table else None)
         self.file = SavedFile(path, self.content)

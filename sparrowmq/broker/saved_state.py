@@ -82,10 +82,10 @@ class SavedFile:
     def dirty(self) -> bool:
         return self._saved < self._changes
 
-    def part(self, what: str, period_s: float) -> Part:
+    def part(self, name: str, period_s: float) -> Part:
         """A part that saves the file each period if it is dirty, and when the broker stops."""
         return Part(
-            chores=(Chore(f"save {what}", period_s, self.save),),
+            chores=(Chore(f"save {name}", period_s, self.save),),
             saves=(self.save,),
             probes=((STATE_NOT_SAVED, lambda: self.problem),),
         )

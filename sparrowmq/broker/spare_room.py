@@ -34,7 +34,7 @@ class SpareRoom:
 
     def keep(self) -> None:
         """Reserve the space if it is missing or too small, and the disk has twice as much free. Otherwise wait."""
-        path, wanted = self._folder / SPARE, self._wanted()
+        path, wanted = self._folder / SPARE, self._needed_bytes()
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size >= wanted:
                 return
@@ -43,7 +43,7 @@ class SpareRoom:
         if disk.f_bavail * disk.f_frsize >= 2 * wanted:
             _take(path, wanted)
 
-    def _wanted(self) -> int:
+    def _needed_bytes(self) -> int:
         """The bytes to reserve. Each file counts twice: a new one replaces the old one only when it is complete."""
         files = self._folder.glob("*.json") if self._folder.exists() else ()
         return LEAST_BYTES + 2 * sum(file.stat().st_size for file in files)

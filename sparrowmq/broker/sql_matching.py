@@ -27,20 +27,20 @@ _LARGEST_SHORT: Final = 999_999_999
 _ZERO: Final = 48  # "0"; as a literal it is compiled in
 
 
-def predicate(wanted: Filter) -> Predicate:
-    root = wanted.root
-    return NumberFilter(wanted, root) if isinstance(root, WholeComparison) else RecordFilter(wanted)
+def predicate(expression: Filter) -> Predicate:
+    root = expression.root
+    return NumberFilter(expression, root) if isinstance(root, WholeComparison) else RecordFilter(expression)
 
 
 class RecordFilter(Predicate):
-    def __init__(self, wanted: Filter) -> None:
-        self._wanted = wanted
-        self._values = RecordValues(wanted.names)
+    def __init__(self, expression: Filter) -> None:
+        self._expression = expression
+        self._values = RecordValues(expression.names)
 
     def holds(self, records: bytes, begin: i64, end: i64) -> bool:
         values = self._values
         values.move(records, begin, end)
-        return self._wanted.matches(values)
+        return self._expression.matches(values)
 
     def leave(self) -> None:
         self._values.leave()
@@ -52,9 +52,9 @@ class NumberFilter(Predicate):
     It keeps nothing between its steps. Any value but one to nine digits is left to a `RecordFilter`.
     """
 
-    def __init__(self, wanted: Filter, condition: WholeComparison) -> None:
-        self._any = RecordFilter(wanted)
-        self._place = _Place(wanted.names[condition.index])
+    def __init__(self, expression: Filter, condition: WholeComparison) -> None:
+        self._any = RecordFilter(expression)
+        self._place = _Place(expression.names[condition.index])
         low, high = condition.bounds(_LARGEST_SHORT)
         self._low: i64 = low
         self._high: i64 = high
@@ -189,10 +189,10 @@ def _short_number(records: bytes, start: i64, end: i64) -> i64:
     return number
 
 
-def _is_at(records: bytes, at: i64, wanted: bytes) -> bool:
-    """Whether `wanted` is at `at`. Names and values are short, so this is faster than a slice."""
+def _is_at(records: bytes, at: i64, text: bytes) -> bool:
+    """Whether `text` is at `at`. Names and values are short, so this is faster than a slice."""
     i: i64 = 0
-    size: i64 = len(wanted)
-    while i < size and records[at + i] == wanted[i]:
+    size: i64 = len(text)
+    while i < size and records[at + i] == text[i]:
         i += 1
     return i == size

@@ -135,10 +135,10 @@ class FreedRoom:
     def __init__(self, store: MessageStore) -> None:
         layout = store.settings.layout
         self._path = min((layout.root, layout.commit_log), key=_free_bytes)
-        self._wanted = _free_bytes(self._path) + ROOM_BYTES
+        self._needed_bytes = _free_bytes(self._path) + ROOM_BYTES
 
     def has_come(self) -> bool:
-        if _free_bytes(self._path) < self._wanted:
+        if _free_bytes(self._path) < self._needed_bytes:
             return False
         log.warning("the disk has room again: the broker starts again")
         return True

@@ -61,13 +61,13 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         )
 
     def forked() -> str:
-        names = ", ".join(piece.name for piece in _kept(store, FORKED))
+        names = ", ".join(piece.name for piece in _pieces_set_aside(store, FORKED))
         return f"messages that no other member had are in set-aside: {names}" if names else ""
 
     def lost() -> str:
         return "; ".join(
             f"a start found {piece.size} damaged bytes at the end of the log and cut them off: {piece.name}"
-            for piece in _kept(store, LOST)
+            for piece in _pieces_set_aside(store, LOST)
         )
 
     def lacks_keys() -> str:
@@ -137,7 +137,7 @@ def _index_incomplete(store: MessageStore) -> Kind:
 def _fenced(store: MessageStore) -> str:
     fenced = store.scrubber.fenced
     kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in fenced.items()}
-    seen = {piece.name for piece in _kept(store, DAMAGED)}
+    seen = {piece.name for piece in _pieces_set_aside(store, DAMAGED)}
     sentence = _places("fenced off", {begin: end for name, (begin, end) in kept.items() if name in seen})
     files = (f"{store.settings.layout.set_aside}/{name}" for name in sorted(kept.keys() & seen))
     return f"{sentence}: {', '.join(files)}" if sentence else ""
@@ -186,9 +186,9 @@ def set_aside(store: MessageStore) -> tuple[int, int]:
     return sum(piece.size for piece in kept), sum(piece.reason == FORKED for piece in kept)
 
 
-def _kept(store: MessageStore, why: str) -> list[Piece]:
+def _pieces_set_aside(store: MessageStore, reason: str) -> list[Piece]:
     """Return the pieces in set-aside that are there for one reason."""
-    return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == why]
+    return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == reason]
 
 
 def _places(how: str, places: dict[int, int]) -> str:

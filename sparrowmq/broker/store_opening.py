@@ -35,13 +35,13 @@ _PATIENCE_LEASES: Final = 8  # the lease times to wait for another member that c
 _MOST_REPAIRS: Final = 8
 
 
-async def opened(
-    settings: BrokerSettings, kept: StoreSettings, clock: Clock, term: Term | None
+async def open_store(
+    settings: BrokerSettings, store_settings: StoreSettings, clock: Clock, term: Term | None
 ) -> MessageStore:
     """Open the store of a broker.
 
     Args:
-        kept: the settings of the store.
+        store_settings: the settings of the store.
         term: of a member with failover.
     Raises:
         CorruptRecord: the log is damaged, and no other broker has the records.
@@ -49,33 +49,35 @@ async def opened(
         StoreLocked, BadStore, LogsDiffer: as `MessageStore.open`.
     """
     has_copies = term is not None or settings.role is not BrokerRole.ASYNC_MASTER
-    kept = replace(kept, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL)
+    store_settings = replace(
+        store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL
+    )
     for _ in range(_MOST_REPAIRS):
         try:
-            return await _open(kept, clock, term)
+            return await _open(store_settings, clock, term)
         except CorruptRecord as damage:
             log.error("%s; the records are taken from another broker, if one has them", damage)
             patience_s = _PATIENCE_LEASES * settings.lease_s if term is not None and not term.in_sync else 0.0
             peers = term.peers if term is not None else None
             why = await repaired(settings, clock, damage.offset, patience_s, peers)
-            if why and kept.awaits_copy and term is None:
-                kept = replace(kept, awaits_copy=False)  # no broker has a copy now
+            if why and store_settings.awaits_copy and term is None:
+                store_settings = replace(store_settings, awaits_copy=False)  # no broker has a copy now
             elif why:
                 text = f"{damage.expected}. No other broker can repair it: {why}"
                 raise CorruptRecord(damage.file, damage.offset, text) from damage
     raise StoreFailed(f"the log is damaged again after {_MOST_REPAIRS} repairs; check the disk")
 
 
-async def _open(kept: StoreSettings, clock: Clock, term: Term | None) -> MessageStore:
+async def _open(store_settings: StoreSettings, clock: Clock, term: Term | None) -> MessageStore:
     try:
         if term is None:
-            return MessageStore.open(kept, clock=clock)
+            return MessageStore.open(store_settings, clock=clock)
         # Open it in a thread, because a task of this event loop renews the lease of a master meanwhile.
-        return await asyncio.to_thread(MessageStore.open, kept, clock=clock, cut_at=term.cut_at)
+        return await asyncio.to_thread(MessageStore.open, store_settings, clock=clock, cut_at=term.cut_at)
     except DiskFull as full:
         if isinstance(full, OutOfResources) or (term is not None and term.in_sync is not None):
             raise
-        return MessageStore.open_full(kept, full, clock=clock)
+        return MessageStore.open_full(store_settings, full, clock=clock)
 
 
 async def repaired(

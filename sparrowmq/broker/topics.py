@@ -59,7 +59,7 @@ class Topics:
     """
 
     def __init__(
-        self, path: Path, settings: BrokerSettings, clock: Clock, known: TopicConfigTable | None = None
+        self, path: Path, settings: BrokerSettings, clock: Clock, replayed: TopicConfigTable | None = None
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -69,7 +69,7 @@ class Topics:
         self.mark: Callable[[], JournalMark | None] = unmarked
         self.broker_name = settings.name
         self.permission = settings.permission
-        saved = known or saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
+        saved = replayed or saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
         self.saved_ms = saved.data_version.timestamp
         # Other settings may have changed the system topics, so a start counts as a change.
         self.version = saved.data_version.after_change(clock.now_ms())
@@ -120,11 +120,11 @@ class Topics:
         """The known incarnations by topic, as they change."""
         return self._incarnations
 
-    def forbidden(self, what: str) -> RemoteError:
+    def forbidden(self, action: str) -> RemoteError:
         """Return the refusal of requests that the permission of the broker forbids."""
         return RemoteError(
             ResponseCode.NO_PERMISSION,
-            f"the broker[{self.broker_name}] {what} message is forbidden: its brokerPermission is {self.permission}",
+            f"the broker[{self.broker_name}] {action} message is forbidden: its brokerPermission is {self.permission}",
         )
 
     def incarnation(self, name: str) -> int:
@@ -223,11 +223,11 @@ class Topics:
             self.put(_plain(name, max(count, least)))
 
     def _is_wider(
-        self, known: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]
+        self, topic: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]
     ) -> bool:
         """Whether a queue of the store shows that the topic has become wider than it is known."""
-        name = known.topic_name
-        if queue_id < max(known.read_queue_nums, known.write_queue_nums) or self.is_system(name):
+        name = topic.topic_name
+        if queue_id < max(topic.read_queue_nums, topic.write_queue_nums) or self.is_system(name):
             return False
         return (newest_ms(name, queue_id) or 0) > self.saved_ms
 
@@ -252,10 +252,10 @@ class Topics:
             self._announce()
         return is_known
 
-    def follow(self, told: TopicConfigTable) -> None:
+    def follow(self, masters: TopicConfigTable) -> None:
         """Take over the topics of the master, on its slave."""
-        if not told.data_version.is_same(self.version):
-            self.take(told.data_version, dict(told.topic_config_table), told.incarnations or {})
+        if not masters.data_version.is_same(self.version):
+            self.take(masters.data_version, dict(masters.topic_config_table), masters.incarnations or {})
 
     def take(self, version: DataVersion, table: dict[str, TopicConfig], incarnations: dict[str, int]) -> None:
         """Have the topics of this table, which the caller may change further."""

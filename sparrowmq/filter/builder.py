@@ -25,6 +25,7 @@ from sparrowmq.filter.tree import (
     TRUE,
     UNKNOWN,
     Among,
+    AnyOf,
     Condition,
     Constant,
     Every,
@@ -36,7 +37,6 @@ from sparrowmq.filter.tree import (
     Operand,
     Property,
     Search,
-    Some,
 )
 
 MAX_DEPTH: Final = 200  # operands in each other, parentheses not counted: evaluating them is recursive
@@ -54,8 +54,8 @@ Children = list[Any]  # tokens and operands; grammar.py says which rule has whic
 class Misuse(Exception):
     """The syntax is right, but the operands do not fit. `token` is the place."""
 
-    def __init__(self, token: Token, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, token: Token, problem: str) -> None:
+        super().__init__(problem)
         self.token = token
 
 
@@ -76,9 +76,9 @@ class Builder(Transformer_NonRecursive[Token, Condition]):
     def either(self, children: Children) -> Condition:
         left, token, right = children
         parts = [self._condition(left, token), self._condition(right, token)]
-        if isinstance(left, Some):
+        if isinstance(left, AnyOf):
             parts[:1] = left.parts
-        return _bounded(Some(parts), token)
+        return _bounded(AnyOf(parts), token)
 
     def both(self, children: Children) -> Condition:
         left, token, right = children
@@ -117,7 +117,7 @@ class Builder(Transformer_NonRecursive[Token, Condition]):
         operand, *negation, token, low, _, high = children
         if negation:
             outside = [_order(operand, BELOW, low, token), _order(operand, ABOVE, high, token)]
-            return _bounded(Some(outside), token)
+            return _bounded(AnyOf(outside), token)
         parts: list[Condition] = [
             _order(operand, AT_LEAST, low, token),
             _order(operand, AT_MOST, high, token),

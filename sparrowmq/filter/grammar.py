@@ -196,7 +196,7 @@ def _unexpected(error: UnexpectedToken) -> str:
     return f"{found} cannot stand here; what can is {', '.join(wanted)}"
 
 
-def _invalid(expression: str, token: Token, what: str) -> InvalidFilter:
+def _invalid(expression: str, token: Token, problem: str) -> InvalidFilter:
     """The error, with the place where `token` begins."""
     if token.type == "$END" or token.start_pos is None:
         token = _place(expression, len(expression))
@@ -204,4 +204,4 @@ def _invalid(expression: str, token: Token, what: str) -> InvalidFilter:
     line, column = token.line or 1, token.column or 1
     rest = expression[position : position + _SHOWN]
     where = f"before {rest!r}" if rest else "at the end"
-    return InvalidFilter(f"line {line}, column {column}, {where}: {what}", line, column)
+    return InvalidFilter(f"line {line}, column {column}, {where}: {problem}", line, column)

@@ -191,7 +191,7 @@ class Every(Condition):
         return None
 
 
-class Some(Condition):
+class AnyOf(Condition):
     """Conditions with OR between them: the first that is true, or fails, decides."""
 
     def __init__(self, parts: list[Condition]) -> None:
@@ -236,20 +236,20 @@ class Missing(Condition):
 class Among(Condition):
     """IN: a property is one of some texts."""
 
-    def __init__(self, index: int, wanted: frozenset[str], is_negated: bool) -> None:
+    def __init__(self, index: int, texts_allowed: frozenset[str], is_negated: bool) -> None:
         super().__init__(2)
         self.index = index
-        self.wanted = wanted
+        self.texts_allowed = texts_allowed
         self.is_negated = is_negated
 
     def truth(self, values: Values) -> int:
         text = values.text(self.index)
         if text is None:
             return UNKNOWN
-        return TRUE if (text in self.wanted) != self.is_negated else FALSE
+        return TRUE if (text in self.texts_allowed) != self.is_negated else FALSE
 
     def texts(self, index: int) -> frozenset[str] | None:
-        return self.wanted if index == self.index and not self.is_negated else None
+        return self.texts_allowed if index == self.index and not self.is_negated else None
 
 
 class Search(Condition):
@@ -277,17 +277,17 @@ class Search(Condition):
         return TRUE if found != self.is_negated else FALSE
 
 
-def _contains(text: str, wanted: str) -> bool:
-    """Whether `wanted` is in `text`, in linear time.
+def _contains(text: str, part: str) -> bool:
+    """Whether `part` is in `text`, in linear time.
 
     CPython searches a text of less than 30,000 characters in a quadratic way, so a text and a word that may take long
     are searched in a longer text.
     """
     size = len(text)
-    if size * len(wanted) <= _QUICK or size >= _LINEAR_FROM:
-        return wanted in text
-    at = text.ljust(_LINEAR_FROM).find(wanted)
-    return 0 <= at <= size - len(wanted)
+    if size * len(part) <= _QUICK or size >= _LINEAR_FROM:
+        return part in text
+    at = text.ljust(_LINEAR_FROM).find(part)
+    return 0 <= at <= size - len(part)
 
 
 class Filter:

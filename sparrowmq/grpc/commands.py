@@ -40,7 +40,7 @@ class Commands:
     def __init__(self, clients: Clients, clock: Clock) -> None:
         self._clients = clients
         self._clock = clock
-        self._asked: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
+        self._waiting: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
 
     def consumers(self, group: str) -> ConsumerConnections:
         """The members of a consumer group that are clients of this port."""
@@ -58,7 +58,7 @@ class Commands:
 
     async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning:
         """The state of a consumer, with the stacks of its threads if an operator wants them. Raises: RemoteError."""
-        client = self._clients.known(client_id)
+        client = self._clients.with_settings(client_id)
         found = ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": POP,
@@ -75,7 +75,7 @@ class Commands:
 
     async def verify(self, client_id: str, stored: StoredMessage) -> ConsumeOutcome:
         """Have a push consumer handle one message now. Raises: RemoteError, it cannot, or does not answer."""
-        client = self._clients.known(client_id)
+        client = self._clients.with_settings(client_id)
         command = message("TelemetryCommand")(status=status())
         command.verify_message_command.nonce = nonce = secrets.token_hex(16)
         command.verify_message_command.message.MergeFromString(message_of(stored, stored.topic))
@@ -94,7 +94,7 @@ class Commands:
         kind = command.WhichOneof("command")
         if kind not in _RESULTS:
             return
-        asked, waiting = self._asked.get(getattr(command, kind).nonce, (None, None))
+        asked, waiting = self._waiting.get(getattr(command, kind).nonce, (None, None))
         if asked is client and waiting is not None and not waiting.done():
             waiting.set_result(command)
 
@@ -103,7 +103,7 @@ class Commands:
         if client.send is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the client has no open Telemetry stream now")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[nonce] = client, answer
+        self._waiting[nonce] = client, answer
         try:
             await client.send(command.SerializeToString())
             found = await self._clock.wait_for(answer, ANSWER_S)
@@ -114,7 +114,7 @@ class Commands:
                 "and some never answer this command",
             ) from None
         finally:
-            del self._asked[nonce]
+            del self._waiting[nonce]
         if found.status.code in (Status.NOT_IMPLEMENTED, Status.UNSUPPORTED):
             raise RemoteError(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

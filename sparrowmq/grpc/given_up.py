@@ -37,7 +37,7 @@ _EMPTY: Final = (
 )
 
 
-class Asked(NamedTuple):
+class Receive(NamedTuple):
     """A receive: the pop that it is, and where."""
 
     pop: PopMessage
@@ -52,13 +52,13 @@ class GivenUp:
         self._acks = acks
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def pop(self, brokers: Brokers, asked: Asked) -> Response[Any]:
+    async def pop(self, brokers: Brokers, receive: Receive) -> Response[Any]:
         """The answer to a pop. If its waiter is cancelled, messages that it still brings are given back.
 
         Raises: SparrowError.
         """
-        timeout_s = asked.pop.poll_time / 1000 + _MARGIN_S
-        asking = brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
+        timeout_s = receive.pop.poll_time / 1000 + _MARGIN_S
+        asking = brokers.ask(receive.broker_name, receive.pop, timeout_s=timeout_s, accept=_EMPTY)
         if brokers.near is not None:
             return await asking
         task = asyncio.ensure_future(asking)
@@ -66,7 +66,7 @@ class GivenUp:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if len(self._tasks) < MOST:
-                self._keep(asyncio.create_task(self._give_back(brokers, asked, task)))
+                self._keep(asyncio.create_task(self._give_back(brokers, receive, task)))
             else:
                 task.cancel()
             raise
@@ -75,14 +75,16 @@ class GivenUp:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _give_back(self, brokers: Brokers, asked: Asked, asking: asyncio.Future[Response[Any]]) -> None:
-        pop = asked.pop
+    async def _give_back(
+        self, brokers: Brokers, receive: Receive, asking: asyncio.Future[Response[Any]]
+    ) -> None:
+        pop = receive.pop
         back = partial(self._acks.renewed, brokers, pop.topic, pop.consumer_group)
         try:
             answer = await asking
             if answer.code:
                 return
-            for each in popped_messages(answer.header, answer.body, asked.broker_name):
+            for each in popped_messages(answer.header, answer.body, receive.broker_name):
                 await back(each.handle, BACK_MS)
         except SparrowError as error:
             text = "messages of %s that no client of %s waits for come back after their invisible time: %s"

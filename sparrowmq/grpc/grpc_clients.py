@@ -140,7 +140,7 @@ class Clients:
         client.seen = self._clock.monotonic()
         return client
 
-    def known(self, client_id: str) -> Client:
+    def with_settings(self, client_id: str) -> Client:
         """The client with its settings. Raises: RemoteError, it has sent none."""
         client = self._by_id.get(client_id)
         if client is None or not client.has_settings.is_set():

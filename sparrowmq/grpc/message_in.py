@@ -42,9 +42,9 @@ _MD5: Final = 2
 _SHA1: Final = 3
 
 
-def type_of(found: Any) -> MessageType:
+def type_of(message: Any) -> MessageType:
     """The type of a message, by what it has. Raises: RemoteError, it has what two types have."""
-    system = found.system_properties
+    system = message.system_properties
     types: list[MessageType] = []
     if system.message_type == MessageType.TRANSACTION:
         types.append(MessageType.TRANSACTION)
@@ -62,19 +62,19 @@ def type_of(found: Any) -> MessageType:
     return types[0] if types else MessageType.NORMAL
 
 
-def is_packed(found: Any) -> bool:
+def is_packed(message: Any) -> bool:
     """Whether the body of a message must be unpacked."""
-    return bool(found.system_properties.body_encoding == Encoding.GZIP)
+    return bool(message.system_properties.body_encoding == Encoding.GZIP)
 
 
-def body_of(found: Any) -> bytes:
+def body_of(message: Any) -> bytes:
     """The body of a message as it was sent, which fits its digest. Raises: RemoteError."""
-    body = bytes(found.body)
+    body = bytes(message.body)
     if not body:
         raise refused(Status.MESSAGE_BODY_EMPTY, "the message has no body; give it one byte at least")
     if len(body) > MAX_BODY_BYTES:
         raise _too_large(len(body))
-    system = found.system_properties
+    system = message.system_properties
     digest = system.body_digest
     checksum: str = digest.checksum
     if checksum and not _fits(body, digest.type, checksum.upper()):
@@ -122,14 +122,14 @@ def _fits(body: bytes, kind: int, checksum: str) -> bool:
     return kind != _SHA1 or hashlib.sha1(body, usedforsecurity=False).hexdigest().upper() == checksum
 
 
-def properties_of(found: Any, topic: str, now_ms: int) -> str:
+def properties_of(message: Any, topic: str, now_ms: int) -> str:
     """All properties of a message, as a broker gets them. Raises: RemoteError."""
-    system = found.system_properties
+    system = message.system_properties
     made: dict[str, str] = {}
-    count = len(found.user_properties)
+    count = len(message.user_properties)
     if count > 0:  # an empty map costs as much to copy as a small one
         if count <= MOST_PROPERTIES:
-            made.update(found.user_properties)
+            made.update(message.user_properties)
         _check_own(made, count)
     _add_those_of_system(made, system, topic)
     if system.HasField("delivery_timestamp"):
@@ -143,11 +143,11 @@ def properties_of(found: Any, topic: str, now_ms: int) -> str:
     return properties.render(made)
 
 
-def send_request(found: Any, topic: str, queue: tuple[str, int], now_ms: int) -> SendMessageV2:
+def send_request(message: Any, topic: str, queue: tuple[str, int], now_ms: int) -> SendMessageV2:
     """The request that sends a message to a queue, which is given by its broker's name and its id."""
     broker_name, queue_id = queue
-    is_half = found.system_properties.message_type == MessageType.TRANSACTION
-    born_ms = ms_of(found.system_properties.born_timestamp) or now_ms
+    is_half = message.system_properties.message_type == MessageType.TRANSACTION
+    born_ms = ms_of(message.system_properties.born_timestamp) or now_ms
     if abs(born_ms) > _LATEST_MS:
         raise refused(
             Status.BAD_REQUEST, f"born_timestamp is {born_ms} ms, and no time; give the time of now"
@@ -161,7 +161,7 @@ def send_request(found: Any, topic: str, queue: tuple[str, int], now_ms: int) ->
         sys_flag=SysFlag.PREPARED if is_half else 0,
         born_timestamp=born_ms,
         flag=0,
-        properties=properties_of(found, topic, now_ms),
+        properties=properties_of(message, topic, now_ms),
         reconsume_times=0,
         unit_mode=False,
         batch=False,
@@ -224,11 +224,11 @@ def _check_own(own: Mapping[str, str], count: int) -> None:
             )
 
 
-def _checked(text: str, code: Status, what: str, most: int) -> str:
+def _checked(text: str, code: Status, kind: str, most: int) -> str:
     if not text.strip() or len(text) > most or _has_marks(text):
         raise refused(
             code,
-            f"{what} is {text[:40]!r}; give 1 to {most} characters, not only blanks, and no control characters",
+            f"{kind} is {text[:40]!r}; give 1 to {most} characters, not only blanks, and no control characters",
         )
     return text
 

@@ -126,9 +126,9 @@ def _system(
     return out.getvalue()
 
 
-def _due_ms(found: dict[str, str]) -> int | None:
+def _due_ms(properties: dict[str, str]) -> int | None:
     for name in _DUE:
-        number = whole_number(found.get(name)) if name in found else None
+        number = whole_number(properties.get(name)) if name in properties else None
         if number is not None:
             return number
     return None
@@ -139,17 +139,17 @@ def _time(ms: int) -> int:
     return min(max(ms, 0), _YEAR_10000_MS - 1)
 
 
-def _put_dead_letter(out: BytesWriter, found: dict[str, str]) -> None:
-    topic = found.get(_DLQ_ORIGIN_TOPIC)
+def _put_dead_letter(out: BytesWriter, properties: dict[str, str]) -> None:
+    topic = properties.get(_DLQ_ORIGIN_TOPIC)
     if topic:
         origin = BytesWriter()
         put_text(origin, 1, topic)
-        put_text(origin, 2, found.get(_DLQ_ORIGIN_MESSAGE_ID) or "")
+        put_text(origin, 2, properties.get(_DLQ_ORIGIN_MESSAGE_ID) or "")
         put(out, 20, origin.getvalue())
 
 
-def _put_priority(out: BytesWriter, found: dict[str, str]) -> None:
-    text = found.get(_PRIORITY)
+def _put_priority(out: BytesWriter, properties: dict[str, str]) -> None:
+    text = properties.get(_PRIORITY)
     priority = whole_number(text) if text is not None else None
     if priority is not None and priority <= MOST_INT32:
         put_number(out, 22, priority)

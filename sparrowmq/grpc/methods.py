@@ -104,11 +104,11 @@ class Methods:
         return await self._receiving.assignment(caller, request, self._reached_by(request.endpoints))
 
     async def _heartbeat(self, caller: Caller, request: Any) -> Any:
-        self.clients.known(caller.client_id).announce()
+        self.clients.with_settings(caller.client_id).announce()
         return message("HeartbeatResponse")(status=status())
 
     async def _terminate(self, caller: Caller, request: Any) -> Any:
-        self.clients.known(caller.client_id)
+        self.clients.with_settings(caller.client_id)
         self.clients.leave(caller.client_id)
         return message("NotifyClientTerminationResponse")(status=status())
 

@@ -76,7 +76,7 @@ class NearCalls:
             self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
         sends = _Sends([_id_of(each) for each in sent])
         for number, ask in enumerate(requests):
-            near.ask_soon(ask, bodies[number], partial(sends.told, number, ask), accept=STORED)
+            near.ask_soon(ask, bodies[number], partial(sends.on_answer, number, ask), accept=STORED)
         return sends.pending
 
     def ack(self, caller: Caller, request: Any) -> Pending | None:
@@ -107,9 +107,9 @@ def _messages(request: Any) -> list[Any]:
     return [found[at] for at in range(len(found))]
 
 
-def _id_of(found: Any) -> str:
+def _id_of(message: Any) -> str:
     """The id that the client gave a message."""
-    return str(found.system_properties.message_id)
+    return str(message.system_properties.message_id)
 
 
 class _Sends:
@@ -125,7 +125,7 @@ class _Sends:
         self._entries: list[Any] = [None] * len(ids)
         self._left = len(ids)
 
-    def told(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
+    def on_answer(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
         """Take the answer to one send."""
         try:
             self._take(number, ask, answer, error)

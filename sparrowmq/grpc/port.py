@@ -20,19 +20,19 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 DRAIN_S: Final = 1.0
 
 
-class Place(NamedTuple):
+class ListenAddress(NamedTuple):
     """The place of a port.
 
     Attributes:
         host, port: to listen on; port 0 takes a free one.
-        told: the host by which clients reach it.
+        advertised_host: the host by which clients reach it.
         share: of the descriptors, for this port.
         is_behind_proxy: each connection begins with a PROXY header, which names the client.
     """
 
     host: str
     port: int
-    told: str
+    advertised_host: str
     share: Share
     is_behind_proxy: bool = False
 
@@ -55,7 +55,7 @@ async def open_port(
     cluster: Cluster,
     clock: Clock,
     tls: ServerTls,
-    place: Place,
+    place: ListenAddress,
     turn: Turn | None = None,
     quotas: Quotas | None = None,
 ) -> OpenPort:
@@ -79,5 +79,5 @@ async def open_port(
     )
     port = await server.start(place.host, place.port)
     stack.push_async_callback(server.drain, DRAIN_S)
-    methods.address = f"{place.told}:{port}"
+    methods.address = f"{place.advertised_host}:{port}"
     return OpenPort(methods.address, lambda: server.problem)

@@ -20,7 +20,7 @@ from sparrowmq.grpc import settings_answer
 from sparrowmq.grpc.acknowledging import Acknowledging, invisible_ms_of
 from sparrowmq.grpc.brokers import Brokers
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
-from sparrowmq.grpc.given_up import Asked, GivenUp
+from sparrowmq.grpc.given_up import GivenUp, Receive
 from sparrowmq.grpc.grpc_clients import Client, Clients, Send
 from sparrowmq.grpc.message_out import is_unpacked, message_of
 from sparrowmq.grpc.popped import Popped, popped_messages
@@ -87,7 +87,7 @@ class Receiving:
         if request.auto_renew:
             self._renewals.demand_room(client)
         await _turn_of(client)
-        asked = self._asked(caller, client, request)
+        asked = self._receive_of(caller, client, request)
         config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
         answer = await self._given_up.pop(caller.brokers, asked)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
@@ -115,7 +115,7 @@ class Receiving:
         self,
         client: Client | None,
         brokers: Brokers,
-        asked: Asked,
+        receive: Receive,
         popped: Iterable[Popped],
         most_attempts: int,
         send: Send,
@@ -126,15 +126,15 @@ class Receiving:
         no message behind it of the same message group: all of them come again. A thread unpacks bodies: 145 bytes of
         Zstandard may become 4 MiB, which take 25 ms.
         """
-        topic, group = asked.pop.topic, asked.pop.consumer_group
+        topic, group = receive.pop.topic, receive.pop.consumer_group
         stuck: set[str] = set()
         ready, ready_bytes, count = [_BEGIN], 0, 0
         for each in popped:
             if stuck and _message_group(each) in stuck:
                 continue
             try:
-                if each.attempt > most_attempts or not asked.filter.wants(each.stored.tags):
-                    await self._leave_out(brokers, asked, each, most_attempts)
+                if each.attempt > most_attempts or not receive.filter.wants(each.stored.tags):
+                    await self._leave_out(brokers, receive, each, most_attempts)
                     continue
                 shown = each.stored, topic, each.attempt, each.handle, each.invisible_ms
                 is_sent_so = not is_unpacked(each.stored)
@@ -142,7 +142,7 @@ class Receiving:
             except SparrowError as error:
                 text = "%s stays in group %s: %s"
                 self._lines.log(log, logging.WARNING, text, each.stored, group, error)
-                if asked.pop.order:
+                if receive.pop.order:
                     stuck.add(_message_group(each))
                 continue
             if client is not None:
@@ -157,16 +157,18 @@ class Receiving:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         await send(*ready, field(TIME_FIELD, time_of(self._clock.now_ms())))
 
-    async def _leave_out(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> None:
+    async def _leave_out(
+        self, brokers: Brokers, receive: Receive, popped: Popped, most_attempts: int
+    ) -> None:
         """Settle a message that the client does not get. One that failed too often is dead, and one with another tag
         is acknowledged. Raises: SparrowError."""
-        place = asked.pop.topic, asked.pop.consumer_group, popped.handle
+        place = receive.pop.topic, receive.pop.consumer_group, popped.handle
         if popped.attempt > most_attempts:
             await self._acks.give_up(brokers, *place, popped.stored.message_id)
         else:
             await self._acks.drop(brokers, *place)
 
-    def _asked(self, caller: Caller, client: Client, request: Any) -> Asked:
+    def _receive_of(self, caller: Caller, client: Client, request: Any) -> Receive:
         """The pop for a call. Raises: RemoteError."""
         topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
         wanted = _filter_of(topic, request.filter_expression)
@@ -185,7 +187,7 @@ class Receiving:
             order=client.is_fifo,
             attempt_id=request.attempt_id or None,
         )
-        return Asked(pop, request.message_queue.broker.name, wanted)
+        return Receive(pop, request.message_queue.broker.name, wanted)
 
     def _poll_ms(self, caller: Caller, client: Client, request: Any) -> int:
         wish = request.long_polling_timeout if request.HasField("long_polling_timeout") else None

@@ -50,7 +50,7 @@ Renew = Callable[[Brokers, str, str, str, int], Awaitable[str]]
 
 
 @dataclass(slots=True)
-class _Held:
+class _InFlight:
     """A message that its consumer works on.
 
     Attributes:
@@ -77,16 +77,16 @@ class Renewals:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[_Key, _Held] = {}
+        self._in_flight: dict[_Key, _InFlight] = {}
         self._owned: Counter[str] = Counter()  # by the owner of their clients
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._in_flight)
 
     def demand_room(self, client: Client) -> None:
         """Do nothing if there is room for messages of a client. Raises: RemoteError."""
         own = self._owned[client.owner]
-        if own >= MOST_HELD or (len(self._held) >= MOST_OF_ALL and own >= FEW_HELD):
+        if own >= MOST_HELD or (len(self._in_flight) >= MOST_OF_ALL and own >= FEW_HELD):
             raise refused(
                 Status.TOO_MANY_REQUESTS,
                 f"consumers of this account work on {own:,} messages here; receive more once some are acknowledged",
@@ -94,12 +94,12 @@ class Renewals:
 
     def add(self, client: Client, topic: str, group: str, text: str, visible_ms: int) -> None:
         """Renew a message from now on, which was delivered to the client with this handle."""
-        held = _Held(client, topic, text, visible_ms, self._clock.now_ms())
+        held = _InFlight(client, topic, text, visible_ms, self._clock.now_ms())
         self._keep((account_of(client.client_id), group, text), held)
 
     def holds(self, account: str, group: str, text: str) -> bool:
         """Whether the account's message with this first handle is renewed, or was until lately."""
-        return (account, group, text) in self._held
+        return (account, group, text) in self._in_flight
 
     @asynccontextmanager
     async def latest(self, account: str, group: str, text: str) -> AsyncIterator[str]:
@@ -109,7 +109,7 @@ class Renewals:
         that is denied changes nothing.
         """
         key = account, group, text
-        held = self._held.get(key)
+        held = self._in_flight.get(key)
         if held is None:
             yield text
             return
@@ -120,7 +120,7 @@ class Renewals:
                 raise
             except BaseException:
                 held.is_settled = True
-                if key not in self._held:  # a renewal before it may have given the message up
+                if key not in self._in_flight:  # a renewal before it may have given the message up
                     self._keep(key, held)
                 raise
             held.is_settled = True
@@ -131,17 +131,17 @@ class Renewals:
         due = await to_end(self._due(self._clock.now_ms()))
         await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
 
-    def _due(self, now_ms: int) -> Steps[dict[str, list[tuple[_Key, _Held]]]]:
+    def _due(self, now_ms: int) -> Steps[dict[str, list[tuple[_Key, _InFlight]]]]:
         """The messages whose time is nearly over, by their broker."""
-        due: dict[str, list[tuple[_Key, _Held]]] = defaultdict(list)
-        for number, (key, held) in enumerate(list(self._held.items())):
+        due: dict[str, list[tuple[_Key, _InFlight]]] = defaultdict(list)
+        for number, (key, held) in enumerate(list(self._in_flight.items())):
             if held.visible_ms - now_ms < AHEAD_MS:
                 due[ReceiptHandle.parse(held.text).broker_name].append((key, held))
             if not number % _STEP:
                 yield
         return due
 
-    async def _renew_all(self, due: Iterable[tuple[_Key, _Held]], renew: Renew) -> None:
+    async def _renew_all(self, due: Iterable[tuple[_Key, _InFlight]], renew: Renew) -> None:
         """Renew messages of one broker. If it does not answer, leave the rest to the next look."""
         for key, held in due:
             async with held.turn:
@@ -154,29 +154,29 @@ class Renewals:
                     log.debug("a message of group %s is renewed no more: %s", key[1], error)
                     self._drop(key, held)
 
-    async def _renew(self, key: _Key, held: _Held, renew: Renew) -> None:
+    async def _renew(self, key: _Key, message: _InFlight, renew: Renew) -> None:
         """Raises: SparrowError."""
-        brokers, now_ms = held.client.brokers, self._clock.now_ms()
-        is_gone = held.client.is_gone(self._clock.monotonic()) or now_ms - held.first_ms > MOST_MS
-        if held.visible_ms < now_ms or (is_gone and not held.is_settled):
-            self._drop(key, held)
-        elif brokers is not None and not held.is_settled:
-            text = await renew(brokers, held.topic, key[1], held.text, INVISIBLE_MS)
-            held.text, held.visible_ms = text, ReceiptHandle.parse(text).visible_ms
+        brokers, now_ms = message.client.brokers, self._clock.now_ms()
+        is_gone = message.client.is_gone(self._clock.monotonic()) or now_ms - message.first_ms > MOST_MS
+        if message.visible_ms < now_ms or (is_gone and not message.is_settled):
+            self._drop(key, message)
+        elif brokers is not None and not message.is_settled:
+            text = await renew(brokers, message.topic, key[1], message.text, INVISIBLE_MS)
+            message.text, message.visible_ms = text, ReceiptHandle.parse(text).visible_ms
 
-    def _keep(self, key: _Key, held: _Held) -> None:
-        former = self._held.get(key)
+    def _keep(self, key: _Key, message: _InFlight) -> None:
+        former = self._in_flight.get(key)
         if former is not None:
             self._drop(key, former)
-        self._owned[held.client.owner] += 1
-        self._held[key] = held
+        self._owned[message.client.owner] += 1
+        self._in_flight[key] = message
 
-    def _drop(self, key: _Key, held: _Held) -> None:
-        if self._held.get(key) is held:
-            del self._held[key]
-            self._owned[held.client.owner] -= 1
-            if not self._owned[held.client.owner]:
-                del self._owned[held.client.owner]
+    def _drop(self, key: _Key, message: _InFlight) -> None:
+        if self._in_flight.get(key) is message:
+            del self._in_flight[key]
+            self._owned[message.client.owner] -= 1
+            if not self._owned[message.client.owner]:
+                del self._owned[message.client.owner]
 
     async def run(self, renew: Renew) -> None:
         """Look again and again, until cancelled."""

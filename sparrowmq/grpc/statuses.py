@@ -87,9 +87,9 @@ _OF_BROKER: Final[dict[int, Status]] = {
 }
 
 
-def refused(status: Status, why: str) -> RemoteError:
+def refused(status: Status, reason: str) -> RemoteError:
     """The error for a call that ends with this status."""
-    return RemoteError(status, why)
+    return RemoteError(status, reason)
 
 
 def status_of(error: SparrowError) -> tuple[int, str]:

@@ -82,7 +82,11 @@ class Telemetry:
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 
     def check(
-        self, broker_name: str, asked: CheckTransactionState, half: StoredMessage, client_ids: Collection[str]
+        self,
+        broker_name: str,
+        request: CheckTransactionState,
+        half: StoredMessage,
+        client_ids: Collection[str],
     ) -> None:
         """Pass a broker's question for the end of a transaction to one of the clients, a producer of the topic."""
         found = self._clients.producers_of(half.topic, client_ids)
@@ -94,9 +98,9 @@ class Telemetry:
         client = random.choice(found)
         command = message("TelemetryCommand")(status=status())
         recover = command.recover_orphaned_transaction_command
-        unique_id = asked.transaction_id or half.message_id
+        unique_id = request.transaction_id or half.message_id
         recover.transaction_id = str(
-            TransactionId(broker_name, asked.tran_state_table_offset, asked.commit_log_offset, unique_id)
+            TransactionId(broker_name, request.tran_state_table_offset, request.commit_log_offset, unique_id)
         )
         recover.message.MergeFromString(message_of(half, half.topic))
         self._spawn(self._tell(client, command.SerializeToString()))

@@ -21,7 +21,7 @@ from sparrowmq.errors import DiskFull, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import Kind, Probe, Severity
 from sparrowmq.metrics.figures import Figures, Row
-from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
+from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Conditions:
         """Return the lines of `brokerStatus`, or the values of a name server; no tool of Apache reads them."""
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         return {
-            CONDITION + each.kind.name: ToldCondition(
+            CONDITION + each.kind.name: ReportedCondition(
                 severity=each.kind.severity.value,
                 what=each.what,
                 since_ms=now_ms - round((now_s - each.since_s) * 1000),

@@ -26,7 +26,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.fair_turns import FairTurns
-from sparrowmq.mqproxy.kept_answers import Kept
+from sparrowmq.mqproxy.kept_answers import AnswerCache
 from sparrowmq.mqproxy.room import Room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -77,20 +77,20 @@ class Addresses:
         self._turn = asyncio.Lock()
         self._table: ClusterTable | NetworkError | RemoteError | None = None
         self._asked_s = 0.0
-        self._known: dict[str, str] = {}
+        self._masters: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of the brokers at all addresses, also at those of slaves
         self._doubted: set[str] = set()  # brokers that may have another address now, or have no master
         self._replicated: set[str] = set()  # brokers that had slaves
 
     async def of(self, broker_name: str) -> str:
         """The address of a master. Raises: BrokerUnreachable, NetworkError."""
-        if broker_name not in self._known or broker_name in self._doubted:
+        if broker_name not in self._masters or broker_name in self._doubted:
             try:
                 await self.masters(SOON_S if broker_name in self._doubted else TABLE_S)
             except NetworkError:
-                if broker_name not in self._known:
+                if broker_name not in self._masters:
                     raise
-        address = self._known.get(broker_name)
+        address = self._masters.get(broker_name)
         if address is None:
             raise BrokerUnreachable(broker_name, _NO_MASTER)
         return address
@@ -99,7 +99,7 @@ class Addresses:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
         table = (await self.table(most_age_s)).broker_addr_table
         found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
-        self._known = {name: at for name, at in self._known.items() if name not in self._doubted} | found
+        self._masters = {name: at for name, at in self._masters.items() if name not in self._doubted} | found
         self._doubted -= found.keys()
         self._learn_names(table.values())
         return sorted(found)
@@ -129,7 +129,7 @@ class Addresses:
         self._learn_names(route.broker_datas)
         for row in route.broker_datas:
             if MASTER in row.broker_addrs:
-                self._known[row.broker_name] = row.broker_addrs[MASTER]
+                self._masters[row.broker_name] = row.broker_addrs[MASTER]
                 self._doubted.discard(row.broker_name)
 
     def doubt(self, broker_name: str) -> None:
@@ -161,11 +161,11 @@ class Connections:
     """
 
     def __init__(
-        self, network: Network, addresses: Addresses, room: Room | None = None, held: Room | None = None
+        self, network: Network, addresses: Addresses, room: Room | None = None, room_held: Room | None = None
     ) -> None:
         self._network = network
         self._room = room
-        self._held = held or room or Room(0)
+        self._room_held = room_held or room or Room(0)
         self._held_bytes = 0
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by address
         self._addresses = addresses
@@ -204,14 +204,14 @@ class Connections:
     @contextmanager
     def _holding(self, size: int) -> Iterator[None]:
         """Count the bytes of a request until it is answered. Raises: RemoteError, there is no room for them."""
-        self._held.demand_bytes(size, self._held_bytes)
+        self._room_held.demand_bytes(size, self._held_bytes)
         self._held_bytes += size
-        self._held.held_bytes += size
+        self._room_held.held_bytes += size
         try:
             yield
         finally:
             self._held_bytes -= size
-            self._held.held_bytes -= size
+            self._room_held.held_bytes -= size
 
     def _may_lead_soon(self, broker_name: str, error: BrokerUnreachable | RemoteError) -> bool:
         """Return whether another member may become the master in a moment. No broker has carried out the request."""
@@ -366,16 +366,16 @@ class ClusterBrokers:
         self.commands: ClientCommands | None = None
         self._name_servers = network.name_servers
         self.addresses = Addresses(network.name_servers, clock)
-        self._connections = Connections(network, self.addresses, held=room)
+        self._connections = Connections(network, self.addresses, room_held=room)
         self.ask, self.announce = self._connections.ask, self._connections.announce
         self._clock = clock
         self._route_turns, self._group_turns = FairTurns(), FairTurns()
         # By broker, so that the topics of one that hangs do not delay those of the others.
         self._topic_turns: defaultdict[str, FairTurns] = defaultdict(FairTurns)
         self._silent: dict[str, float] = {}  # brokers that did not answer a question, and when
-        self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route, _lacks_a_master)
-        self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
-        self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
+        self._routes: AnswerCache[TopicRoute] = AnswerCache(clock, self._ask_route, _lacks_a_master)
+        self._topics: AnswerCache[TopicConfig] = AnswerCache(clock, self._ask_topic)
+        self._groups: AnswerCache[GroupConfig | None] = AnswerCache(clock, self._ask_group)
 
     @property
     def on_check(self) -> OnCheck:

@@ -25,14 +25,14 @@ MOST_KEPT: Final = 10_000
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
-class _Known(NamedTuple, Generic[V]):
+class _CachedAnswer(NamedTuple, Generic[V]):
     """An answer, and the time of the clock at which it was asked for."""
 
     asked_s: float
     answer: V
 
 
-class Kept(Generic[V]):
+class AnswerCache(Generic[V]):
     """Answers that are asked for again after some seconds, and kept while no answer comes.
 
     Args:
@@ -48,33 +48,33 @@ class Kept(Generic[V]):
         self._clock = clock
         self._ask = ask
         self._is_brief = is_brief
-        self._kept: dict[str, _Known[V]] = {}
+        self._answers: dict[str, _CachedAnswer[V]] = {}
         self._asking: dict[str, asyncio.Future[V]] = {}
 
     async def of(self, name: str, turn: Turn) -> V:
         """The answer for a name; `turn` waits until it may be asked for. Raises: as `ask`, if none was kept."""
-        known = self._kept.get(name)
+        known = self._answers.get(name)
         now = self._clock.monotonic()
         if known is None:
-            return await self._asked(name, turn)
+            return await self._ask_once(name, turn)
         if now - known.asked_s < (REFRESH_S if self._is_brief(known.answer) else FRESH_S):
             return known.answer
-        self._kept[name] = _Known(now, known.answer)  # others use it meanwhile
+        self._answers[name] = _CachedAnswer(now, known.answer)  # others use it meanwhile
         try:
-            return await self._clock.wait_for(self._asked(name, turn, now), REFRESH_S)
+            return await self._clock.wait_for(self._ask_once(name, turn, now), REFRESH_S)
         except (NetworkError, TimeoutError):
             return known.answer
         except (NoRoute, RemoteError):
-            self._kept.pop(name, None)
+            self._answers.pop(name, None)
             raise
 
-    async def _asked(self, name: str, turn: Turn, later_than_s: float = -1.0) -> V:
+    async def _ask_once(self, name: str, turn: Turn, later_than_s: float = -1.0) -> V:
         """The answer of a question: one that another client asks now, or one of our own."""
         while True:
             asking = self._asking.get(name)
             if asking is None:
                 async with turn():
-                    known, asking = self._kept.get(name), self._asking.get(name)
+                    known, asking = self._answers.get(name), self._asking.get(name)
                     if known is not None and known.asked_s > later_than_s:
                         return known.answer
                     if asking is None:
@@ -97,7 +97,7 @@ class Kept(Generic[V]):
             raise
         del self._asking[name]
         asking.set_result(found)
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        self._kept[name] = _Known(self._clock.monotonic(), found)
+        if len(self._answers) >= MOST_KEPT:
+            self._answers.clear()
+        self._answers[name] = _CachedAnswer(self._clock.monotonic(), found)
         return found

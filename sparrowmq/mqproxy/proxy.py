@@ -13,7 +13,7 @@ from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import ConfigError
-from sparrowmq.grpc.port import Place, open_port
+from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.client_certificates import ending
@@ -41,7 +41,7 @@ class ProxySettings:
     Attributes:
         host, port: where it listens; port 0 takes a free one.
         remoting_port: for clients of the remoting protocol; None opens none.
-        told: the host by which clients reach it; the host it listens on by default.
+        advertised_host: the host by which clients reach it; the host it listens on by default.
         certificate, key: PEM files. By default a self-signed certificate is made for clients that encrypt.
         insecure: other machines may reach it without accounts.
         credentials: the account of mqproxy, a Super user of the brokers. With one, clients need users of the brokers.
@@ -55,7 +55,7 @@ class ProxySettings:
     host: str = LOOPBACK
     port: int = PORT
     remoting_port: int | None = None
-    told: str | None = None
+    advertised_host: str | None = None
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
@@ -71,7 +71,7 @@ class ProxySettings:
                 "--access-key and --secret-key of a Super user, so that clients need accounts, or with --insecure if "
                 "the network is trusted, or listen on 127.0.0.1"
             )
-        if self.told is None and self.host in (EVERYWHERE, "::"):
+        if self.advertised_host is None and self.host in (EVERYWHERE, "::"):
             raise ConfigError(f"--host {self.host} is no address for clients; give theirs with --address")
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("give --certificate and --key, or neither")
@@ -123,7 +123,9 @@ class Proxy:
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )
             tasks.spawn(server_tls.watch(), "TLS files")
-            place = Place(settings.host, settings.port, settings.told or settings.host, share)
+            place = ListenAddress(
+                settings.host, settings.port, settings.advertised_host or settings.host, share
+            )
             named = place._replace(is_behind_proxy=settings.is_behind_proxy)
             opened = [await open_port(stack, tasks, cluster, clock, server_tls, named)]
             self.address = opened[0].address

@@ -28,20 +28,20 @@ class Room:
         is_stopping: mqproxy takes no more requests.
     """
 
-    def __init__(self, most_links: int, who: str = "remoting clients") -> None:
+    def __init__(self, most_links: int, peers: str = "remoting clients") -> None:
         self.links = 0
         self.held_bytes = 0
         self.requests = 0
         self.is_stopping = False
         self._most_links = most_links
-        self._who = who
+        self._peers = peers
 
     @property
     def problem(self) -> str:
         """Why clients are refused now; "" if there is room."""
         if self.links < self._most_links:
             return ""
-        return f"{self._who} have {self.links} connections to brokers, and no more may be"
+        return f"{self._peers} have {self.links} connections to brokers, and no more may be"
 
     def demand_link(self) -> None:
         """Do nothing if one more connection to a broker may be opened. Raises: RemoteError."""

@@ -29,7 +29,7 @@ from sparrowmq.protocol.requests.registration_bodies import (
     summing,
 )
 from sparrowmq.remoting.diagnosis import diagnosis
-from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.large_answers import LargeAnswers
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.settings.live_settings import Changing
@@ -44,7 +44,7 @@ class RouteHandlers:
         self._large = LargeAnswers()
 
     @handles(ask.GetRoute)
-    def route(self, header: ask.GetRoute, body: bytes, peer: Peer) -> Answer:
+    def route(self, header: ask.GetRoute, body: bytes, peer: Peer) -> Reply:
         found = self._routes.route(header.topic)
         if found is None:
             raise RemoteError(
@@ -54,38 +54,38 @@ class RouteHandlers:
             )
         if self._settings.now.order_messages:
             found.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
-        return Answer(body=found)
+        return Reply(body=found)
 
     @handles(ask.GetBrokerCluster)
-    def clusters(self, header: ask.GetBrokerCluster, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.clusters())
+    def clusters(self, header: ask.GetBrokerCluster, body: bytes, peer: Peer) -> Reply:
+        return Reply(body=self._routes.clusters())
 
     @handles(ask.GetBrokerMembers)
-    def members(self, header: ask.GetBrokerMembers, body: bytes, peer: Peer) -> Answer:
+    def members(self, header: ask.GetBrokerMembers, body: bytes, peer: Peer) -> Reply:
         found = BrokerGroup(
             header.cluster_name, header.broker_name, self._routes.addresses_of(header.broker_name)
         )
-        return Answer(body=BrokerMembers(found))
+        return Reply(body=BrokerMembers(found))
 
     @handles(ask.GetAllTopicListFromNameserver)
     def topics(
         self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer
-    ) -> Answer | Awaitable[Answer]:
+    ) -> Reply | Awaitable[Reply]:
         return self._large.make(peer, partial(self._topics, None))
 
     @handles(ask.GetTopicsByCluster)
     def topics_of_cluster(
         self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer
-    ) -> Answer | Awaitable[Answer]:
+    ) -> Reply | Awaitable[Reply]:
         return self._large.make(peer, partial(self._topics, header.cluster))
 
-    def _topics(self, cluster: str | None) -> Steps[Answer]:
+    def _topics(self, cluster: str | None) -> Steps[Reply]:
         names = yield from self._routes.naming(cluster)
         return (yield from encoded(TopicList(names)))
 
     @handles(ask.GetSystemTopicListFromNs)
-    def system_topics(self, header: ask.GetSystemTopicListFromNs, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.system_topics())
+    def system_topics(self, header: ask.GetSystemTopicListFromNs, body: bytes, peer: Peer) -> Reply:
+        return Reply(body=self._routes.system_topics())
 
     @handles(ask.DeleteTopicInNamesrv)
     def delete_topic(self, header: ask.DeleteTopicInNamesrv, body: bytes, peer: Peer) -> None:
@@ -113,11 +113,11 @@ class BrokerHandlers:
         self._line = Line()  # of registrations, which are read in slices
 
     @handles(ask.RegisterBroker)
-    def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         self._watch(peer)
         return self._line.work(self._registered(header, body, peer))
 
-    def _registered(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Steps[Answer]:
+    def _registered(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Steps[Reply]:
         who = broker_id(header)
         said = (yield from registered(header, body)).topics
         if peer not in self._watched:
@@ -137,20 +137,20 @@ class BrokerHandlers:
             else ask.RegisterBrokerReply()
         )
         order_topics = self._values.namespace(ORDER_TOPICS)
-        return Answer(header=reply, body=KVTable(order_topics) if order_topics else b"")
+        return Reply(header=reply, body=KVTable(order_topics) if order_topics else b"")
 
     @handles(ask.UnregisterBroker)
     def unregister(self, header: ask.UnregisterBroker, body: bytes, peer: Peer) -> None:
         self._routes.leave(broker_id(header))
 
     @handles(ask.QueryDataVersion)
-    def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Answer:
+    def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Reply:
         asked = DataVersion.of_request(body)
         now_s = self._clock.monotonic()
         changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_s=now_s)
         self._watch(peer)
         known = self._routes.version_of(header.broker_addr)
-        return Answer(header=ask.QueryDataVersionReply(changed), body=known if known else b"")
+        return Reply(header=ask.QueryDataVersionReply(changed), body=known if known else b"")
 
     def _watch(self, peer: Peer) -> None:
         """Remove the broker when its connection ends, so that clients do not try it for two more minutes."""
@@ -199,20 +199,20 @@ class ValueHandlers:
         return ask.GetKVConfigReply(value)
 
     @handles(ask.GetKVListByNamespace)
-    def namespace(self, header: ask.GetKVListByNamespace, body: bytes, peer: Peer) -> Answer:
+    def namespace(self, header: ask.GetKVListByNamespace, body: bytes, peer: Peer) -> Reply:
         is_own = header.namespace == CONDITIONS
         table = self._conditions() if is_own else self._values.namespace(header.namespace)
         if not table:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
-        return Answer(body=KVTable(table))
+        return Reply(body=KVTable(table))
 
     @handles(GetDiagnosis)
-    async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=KVTable(await diagnosis(self._settings.now)))
+    async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Reply:
+        return Reply(body=KVTable(await diagnosis(self._settings.now)))
 
     @handles(ask.GetNamesrvConfig)
-    def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=settings_text.render(self._settings.now.as_properties()))
+    def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Reply:
+        return Reply(body=settings_text.render(self._settings.now.as_properties()))
 
     @handles(ask.UpdateNamesrvConfig)
     async def change(self, header: ask.UpdateNamesrvConfig, body: bytes, peer: Peer) -> None:

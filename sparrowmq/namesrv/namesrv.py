@@ -100,7 +100,7 @@ class Namesrv:
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
         if access is not None:
             dispatch.audit = access.audit
-            dispatch.hash_some = access.hash_some
+            dispatch.hash_next_piece = access.hash_some
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)

@@ -172,9 +172,9 @@ def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
     )
 
 
-def _listed(given: object) -> Collection[object]:
+def _listed(value: object) -> Collection[object]:
     """The given collection; one that no check accepts if it is none, or a text."""
-    return given if isinstance(given, Collection) and not isinstance(given, str) else (None,)
+    return value if isinstance(value, Collection) and not isinstance(value, str) else (None,)
 
 
 def _grouped(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:

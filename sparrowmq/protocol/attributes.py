@@ -115,21 +115,21 @@ def text_of(attributes: Mapping[str, str] | None) -> str | None:
 
 
 def changed(
-    known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Changes, *, is_new: bool
+    attributes: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Changes, *, is_new: bool
 ) -> dict[str, str] | None:
     """Return the attributes after the changes; None for none, as of a topic of 4.x.
 
     Args:
-        known: the rules by name.
+        attributes: the rules by name.
         is_new: whether the topic or group is created now.
     Raises:
         ConfigError: an attribute is unknown, or cannot change, be removed, or have its value.
     """
     made = dict(current or {})
     for name, value in changes.items():
-        rule = known.get(name)
+        rule = attributes.get(name)
         if rule is None:
-            raise ConfigError(f"unsupported key: {name}; there are {', '.join(sorted(known))}")
+            raise ConfigError(f"unsupported key: {name}; there are {', '.join(sorted(attributes))}")
         if value is None:
             _check_removal(rule, name, made, is_new)
             del made[name]

@@ -145,31 +145,31 @@ class WholeRecords:
         self.problem: CorruptRecord | None = None
         self._file_size = file_size
         self._pieces: list[bytes] = []
-        self._held = 0
-        self._wanted = PREFIX.size  # fewer bytes show nothing
+        self._held_bytes = 0
+        self._needed_bytes = PREFIX.size  # fewer bytes show nothing
 
     @property
     def end(self) -> int:
         """The end of the last byte that was taken."""
-        return self.position + self._held
+        return self.position + self._held_bytes
 
     def take(self, piece: Buffer) -> memoryview:
         """Take the next bytes, and return all items that are complete now."""
         self._pieces.append(bytes(piece))
-        self._held += len(piece)
-        if self._held < self._wanted or self.problem is not None:
+        self._held_bytes += len(piece)
+        if self._held_bytes < self._needed_bytes or self.problem is not None:
             return memoryview(b"")
         content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         whole = self._count_whole(content)
         self._pieces = [content[whole:]] if whole < len(content) else []
-        self._held = len(content) - whole
+        self._held_bytes = len(content) - whole
         self.position += whole
         return memoryview(content)[:whole]
 
     def _count_whole(self, content: bytes) -> int:
         """The number of bytes in complete items. Sets `_wanted` to the bytes that the next one needs."""
         view, at, end = memoryview(content), 0, len(content)
-        self._wanted = PREFIX.size
+        self._needed_bytes = PREFIX.size
         while end - at >= PREFIX.size:
             at = self._pass(content, at)
             if end - at < PREFIX.size:
@@ -178,7 +178,7 @@ class WholeRecords:
             offset = self.position + at
             problem = self._misfit(offset, size, magic)
             if problem is None and at + size > end:
-                self._wanted = size
+                self._needed_bytes = size
                 break
             if problem is None and magic != MAGIC_BLANK:
                 problem = self._fault(view[at : at + size], offset)
@@ -231,17 +231,17 @@ def introduction(member: int, epoch: int, *, asks_shown: bool = False) -> bytes:
     return _MEMBER.pack(ASKING_MEMBER if asks_shown else MEMBER, member, epoch)
 
 
-def introduced(said: bytes) -> tuple[int, int, bool]:
+def introduced(greeting_bytes: bytes) -> tuple[int, int, bool]:
     """The member's broker id, the epoch of its master, and `asks_shown`. Raises: RemoteProtocolError."""
-    greeting, member, epoch = _MEMBER.unpack(said)
+    greeting, member, epoch = _MEMBER.unpack(greeting_bytes)
     if greeting not in (MEMBER, ASKING_MEMBER):
         raise RemoteProtocolError("it does not say which member it is")
     return member, epoch, greeting == ASKING_MEMBER
 
 
-def is_introduction(said: bytes) -> bool:
+def is_introduction(received: bytes) -> bool:
     """Whether an introduction may begin with these bytes."""
-    return any(each.startswith(said[: len(each)]) for each in (MEMBER, ASKING_MEMBER))
+    return any(each.startswith(received[: len(each)]) for each in (MEMBER, ASKING_MEMBER))
 
 
 def hello() -> bytes:
@@ -249,19 +249,19 @@ def hello() -> bytes:
     return GREETING + os.urandom(NONCE_SIZE)
 
 
-def proof(secret: str, who: str, of_slave: bytes, of_master: bytes) -> bytes:
-    """The proof that `who` ("master" or "slave") knows the secret.
+def proof(secret: str, side: str, of_slave: bytes, of_master: bytes) -> bytes:
+    """The proof that `side` ("master" or "slave") knows the secret.
 
     Args:
         of_slave, of_master: the `hello` of each side.
     """
     import hmac  # with OpenSSL's digests, which few groups need
 
-    return hmac.digest(secret.encode(), who.encode() + of_slave + of_master, "sha256")
+    return hmac.digest(secret.encode(), side.encode() + of_slave + of_master, "sha256")
 
 
-def is_proof(secret: str, who: str, of_slave: bytes, of_master: bytes, shown: bytes) -> bool:
+def is_proof(secret: str, side: str, of_slave: bytes, of_master: bytes, shown: bytes) -> bool:
     """Whether `shown` is the right proof."""
     import hmac
 
-    return hmac.compare_digest(proof(secret, who, of_slave, of_master), shown)
+    return hmac.compare_digest(proof(secret, side, of_slave, of_master), shown)

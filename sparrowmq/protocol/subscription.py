@@ -132,7 +132,7 @@ HEARTBEAT_OBJECTS: Final = 2000  # the client, its groups and their subscription
 HEARTBEAT_MEMBERS: Final = 25_000  # the fields of these, and the tags and hashes of subscriptions
 
 
-def with_subscriptions(raw: bytes | bytearray | memoryview, what: str) -> bytes:
+def with_subscriptions(raw: bytes | bytearray | memoryview, request: str) -> bytes:
     """The body of a request that has subscriptions. Raises: RemoteProtocolError, it is too large.
 
     Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
@@ -145,7 +145,7 @@ def with_subscriptions(raw: bytes | bytearray | memoryview, what: str) -> bytes:
         or body.count(SEPARATOR.encode()) > MOST_TAGS
     ):
         raise RemoteProtocolError(
-            f"the {what} is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and subscriptions "
-            f"together, and {MOST_TAGS} tags; use several clients for more"
+            f"the {request} is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and subscriptions"
+            f" together, and {MOST_TAGS} tags; use several clients for more"
         )
     return body

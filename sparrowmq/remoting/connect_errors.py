@@ -20,10 +20,10 @@ def why_unconnected(error: BaseException) -> str:
     """
     number = getattr(error, "errno", None)
     numbers = [number] if number else map(int, _NUMBER.findall(str(error)))
-    reasons = dict.fromkeys(_said(each) for each in numbers if each > 0)
+    reasons = dict.fromkeys(_text_of(each) for each in numbers if each > 0)
     return ", ".join(reasons) or str(getattr(error, "strerror", None) or error)
 
 
-def _said(number: int) -> str:
+def _text_of(number: int) -> str:
     said = os.strerror(number)
     return f"{said} in this process: raise `ulimit -n`" if number == errno.EMFILE else said

@@ -6,9 +6,9 @@
 Its result is
     a reply header    success
     None              success without fields
-    Answer            anything else: another code, a remark, a body
-    After             the reply, once its message is safe: no task is made for any number of waiting requests
-    Later             the reply, once the handler calls its `answer`: no task either
+    Reply             anything else: another code, a remark, a body
+    ReplyWhenDurable  the reply, once its message is safe: no task is made for any number of waiting requests
+    PendingReply      the reply, once the handler calls its `answer`: no task either
     a coroutine       which returns one of the others; the only form that costs a task
 It raises RemoteError to refuse a request. The dispatcher makes replies of all of them (remoting/request_dispatch.py).
 """
@@ -45,7 +45,7 @@ def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
     return bind
 
 
-class Answer:
+class Reply:
     """A complete reply.
 
     Attributes:
@@ -75,7 +75,7 @@ class Unanswered(SparrowError):
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class After:
+class ReplyWhenDurable:
     """The reply to one request, to send once the log is as safe as `safety` promises up to `end`.
 
     If that takes too long, the reply has the code of the part that did not finish.
@@ -92,27 +92,27 @@ class After:
 
 
 @mypyc_attr(acyclic=True)
-class Later:
+class PendingReply:
     """The reply to one request, which its handler sends later. A request without a connection is never answered.
 
     Attributes:
-        told: called with this, the answer and the error; set by the dispatcher, as those below.
+        on_reply: called with this, the answer and the error; set by the dispatcher, as those below.
         rights: returns the accounts as they are now.
         accounts: those by which the request was allowed.
         began: the time at which the request was read.
         handled: the time at which the handler had returned this.
-        dropped: called once if the peer, in this process, wants no answer any more; set by the handler.
+        on_cancel: called once if the peer, in this process, wants no answer any more; set by the handler.
     """
 
-    __slots__ = ("accounts", "began", "command", "dropped", "handled", "rights", "session", "told")
+    __slots__ = ("accounts", "began", "command", "handled", "on_cancel", "on_reply", "rights", "session")
 
     def __init__(self) -> None:
         self.accounts: object = None
         self.rights: Callable[[], object] | None = None
         self.session: Session | None = None
         self.command: Command | None = None
-        self.told: Callable[[Later, Answer | None, Exception | None], object] | None = None
-        self.dropped: Callable[[], object] | None = None
+        self.on_reply: Callable[[PendingReply, Reply | None, Exception | None], object] | None = None
+        self.on_cancel: Callable[[], object] | None = None
         self.began = 0.0
         self.handled = 0.0
 
@@ -126,34 +126,36 @@ class Later:
         """Whether accounts have changed since the request was allowed. Then its sender must ask again."""
         return self.rights is not None and self.rights() is not self.accounts
 
-    def answer(self, answer: Answer | None, error: Exception | None) -> None:
+    def answer(self, answer: Reply | None, error: Exception | None) -> None:
         """Send the reply: the answer, or the error's. Call it once."""
-        if self.told is not None:
-            self.told(self, answer, error)
+        if self.on_reply is not None:
+            self.on_reply(self, answer, error)
 
-    def attempt(self, serve: Callable[[Any, bool], Answer | Later | None], asked: Any, is_over: bool) -> bool:
+    def attempt(
+        self, serve: Callable[[Any, bool], Reply | PendingReply | None], waiting: Any, is_over: bool
+    ) -> bool:
         """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet.
 
         If it returns this, another sends the answer.
         """
         try:
-            answer = serve(asked, is_over)
+            answer = serve(waiting, is_over)
         except Exception as error:
             self.answer(None, error)
             return True
         if answer is None:
             return False
-        if isinstance(answer, Answer):
+        if isinstance(answer, Reply):
             self.answer(answer, None)
         return True
 
 
-Finished = Header | Answer | After | Later | None
+Finished = Header | Reply | ReplyWhenDurable | PendingReply | None
 Result = Finished | Awaitable[Finished]
 
 
-def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
+def encoded(body: Body, header: ReplyHeader = None) -> Steps[Reply]:
     pieces = yield from body.encoding()
-    return Answer(
+    return Reply(
         header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces]
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 
 from sparrowmq.loop.slices import Line, Steps, in_slices
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.peer import Peer
 
 
@@ -23,7 +23,7 @@ class LargeAnswers:
     def __init__(self) -> None:
         self._line = Line()
 
-    def make(self, peer: Peer, steps: Callable[[], Steps[Answer]]) -> Answer | Awaitable[Answer]:
+    def make(self, peer: Peer, steps: Callable[[], Steps[Reply]]) -> Reply | Awaitable[Reply]:
         """Make an answer.
 
         Args:
@@ -38,5 +38,5 @@ class LargeAnswers:
         return self._line.work(_unless_gone(peer, steps), asker=peer)
 
 
-def _unless_gone(peer: Peer, steps: Callable[[], Steps[Answer]]) -> Steps[Answer]:
-    return Answer() if peer.closed else (yield from steps())
+def _unless_gone(peer: Peer, steps: Callable[[], Steps[Reply]]) -> Steps[Reply]:
+    return Reply() if peer.closed else (yield from steps())

@@ -71,16 +71,18 @@ class Latencies:
             for kind, seen in sorted(self._by_kind.items())
         ]
 
-    def add(self, code: i64, response_code: i64, took_s: float, times: i64 = 1, held: bool = False) -> bool:
+    def add(
+        self, code: i64, response_code: i64, took_s: float, times: i64 = 1, was_held: bool = False
+    ) -> bool:
         """Count requests of one code that took equally long. Returns whether that is slow."""
         kind: i64 = code << 17 | response_code
-        if held:
+        if was_held:
             kind |= _HELD
         if kind != self._last_kind:
             self._last = self._by_kind.setdefault(kind, Histogram())
             self._last_kind = kind
         self._last.record(int(took_s * 1e6), times)
-        return took_s >= self._slow_s and not held
+        return took_s >= self._slow_s and not was_held
 
     def add_long_step(self, code: int) -> None:
         """Count a long step of a handler."""

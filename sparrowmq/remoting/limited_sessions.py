@@ -33,14 +33,14 @@ class LimitedSessions(Generic[S]):
         most: int,
         clock: Clock,
         is_known: Callable[[S], bool],
-        what: str = "connections",
+        kind: str = "connections",
         host_of: Callable[[S], str] | None = None,
     ) -> None:
         self.sessions: dict[S, None] = {}
         self._most = most
         self._is_known = is_known
         self._host_of = host_of
-        self._what = what
+        self._kind = kind
         # Those that had asked for nothing when they were last looked at; the oldest first.
         self._strangers: dict[S, None] = {}
         self._full = Recent(clock)
@@ -50,7 +50,7 @@ class LimitedSessions(Generic[S]):
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
         if len(self.sessions) < self._most:
             return self._full.last
-        text = f"{self._most} {self._what} are open, and no more may be: others are closed"
+        text = f"{self._most} {self._kind} are open, and no more may be: others are closed"
         if self._host_of is None or not self.sessions:
             return text
         [(host, count)] = Counter(map(self._host_of, self.sessions)).most_common(1)
@@ -62,7 +62,7 @@ class LimitedSessions(Generic[S]):
         self._strangers[session] = None
         if len(self.sessions) <= self._most:
             return None
-        self._full.note(f"{self._what} above {self._most} were closed a moment ago")
+        self._full.note(f"{self._kind} above {self._most} were closed a moment ago")
         return self._oldest_stranger()
 
     def discard(self, session: S) -> None:

@@ -97,8 +97,8 @@ class LinkedSession(Session):
         self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False
     ) -> None:
         command = self._wire.command(request, body, waiter)
-        if waiter is not None and waiter.is_long_poll and isinstance(waiter.told, asyncio.Future):
-            waiter.told.add_done_callback(partial(self._settled, command.opaque))
+        if waiter is not None and waiter.is_long_poll and isinstance(waiter.on_response, asyncio.Future):
+            waiter.on_response.add_done_callback(partial(self._settled, command.opaque))
         self._pass(command)
 
     def _settled(self, opaque: int, answer: asyncio.Future[Any]) -> None:
@@ -108,8 +108,8 @@ class LinkedSession(Session):
     def drop(self, opaque: int) -> None:
         """Forget a request that waits here."""
         later = self.waits.get(opaque)
-        if later is not None and later.dropped is not None:
-            later.dropped()
+        if later is not None and later.on_cancel is not None:
+            later.on_cancel()
 
     def _pass(self, command: Command) -> None:
         other = self.other

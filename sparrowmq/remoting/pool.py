@@ -205,9 +205,9 @@ def _limit_silence(connected: socket.socket | None) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, option, int(1000 * UNHEARD_S))
 
 
-def _tell(told: asyncio.Future[None], _: Session) -> None:
-    if not told.done():
-        told.set_result(None)
+def _tell(opened: asyncio.Future[None], _: Session) -> None:
+    if not opened.done():
+        opened.set_result(None)
 
 
 def _ignore(session: Session, command: Command) -> None:

@@ -103,7 +103,7 @@ class Usage:
     """The use that one account, address or topic makes.
 
     Attributes:
-        held: its pulls that wait.
+        held_bytes: its pulls that wait.
         sessions: the connections of an account, if these are limited.
         denied: the limit that a denied request found used up; "" if there is none, or it may be free again.
     """
@@ -111,7 +111,7 @@ class Usage:
     __slots__ = (
         "bytes",
         "denied",
-        "held",
+        "held_bytes",
         "held_most",
         "name",
         "requests",
@@ -127,7 +127,7 @@ class Usage:
         self.requests = _bucket(rule.rates.get("requests"), now)
         self.bytes = _bucket(rule.rates.get("bytes"), now)
         self.topics = _bucket(rule.rates.get("topics"), now)
-        self.held = 0
+        self.held_bytes = 0
         self.held_most = rule.counts.get("held", -1)
         self.sessions: set[Peer] = set()
         self.sessions_most = rule.counts.get("connections", -1)
@@ -150,7 +150,9 @@ class Usage:
         """Whether nothing is lost if this is forgotten."""
         buckets = (self.requests, self.bytes, self.topics)
         return (
-            not self.held and not self.sessions and all(each is None or each.is_full(now) for each in buckets)
+            not self.held_bytes
+            and not self.sessions
+            and all(each is None or each.is_full(now) for each in buckets)
         )
 
 
@@ -187,7 +189,7 @@ class _Rules:
         )
         # Those inside one network that would count as one address.
         self._parts = [network for network, _ in networks if _is_part(network)]
-        self.known: OrderedDict[Any, Usage | None] = OrderedDict()
+        self.usages: OrderedDict[Any, Usage | None] = OrderedDict()
         self._crowds: dict[str, Usage] = {}
 
     def find(self, key: str | bytes, now: float) -> Usage | None:
@@ -196,14 +198,14 @@ class _Rules:
         If MOST_KNOWN use something now, further ones of the same rule have one usage together.
         """
         rule = self._rule(key) or self.rules.get(EACH)
-        if len(self.known) >= MOST_KNOWN:
+        if len(self.usages) >= MOST_KNOWN:
             if rule is None:
                 return None
             if rule.name not in self._crowds:
                 self._crowds[rule.name] = Usage(rule, f"beyond {MOST_KNOWN} others", now)
             return self._crowds[rule.name]
         name = key if isinstance(key, str) else _name(key)
-        found = self.known[key] = None if rule is None else Usage(rule, name, now)
+        found = self.usages[key] = None if rule is None else Usage(rule, name, now)
         return found
 
     def counted(self, address: bytes) -> bytes:
@@ -214,10 +216,10 @@ class _Rules:
 
     def make_room(self, now: float) -> None:
         """Look at some usages, and forget those that use nothing now."""
-        for _ in range(min(_LOOKS, len(self.known))):
-            key, usage = self.known.popitem(last=False)
+        for _ in range(min(_LOOKS, len(self.usages))):
+            key, usage = self.usages.popitem(last=False)
             if usage is not None and not usage.is_idle(now):
-                self.known[key] = usage
+                self.usages[key] = usage
 
     def _rule(self, key: str | bytes) -> QuotaRule | None:
         if isinstance(key, str):
@@ -321,12 +323,12 @@ class Quotas:
             if usage.denied:
                 self._refuse(usage, usage.denied, 0)
 
-    def pulled(self, peer: Peer, topic: str, size: int, held: list[Usage] | None = None) -> None:
-        """Count the bytes of messages in an answer. `held` is the result of `hold`, if the request has waited: its
+    def pulled(self, peer: Peer, topic: str, size: int, usages: list[Usage] | None = None) -> None:
+        """Count the bytes of messages in an answer. `usages` is the result of `hold`, if the request has waited: its
         connection may have other requests by now, of other accounts.
         """
         now = self._clock.monotonic()
-        for usage in held if held is not None else self._usages(peer.host, peer.principal, topic, now):
+        for usage in usages if usages is not None else self._usages(peer.host, peer.principal, topic, now):
             if usage.bytes is not None and not usage.bytes.take(size, now):
                 usage.bytes.left -= size
 
@@ -334,10 +336,10 @@ class Quotas:
         """Count a pull that waits. Give the result to `release` when it waits no more. Raises: RemoteError."""
         usages = self._usages(peer.host, peer.principal, topic, self._clock.monotonic())
         for usage in usages:
-            if 0 <= usage.held_most <= usage.held:
+            if 0 <= usage.held_most <= usage.held_bytes:
                 self._refuse(usage, "held", RequestCode.PULL_MESSAGE)
         for usage in usages:
-            usage.held += 1
+            usage.held_bytes += 1
         return usages
 
     def create_topic(self, peer: Peer) -> None:
@@ -372,9 +374,9 @@ class Quotas:
         return self._of(self._addresses, self._addresses.counted(host[:-PORT_BYTES]), now)
 
     def _of(self, rules: _Rules, key: str | bytes, now: float) -> Usage | None:
-        if key in rules.known:
-            return rules.known[key]
-        if len(rules.known) >= MOST_KNOWN:
+        if key in rules.usages:
+            return rules.usages[key]
+        if len(rules.usages) >= MOST_KNOWN:
             rules.make_room(now)
             self._epoch += 1
         return rules.find(key, now)
@@ -427,7 +429,7 @@ def _open_keys(guest: Guest) -> set[bytes]:
 
 def release(usages: list[Usage]) -> None:
     for usage in usages:
-        usage.held -= 1
+        usage.held_bytes -= 1
 
 
 def _raise(usage: Usage, limit: str, code: int) -> NoReturn:

@@ -38,7 +38,15 @@ from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, ONEWAY_FLAG, Comma
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import reply_command
-from sparrowmq.remoting.handler import REQUESTS_OF, After, Answer, Finished, Later, Result, Unanswered
+from sparrowmq.remoting.handler import (
+    REQUESTS_OF,
+    Finished,
+    PendingReply,
+    Reply,
+    ReplyWhenDurable,
+    Result,
+    Unanswered,
+)
 from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, response_name
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
@@ -102,7 +110,7 @@ class Dispatcher:
         guard: raises RemoteError if the caller lacks a permission that the row needs.
     Attributes:
         latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
-        hash_some: hashes the next piece of a large signed body, and returns whether it was the last one.
+        hash_next_piece: hashes the next piece of a large signed body, and returns whether it was the last one.
         audit: notes requests, if it is set.
         quotas: refuse requests of callers that use too much.
         rights: returns the accounts by which the guard decides; another object after each change.
@@ -119,7 +127,7 @@ class Dispatcher:
         guard: Guard | None = None,
     ) -> None:
         self.latencies: Latencies | None = None
-        self.hash_some: HashSome | None = None
+        self.hash_next_piece: HashSome | None = None
         self.audit: Audit | None = None
         self.quotas: Quotas | None = None
         self.rights: Callable[[], object] | None = None
@@ -128,7 +136,7 @@ class Dispatcher:
         self._spawn = spawn
         self._guard = guard
         self._answered_at = 0.0
-        self._told: Callable[[Later, Answer | None, Exception | None], object] = self._finish_held
+        self._on_reply: Callable[[PendingReply, Reply | None, Exception | None], object] = self._finish_held
         missing = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
         if missing:
             raise ValueError(f"no handler for {', '.join(missing)}")
@@ -140,9 +148,9 @@ class Dispatcher:
             self._refuse_unknown(session, command)
             return
         if (
-            self.hash_some is not None
+            self.hash_next_piece is not None
             and len(command.body) > LARGE_BODY_BYTES
-            and not self.hash_some(command)
+            and not self.hash_next_piece(command)
         ):
             session.postpone(command)
             return
@@ -178,17 +186,17 @@ class Dispatcher:
             result = self._failed(seen, command, session, header)
         if latencies is not None and is_watched and latencies.now() - began > LONG_STEP_S:
             latencies.add_long_step(command.code)
-        if isinstance(result, After):
+        if isinstance(result, ReplyWhenDurable):
             if done is not None:
                 done(ResponseCode.SUCCESS, None)
             self._reply_after(session, command, result)
-        elif isinstance(result, Answer) or result is None or isinstance(result, Header):
+        elif isinstance(result, Reply) or result is None or isinstance(result, Header):
             code = _reply(session, command, result)
             if done is not None:
-                done(code, result.remark if isinstance(result, Answer) else None)
+                done(code, result.remark if isinstance(result, Reply) else None)
             if latencies is not None:
                 self._answered(session, command, denied or code, latencies)
-        elif isinstance(result, Later):
+        elif isinstance(result, PendingReply):
             self._hold(session, command, result, session.last_read)
         else:
             self._wait_for(session, command, result, done)
@@ -221,10 +229,10 @@ class Dispatcher:
             session.hold(-1, -len(command.body))
             session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
 
-    def _hold(self, session: Session, command: Command, later: Later, began: float) -> None:
+    def _hold(self, session: Session, command: Command, later: PendingReply, began: float) -> None:
         """Send the reply when the handler has it."""
         command.body, command.ext, command.raw = b"", _NO_FIELDS, b""  # a thousand of them wait
-        later.session, later.command, later.told = session, command, self._told
+        later.session, later.command, later.on_reply = session, command, self._on_reply
         if self.rights is not None:
             later.rights, later.accounts = self.rights, self.rights()
         if session.is_linked:
@@ -233,14 +241,14 @@ class Dispatcher:
         later.handled = 0.0 if self.latencies is None else self.latencies.now()
         session.hold(1)
 
-    def _finish_held(self, later: Later, answer: Answer | None, error: Exception | None) -> None:
-        session, command, later.told = later.session, later.command, None
+    def _finish_held(self, later: PendingReply, answer: Reply | None, error: Exception | None) -> None:
+        session, command, later.on_reply = later.session, later.command, None
         if session is not None and command is not None:
             if session.is_linked:
                 session.waits.pop(command.opaque, None)
             self._finish_later(session, command, later.began, later.handled, None, answer, error)
 
-    def _reply_after(self, session: Session, command: Command, after: After) -> None:
+    def _reply_after(self, session: Session, command: Command, after: ReplyWhenDurable) -> None:
         """Collect the requests of one turn that wait. One wait is enough for one reply or for a thousand."""
         if not session.parked:
             session.turn.answer(partial(self._answer_parked, session))
@@ -249,7 +257,7 @@ class Dispatcher:
         session.parked.append(after)
 
     def _answer_parked(self, session: Session) -> None:
-        parked: list[After] = session.parked
+        parked: list[ReplyWhenDurable] = session.parked
         session.parked = []
         safety = parked[0].safety
         latencies = self.latencies
@@ -288,7 +296,7 @@ class Dispatcher:
             session.hold(len(parked))
             safety.when(end, partial(self._reply_parked, session, parked, replies, burst))
 
-    def _answered_alone(self, session: Session, parked: list[After], latencies: Latencies) -> None:
+    def _answered_alone(self, session: Session, parked: list[ReplyWhenDurable], latencies: Latencies) -> None:
         """Measure one request that waited only for the turn's end, as `_Burst.count` does."""
         turn, began = session.turn, session.last_read
         written = turn.written_at if turn.written_at >= began else latencies.now()
@@ -300,7 +308,7 @@ class Dispatcher:
     def _reply_parked(
         self,
         session: Session,
-        parked: list[After],
+        parked: list[ReplyWhenDurable],
         replies: list[Any],
         burst: _Burst | None,
         error: BaseException | None,
@@ -330,29 +338,29 @@ class Dispatcher:
         error: Exception | None,
     ) -> None:
         session.hold(-1, -len(command.body))
-        if isinstance(result, Later):
+        if isinstance(result, PendingReply):
             self._hold(session, command, result, began)
             return
-        if isinstance(result, After):
+        if isinstance(result, ReplyWhenDurable):
             self._reply_after(session, command, result)
             return
         if error is not None:
             result = self._failed(error, command, session)
         code = _reply(session, command, result)
         if done is not None:
-            done(code, result.remark if isinstance(result, Answer) else None)
+            done(code, result.remark if isinstance(result, Reply) else None)
         if isinstance(error, AccessDenied):
             code = DENIED
         latencies = self.latencies
         if latencies is None:
             return
         now = latencies.now()
-        if latencies.add(command.code, code, now - began, held=command.code in _HELD):
+        if latencies.add(command.code, code, now - began, was_held=command.code in _HELD):
             latencies.tell(command.code, session.address, began, [("handled", handled), ("waited", now)])
 
     def _failed(
         self, error: BaseException, command: Command, session: Session, header: Request[Any] | None = None
-    ) -> Answer:
+    ) -> Reply:
         """Count an error, and return the reply for it."""
         if self.audit is not None and isinstance(error, AccessDenied):
             self.audit.denied(session, command, header, error)
@@ -409,7 +417,9 @@ class _Burst:
         else:
             self.handled = self.written = latencies.now()
 
-    def count(self, parked: list[After], latencies: Latencies, end: float, response_code: int = 0) -> None:
+    def count(
+        self, parked: list[ReplyWhenDurable], latencies: Latencies, end: float, response_code: int = 0
+    ) -> None:
         """Count all requests of the burst as answered at `end`."""
         code, times, took_s, is_slow = parked[0].command.code, 0, end - self.began, False
         for after in parked:
@@ -422,9 +432,9 @@ class _Burst:
             latencies.tell(code, self.peer, self.began, rooms, len(parked))
 
 
-def _reply(session: Session, command: Command, answer: Header | Answer | None) -> int:
+def _reply(session: Session, command: Command, answer: Header | Reply | None) -> int:
     """Send an answer, and return its code."""
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, Reply):
         session.reply(command, 0, answer)
         return 0
     body = answer.body
@@ -446,18 +456,18 @@ def reason_of(error: BaseException) -> str:
     return _INVALID if isinstance(error, SparrowError) else _BUG
 
 
-def failure(error: BaseException, command: Command, session: Session) -> Answer:
+def failure(error: BaseException, command: Command, session: Session) -> Reply:
     """Return the reply for an error. Bugs in SparrowMQ are logged with their trace; the reply has no trace, and names
     files without their folders.
     """
     if isinstance(error, RemoteError):
-        return Answer(error.code, None, error.remark and without_folders(error.remark))
+        return Reply(error.code, None, error.remark and without_folders(error.remark))
     if isinstance(error, StoreFailed | DiskFull):
-        return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, None, without_folders(str(error)))
+        return Reply(ResponseCode.SERVICE_NOT_AVAILABLE, None, without_folders(str(error)))
     if isinstance(error, SparrowError):
-        return Answer(ResponseCode.SYSTEM_ERROR, None, without_folders(str(error)))
+        return Reply(ResponseCode.SYSTEM_ERROR, None, without_folders(str(error)))
     log.error("request %s from %s failed", command, session.address, exc_info=error)
-    return Answer(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
+    return Reply(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
 
 
 def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], Callable[..., Result]]]:

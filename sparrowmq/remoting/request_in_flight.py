@@ -34,26 +34,26 @@ class Response(Generic[R]):
 class InFlight:
     """A sent request in flight, and the future or function that gets its result."""
 
-    __slots__ = ("accept", "deadline", "request", "timeout_s", "told")
+    __slots__ = ("accept", "deadline", "on_response", "request", "timeout_s")
 
     def __init__(
         self,
         request: Request[Any],
         accept: Collection[int],
-        told: asyncio.Future[Response[Any]] | Answered,
+        on_response: asyncio.Future[Response[Any]] | Answered,
         deadline: float,
         timeout_s: float,
     ) -> None:
         self.request = request
         self.accept = accept
-        self.told = told
+        self.on_response = on_response
         self.deadline = deadline
         self.timeout_s = timeout_s
 
     @property
     def is_abandoned(self) -> bool:
         """Whether no caller waits any more."""
-        told = self.told
+        told = self.on_response
         return isinstance(told, asyncio.Future) and told.done()
 
     @property
@@ -74,7 +74,7 @@ class InFlight:
 
     def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
         """Pass on the answer, or the error instead."""
-        told = self.told
+        told = self.on_response
         if not isinstance(told, asyncio.Future):
             try:
                 told(answer, error)

@@ -129,7 +129,7 @@ class Session:
         self._asked_for_room = False
         self._flush_due = False
         self._on_begin = on_begin
-        self._held = 0
+        self._waiting = 0
         self._held_bytes = 0
         self._stops = 0  # the current reasons
         self._is_paused = False
@@ -218,11 +218,11 @@ class Session:
 
     def hold(self, change: int, body_bytes: int = 0) -> None:
         """Count the peer's waiting requests, and the bytes of their bodies. Too many stop the reading."""
-        self._held += change
+        self._waiting += change
         self._held_bytes += body_bytes
         has_room = self._budget is None or self._budget.hold(body_bytes)
         most_bytes = self._limits.waiting_bytes if has_room else 0
-        is_too_much = self._held > self._limits.waiting_requests or self._held_bytes > most_bytes
+        is_too_much = self._waiting > self._limits.waiting_requests or self._held_bytes > most_bytes
         if is_too_much != (self._stops & _HELD != 0):
             self._stop(_HELD, is_too_much)
 
@@ -508,11 +508,11 @@ class Session:
         body: bytes,
         timeout_s: float,
         accept: Collection[int],
-        told: asyncio.Future[Response[Any]] | Answered,
+        on_response: asyncio.Future[Response[Any]] | Answered,
         is_alone: bool = False,
     ) -> None:
         deadline = self._clock.monotonic() + timeout_s
-        self._post(request, body, InFlight(request, accept, told, deadline, timeout_s), is_alone)
+        self._post(request, body, InFlight(request, accept, on_response, deadline, timeout_s), is_alone)
         if self._is_paused:
             self._regulate()
         self._watch_expiry()

@@ -544,10 +544,8 @@ class MessageStore:
 
     def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
         """Recover the store, make a checkpoint, and mark on disk that the store is running."""
-        layout, known = self.settings.layout, self._ends.load()
-        mending = QueueRebuild(
-            self._log, self.settings.delay_levels_ms, known.deleted, self.settings.awaits_copy
-        )
+        settings, layout, known = self.settings, self.settings.layout, self._ends.load()
+        rebuild = QueueRebuild(self._log, settings.delay_levels_ms, known.deleted, settings.awaits_copy)
         recovery = Recovery(
             self._vfs,
             layout,
@@ -556,15 +554,15 @@ class MessageStore:
             self._index,
             self._queue_builder,
             load(self._vfs, layout.checkpoint),
-            self.settings.corrupt_policy,
+            settings.corrupt_policy,
             clean,
             after_java,
             known,
-            mending,
+            rebuild,
             synced=0 if clean or after_java else synced_mark.load(self._vfs, layout.abort),
-            checks_all=self.settings.checks_all,
+            checks_all=settings.checks_all,
         )
-        self.queues.files.mend = mending.rebuild_file
+        self.queues.files.mend = rebuild.rebuild_file
         if cut_at is not None:
             shorten(recovery, cut_at)
         clean = recovery.clean
@@ -587,14 +585,14 @@ class MessageStore:
                 found.cut_bytes,
             )
         self.appender.time.begin(found.passed.last_ms)
-        self.appender.now_ms, self.finished_halves = found.passed.last_ms, found.passed.settled
+        self.appender.now_ms, self.finished_halves = found.passed.last_ms, found.passed.finished_halves
         self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
         self._log.proved_from = found.marks[0]
         self.scrubber.position = self._log.begin
-        self.scrubber.fenced = {each.begin: each.end for each in fenced(self._vfs, self.settings, self._log)}
-        self._log.skips_damaged = self.settings.corrupt_policy is CorruptPolicy.QUARANTINE
+        self.scrubber.fenced = {each.begin: each.end for each in fenced(self._vfs, settings, self._log)}
+        self._log.skips_damaged = settings.corrupt_policy is CorruptPolicy.QUARANTINE
         self._checkpointer.start(*found.marks)
-        if not self.settings.property_crc:
+        if not settings.property_crc:
             self._log.crc_from = NO_CRC
         elif self._log.crc_from == NO_CRC:
             self._log.crc_from = found.end

@@ -436,7 +436,7 @@ def _take(record: memoryview, passed: Passed) -> None:
     passed.count += 1
     passed.last_ms = records.store_timestamp_ms(record)
     if (half := records.settled_half(record)) is not None:
-        passed.settled.add(half)
+        passed.finished_halves.add(half)
 
 
 def _filler(offset: int, size: int, stored_ms: int) -> bytes:

@@ -60,4 +60,4 @@ async def test_a_limited_number_of_topics_is_kept(pool, monkeypatch):
     queues = ClusterQueues([], pool, ManualClock())
     for number in range(5):
         queues._keep(f"T{number}", 0.0, [])
-    assert list(queues._known) == ["T3", "T4"]
+    assert list(queues._cached) == ["T3", "T4"]

@@ -47,6 +47,6 @@ async def test_a_member_is_elected_once_its_log_is_on_disk(
             finally:
                 disk.set()
             await candidate
-            assert member.leads and member._found.state is not None
-            assert member._found.state.begins[-1] == (member._found.state.epoch, end)
+            assert member.leads and member._etcd_group.state is not None
+            assert member._etcd_group.state.begins[-1] == (member._etcd_group.state.epoch, end)
         members.pool.close()

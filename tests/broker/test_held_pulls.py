@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
+from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.sql_matching import RecordFilter
 from sparrowmq.errors import RemoteError
 from sparrowmq.filter.grammar import parse
@@ -17,7 +17,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
@@ -62,13 +62,13 @@ class Peer:
 def held_pulls(
     store: MessageStore, clock: ManualClock, limits: HeldLimits | None = None, reads: list[int] | None = None
 ) -> HeldPulls:
-    def serve(held: Held, is_over: bool) -> Answer | None:
+    def serve(held: HeldPull, is_over: bool) -> Reply | None:
         if reads is not None:
             reads.append(held.next_offset)
         assert held.selector is not None
         found = store.read("t", 0, held.next_offset, 32, 1 << 20, held.selector)
         if is_over or found.status in (Status.FOUND, Status.MESSAGE_WAS_REMOVING):
-            return Answer(body=found)  # type: ignore[arg-type]
+            return Reply(body=found)  # type: ignore[arg-type]
         held.next_offset = max(held.next_offset, found.next_offset)
         return None
 
@@ -88,7 +88,7 @@ def hold(
 
     header, peer = pull_request("t"), peer or Peer()
     end = store.queues.obtain("t", 0).end
-    pulls.hold(Held(header, selector, peer), end, timeout_s).told = told
+    pulls.hold(HeldPull(header, selector, peer), end, timeout_s).on_reply = told
     return waiting
 
 

@@ -269,7 +269,7 @@ async def test_the_topics_of_a_large_broker_are_written_in_slices(tmp_path, scri
         for number in range(20_000):
             broker.put(f"Topic{number}")
         # The link asks before it writes the topics, and before it sends them.
-        broker.registration.may_speak = note
+        broker.registration.may_register = note
         beside = asyncio.create_task(count())
         await broker.registration.announced()
         beside.cancel()
@@ -282,7 +282,7 @@ async def test_a_master_that_loses_the_lead_while_it_writes_its_topics_does_not_
 ):
     async with Announcer(tmp_path, [running.address]) as former:
         answers = iter([True])
-        former.registration.may_speak = lambda: next(answers, False)
+        former.registration.may_register = lambda: next(answers, False)
         former.put("later")
         await former.registration.announced()
         assert queues(running, "later") is None
@@ -394,7 +394,7 @@ async def test_a_master_that_is_none_any_more_neither_announces_itself_nor_takes
     tmp_path, running
 ):
     async with Announcer(tmp_path, [running.address]) as former:
-        former.registration.may_speak = lambda: False
+        former.registration.may_register = lambda: False
         former.put("later")
         former.registration.topics_changed()
         await former.registration.announced()

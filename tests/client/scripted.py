@@ -14,11 +14,11 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 
-Reply = Callable[[Command], Answer | None]
+Responder = Callable[[Command], Reply | None]
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -33,17 +33,17 @@ class Scripted:
         self.received: list[Command] = []
         self.routes: dict[str, TopicRoute] = {}
         self.brokers: dict[str, str] = {}
-        self.usual: dict[int, Reply] = {
+        self.usual: dict[int, Responder] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._brokers,
-            RequestCode.GET_KV_CONFIG: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
-            RequestCode.HEART_BEAT: lambda _: Answer(header=HeartBeatReply()),
-            RequestCode.UNREGISTER_CLIENT: lambda _: Answer(),
+            RequestCode.GET_KV_CONFIG: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
+            RequestCode.HEART_BEAT: lambda _: Reply(header=HeartBeatReply()),
+            RequestCode.UNREGISTER_CLIENT: lambda _: Reply(),
             RequestCode.SEND_MESSAGE_V2: lambda _: stored(),
             RequestCode.SEND_BATCH_MESSAGE: lambda command: stored(count=messages_in(command)),
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda _: Answer(body=ConsumerList(["me"]).encode()),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda _: Reply(body=ConsumerList(["me"]).encode()),
         }
-        self._scripts: dict[int, deque[Answer | None]] = {}
+        self._scripts: dict[int, deque[Reply | None]] = {}
         self._server = Server(self._dispatch, SystemClock(), "127.0.0.1", 0)
 
     @property
@@ -75,10 +75,10 @@ class Scripted:
             ],
         )
 
-    def script(self, code: int, *answers: Answer | None) -> None:
+    def script(self, code: int, *answers: Reply | None) -> None:
         self._scripts.setdefault(code, deque()).extend(answers)
 
-    def script_anew(self, code: int, *answers: Answer | None) -> None:
+    def script_anew(self, code: int, *answers: Reply | None) -> None:
         """As `script`, forgetting what was scripted for the code before."""
         self._scripts[code] = deque(answers)
 
@@ -105,24 +105,24 @@ class Scripted:
             body = answer.body.encode() if isinstance(answer.body, Body) else answer.body
             session.reply(command, answer.code, answer.header, answer.remark, body)
 
-    def _route(self, command: Command) -> Answer:
+    def _route(self, command: Command) -> Reply:
         route = self.routes.get(command.ext_fields()["topic"])
         if route is None:
-            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
-        return Answer(body=route.encode())
+            return Reply(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+        return Reply(body=route.encode())
 
-    def _brokers(self, command: Command) -> Answer:
+    def _brokers(self, command: Command) -> Reply:
         table = {
             name: BrokerRoute(broker_name=name, broker_addrs={0: address})
             for name, address in self.brokers.items()
         }
-        return Answer(body=ClusterTable(broker_addr_table=table).encode())
+        return Reply(body=ClusterTable(broker_addr_table=table).encode())
 
 
-def stored(code: int = 0, queue_id: int = 0, queue_offset: int = 7, count: int = 1) -> Answer:
+def stored(code: int = 0, queue_id: int = 0, queue_offset: int = 7, count: int = 1) -> Reply:
     """The answer to a send, or to a batch of so many messages."""
     msg_id = ",".join(f"7F00000100002A9F{at:016X}" for at in range(count))
-    return Answer(code, SendMessageReply(msg_id=msg_id, queue_id=queue_id, queue_offset=queue_offset))
+    return Reply(code, SendMessageReply(msg_id=msg_id, queue_id=queue_id, queue_offset=queue_offset))
 
 
 def messages_in(command: Command) -> int:

@@ -13,7 +13,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import SendMessageV2, UpdateConsumerOffset
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
@@ -151,8 +151,8 @@ async def test_offsets_are_committed_every_5_s(peer):
     peer.has("t", queues=1)
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
-        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Reply(),
     }
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
     commits: list[int] = []

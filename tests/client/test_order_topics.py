@@ -17,13 +17,13 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     DeleteKVConfig,
     PutKVConfig,
 )
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
-BUSY = Answer(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
+BUSY = Reply(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
 KEYS = [str(number) for number in range(20)]
 
 

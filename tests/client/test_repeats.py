@@ -23,7 +23,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.protocol.requests.headers import HeartBeatReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
@@ -163,7 +163,7 @@ async def test_every_kind_of_send_is_stored_once(tmp_path: Path, how: str) -> No
 
 @pytest.mark.slow
 async def test_an_idempotent_producer_takes_no_doubtful_message_to_another_broker(peer: Scripted) -> None:
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(repeat_window_ms=1000))
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(repeat_window_ms=1000))
     settings = ProducerSettings(idempotent=True, timeout_s=2.5)
     async with Scripted("broker-b") as other, connect(peer.address, settings=settings) as mq:
         other.usual[RequestCode.HEART_BEAT] = peer.usual[RequestCode.HEART_BEAT]
@@ -188,9 +188,7 @@ async def test_an_idempotent_producer_takes_no_doubtful_message_to_another_broke
 async def test_a_plain_producer_takes_a_doubtful_message_to_another_broker(peer: Scripted) -> None:
     async with Scripted("broker-b") as other, connect(peer.address) as mq:
         for each in (peer, other):
-            each.usual[RequestCode.HEART_BEAT] = lambda _: Answer(
-                header=HeartBeatReply(repeat_window_ms=1000)
-            )
+            each.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(repeat_window_ms=1000))
         peer.has("t", queues=2, others={other.name: other.address})
         for each in (peer, other):
             each.script(SEND, None)
@@ -216,7 +214,7 @@ async def test_at_a_broker_of_apache_an_idempotent_producer_sends_as_any_other(p
         assert failed.value.is_in_doubt and len(peer.sent) == 1
         for session in peer.sessions:
             session.abort()
-        peer.script(SEND, Answer(2, remark="[TIMEOUT_CLEAN_QUEUE]broker busy"), stored())
+        peer.script(SEND, Reply(2, remark="[TIMEOUT_CLEAN_QUEUE]broker busy"), stored())
         await mq.send("t", b"x")
         assert all("MAY_BE_STORED" not in command.ext_fields() for command in peer.sent)
 

@@ -10,7 +10,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.messages.properties import parse, render
 from sparrowmq.protocol.requests.headers import PushReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
@@ -156,7 +156,7 @@ async def test_time_counts_until_the_answer_is_here(peer):
 
 async def test_a_request_that_cannot_be_sent_fails_at_once(peer):
     peer.has("t")
-    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no")
+    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no")
     async with connect(peer.address) as mq:
         with pytest.raises(SendFailed):
             await mq.request("t", b"x", timeout_s=30)

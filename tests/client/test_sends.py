@@ -14,14 +14,14 @@ from sparrowmq.errors import MessageTooLarge, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
-BUSY = Answer(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
+BUSY = Reply(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
 
 
 @pytest.mark.covers("S-PROD-19")

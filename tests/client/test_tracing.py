@@ -19,7 +19,7 @@ from sparrowmq.protocol.messages.trace import (
     TracedKind,
     decode,
 )
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
@@ -228,7 +228,7 @@ async def test_a_send_neither_waits_nor_fails_for_its_trace(peer, clock, traced,
 
 async def test_traces_that_brokers_refuse_are_lost_and_told_of(peer, clock, traced, caplog):
     def answer(command):
-        refused = Answer(ResponseCode.TOPIC_NOT_EXIST, remark="no such topic")
+        refused = Reply(ResponseCode.TOPIC_NOT_EXIST, remark="no such topic")
         return refused if command.ext_fields()["b"] == TOPIC else stored()
 
     peer.usual[RequestCode.SEND_MESSAGE_V2] = answer
@@ -239,7 +239,7 @@ async def test_traces_that_brokers_refuse_are_lost_and_told_of(peer, clock, trac
 
 
 async def test_what_failed_or_had_no_answer_is_not_reported(peer, clock, traced):
-    peer.script(RequestCode.SEND_MESSAGE_V2, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
+    peer.script(RequestCode.SEND_MESSAGE_V2, Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
     with pytest.raises(Exception, match="no"):
         await traced.send("t", b"x")
     traced.send_nowait("t", b"x")

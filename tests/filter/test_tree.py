@@ -11,6 +11,7 @@ from sparrowmq.filter.tree import (
     TRUE,
     UNKNOWN,
     Among,
+    AnyOf,
     Condition,
     Constant,
     Every,
@@ -22,7 +23,6 @@ from sparrowmq.filter.tree import (
     Not,
     Property,
     Search,
-    Some,
     Texts,
 )
 
@@ -30,7 +30,7 @@ F, T, U, X = (Constant(outcome) for outcome in (FALSE, TRUE, UNKNOWN, FAILED))
 NONE = Texts([])
 
 
-def outcomes(make: type[Every] | type[Some], *parts: Condition) -> int:
+def outcomes(make: type[Every] | type[AnyOf], *parts: Condition) -> int:
     return make(list(parts)).truth(NONE)
 
 
@@ -55,14 +55,14 @@ def outcomes(make: type[Every] | type[Some], *parts: Condition) -> int:
 )
 def test_two_conditions_together(left, right, both, either):
     assert outcomes(Every, left, right) == both
-    assert outcomes(Some, left, right) == either
+    assert outcomes(AnyOf, left, right) == either
 
 
 def test_many_conditions_are_asked_in_their_order():
     assert outcomes(Every, T, U, T, F, X) == FALSE
     assert outcomes(Every, T, U, X, F) == FAILED
-    assert outcomes(Some, F, U, F, T, X) == TRUE
-    assert outcomes(Some, F, U, X, T) == FAILED
+    assert outcomes(AnyOf, F, U, F, T, X) == TRUE
+    assert outcomes(AnyOf, F, U, X, T) == FAILED
 
 
 def test_not_turns_around_what_is_known():

@@ -8,7 +8,7 @@ from sparrowmq import connect
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import given_up
 from sparrowmq.grpc.acknowledging import Acknowledging
-from sparrowmq.grpc.given_up import BACK_MS, Asked, GivenUp
+from sparrowmq.grpc.given_up import BACK_MS, GivenUp, Receive
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
@@ -29,7 +29,7 @@ from tests.grpc.scripted import ScriptedBrokers, failing, outgoing
 from tests.mqproxy.remoting.proxied import until
 
 POP = PopMessage("g", "orders", -1, 32, 15_000, 20_000, 0, 0)
-ASKED = Asked(POP, "broker-a", Subscription.build("orders", "*"))
+ASKED = Receive(POP, "broker-a", Subscription.build("orders", "*"))
 
 
 class Held:

@@ -26,10 +26,10 @@ async def test_client_without_settings_is_not_known():
     clients = Clients(ManualClock(), print)
     clients.seen("c")
     with pytest.raises(RemoteError) as caught:
-        clients.known("c")
+        clients.with_settings("c")
     assert caught.value.code == 40015
     clients.configure(clients.seen("c"), settings(ClientType.SIMPLE_CONSUMER, group="g"), ScriptedBrokers())
-    assert clients.known("c").group == "g"
+    assert clients.with_settings("c").group == "g"
 
 
 async def test_call_waits_for_settings_that_are_on_their_way():
@@ -112,7 +112,7 @@ def test_of_settings_only_what_is_used_is_kept():
     sent = settings(ClientType.PUSH_CONSUMER, group="g")
     sent.user_agent.version = sent.user_agent.hostname = "v" * 60_000
     clients.configure(clients.seen("a"), sent, ScriptedBrokers())
-    kept = clients.known("a")
+    kept = clients.with_settings("a")
     assert sum(len(str(getattr(kept, name))) for name in Client.__slots__) < 2000
 
 

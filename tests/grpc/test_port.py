@@ -6,7 +6,7 @@ import pytest
 from grpc import aio
 
 from sparrowmq.descriptors import share
-from sparrowmq.grpc.port import Place, open_port
+from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -19,7 +19,7 @@ async def test_port_is_open_as_long_as_its_stack_and_names_the_host_for_clients(
     clock = SystemClock()
     tls = ServerTls(ServerTlsSettings(), clock)
     async with Background() as tasks, AsyncExitStack() as stack:
-        place = Place("127.0.0.1", 0, "mq.example.com", share(1024, with_store=False))
+        place = ListenAddress("127.0.0.1", 0, "mq.example.com", share(1024, with_store=False))
         address, _ = await open_port(stack, tasks, ScriptedBrokers(), clock, tls, place)
         host, _, port = address.rpartition(":")
         assert host == "mq.example.com"

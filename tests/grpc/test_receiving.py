@@ -191,7 +191,7 @@ async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
     assert len(await waiting) == 3
     assert consumers.pop().order == orderly
     assert [each.client_id for each in consumers.clients.consumers_of("g")] == ["c1"]
-    assert consumers.clients.known("c1").kind == ClientType.SIMPLE_CONSUMER
+    assert consumers.clients.with_settings("c1").kind == ClientType.SIMPLE_CONSUMER
     consumers.clients.leave("c1")
     large = message("FilterExpression")(type=FilterType.TAG, expression="t" * MOST_SETTINGS)
     waiting = asyncio.create_task(consumers.code(filter_expression=large))

@@ -124,7 +124,7 @@ async def test_request_that_failed_keeps_the_handle_although_the_client_has_gone
     renewed.client.send = None
     with pytest.raises(BrokerUnreachable):
         async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
-            renewed.renewals._held.clear()
+            renewed.renewals._in_flight.clear()
             raise BrokerUnreachable("broker-a", "away")
     async with renewed.renewals.latest("", "g", str(renewed.first)) as again:
         assert again == latest != str(renewed.first)

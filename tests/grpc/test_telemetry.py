@@ -70,10 +70,10 @@ async def test_settings_come_back_with_those_of_the_group():
     got = await streams.received.get()
     assert got.status.code == 20000
     assert got.settings.backoff_policy.max_attempts == 5
-    assert streams.clients.known("c").group == "g"
+    assert streams.clients.with_settings("c").group == "g"
     streams.sent.put_nowait(None)
     await stream
-    assert streams.clients.known("c").send is None
+    assert streams.clients.with_settings("c").send is None
 
 
 @pytest.mark.parametrize(

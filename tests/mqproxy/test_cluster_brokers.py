@@ -39,7 +39,7 @@ from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.wire.frame import FrameReader
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing import Cluster, ManualClock
 from tests.client.scripted import Scripted
 from tests.grpc.scripted import caller, ignored, named, outgoing
@@ -217,7 +217,7 @@ async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypat
     clock, question = ManualClock(), GetMaxOffset(topic="orders", queue_id=0)
     network: Any = FollowingNetwork(clock)
     whole = room.Room(9)
-    one, other = (Connections(network, Addresses(servers, clock), held=whole) for _ in "12")
+    one, other = (Connections(network, Addresses(servers, clock), room_held=whole) for _ in "12")
     network.unread_bytes = MOST_UNREAD + 1
     with pytest.raises(RemoteError, match="a does not read what mqproxy sends"):
         await one.ask("a", question, b"x")
@@ -382,10 +382,10 @@ async def test_long_polls_leave_a_master_that_hangs_once_another_one_leads(tmp_p
             await mq.admin.create_topic("orders", queues=1)
         brokers, question = ClusterBrokers(network, SystemClock()), GetMaxOffset(topic="orders", queue_id=0)
         leads = await brokers.addresses.of("broker-0")
-        brokers.addresses._known["broker-0"] = hanging
+        brokers.addresses._masters["broker-0"] = hanging
         poll = asyncio.create_task(brokers.ask("broker-0", question, timeout_s=60))
         await until(lambda: network.brokers.live(hanging) is not None)
-        brokers.addresses._known["broker-0"] = leads
+        brokers.addresses._masters["broker-0"] = leads
         assert (await brokers.ask("broker-0", question)).header.offset == 0
         with pytest.raises(NetworkError, match="closed"):
             await asyncio.wait_for(poll, 10)
@@ -409,7 +409,7 @@ async def test_clients_that_come_at_once_cause_few_heartbeats():
     """Each names up to 500 groups. One for each client took mqproxy steps of 160 ms."""
     async with Scripted() as peer, Network(peer.address) as network:
         peer.brokers = {peer.name: peer.address}
-        peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(0))
+        peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Reply(header=OffsetReply(0))
         brokers = ClusterBrokers(network, SystemClock())
         await brokers.ask(peer.name, GetMaxOffset(topic="t0", queue_id=0))
 

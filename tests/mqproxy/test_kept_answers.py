@@ -8,7 +8,7 @@ import pytest
 from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.fair_turns import MOST_OF_ONE, FairTurns
-from sparrowmq.mqproxy.kept_answers import FRESH_S, MOST_KEPT, REFRESH_S, Kept
+from sparrowmq.mqproxy.kept_answers import FRESH_S, MOST_KEPT, REFRESH_S, AnswerCache
 from sparrowmq.testing import ManualClock
 from tests.mqproxy.remoting.proxied import until
 
@@ -24,7 +24,7 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
             raise NoRoute(name, None)
         return len(answers)
 
-    kept = Kept(clock, ask)
+    kept = AnswerCache(clock, ask)
     assert [await kept.of("a", nullcontext), await kept.of("a", nullcontext)] == [1, 1]
     await clock.advance(FRESH_S)
     assert await kept.of("a", nullcontext) == 2
@@ -41,7 +41,7 @@ async def test_brief_answer_is_asked_for_again_after_a_second():
     async def ask(name):
         return answers.pop(0)
 
-    kept = Kept(clock, ask, is_brief=lambda answer: answer == "no master")
+    kept = AnswerCache(clock, ask, is_brief=lambda answer: answer == "no master")
     assert [await kept.of("a", nullcontext), await kept.of("a", nullcontext)] == ["no master"] * 2
     await clock.advance(REFRESH_S)
     assert await kept.of("a", nullcontext) == "master"
@@ -66,12 +66,12 @@ def begin(count, kept, turn=nullcontext):
 
 async def test_clients_that_want_the_same_name_wait_for_one_question():
     server, turns = Hanging(), FairTurns()
-    kept = Kept(SystemClock(), server.ask)
+    kept = AnswerCache(SystemClock(), server.ask)
     waiting = [each for name in range(9) for each in begin(9, kept, lambda name=name: turns.turn(name))]
     await until(lambda: server.asked)
     server.asked[0].set_result("found")
     assert {await each for each in waiting} == {"found"} and len(server.asked) == 1
-    failing = Kept(SystemClock(), server.ask)
+    failing = AnswerCache(SystemClock(), server.ask)
     waiting = begin(9, failing)
     await until(lambda: len(server.asked) == 2)
     server.asked[1].set_exception(NoRoute("a", None))
@@ -81,7 +81,7 @@ async def test_clients_that_want_the_same_name_wait_for_one_question():
 
 async def test_a_client_that_leaves_does_not_take_the_question_of_others_with_it():
     server = Hanging()
-    kept = Kept(SystemClock(), server.ask)
+    kept = AnswerCache(SystemClock(), server.ask)
     first, *others = begin(3, kept)
     await until(lambda: server.asked)
     first.cancel()
@@ -92,7 +92,7 @@ async def test_a_client_that_leaves_does_not_take_the_question_of_others_with_it
 
 async def test_a_question_that_waits_for_its_turn_holds_up_no_other_client():
     server, turns = Hanging(), FairTurns()
-    kept = Kept(SystemClock(), server.ask)
+    kept = AnswerCache(SystemClock(), server.ask)
     flood = [asyncio.ensure_future(kept.of(str(number), lambda: turns.turn("flood"))) for number in range(99)]
     flood += begin(1, kept, lambda: turns.turn("flood"))
     await until(lambda: len(server.asked) == MOST_OF_ONE)
@@ -107,7 +107,7 @@ async def test_a_question_that_waits_for_its_turn_holds_up_no_other_client():
 
 async def test_a_server_that_hangs_delays_one_question_in_some_seconds():
     server, clock = Hanging(), ManualClock()
-    kept = Kept(clock, server.ask)
+    kept = AnswerCache(clock, server.ask)
     (first,) = begin(1, kept)
     await until(lambda: server.asked)
     server.asked[0].set_result("found")
@@ -125,7 +125,7 @@ async def test_the_names_that_clients_invent_fill_no_memory():
     async def ask(name):
         return name
 
-    kept = Kept(ManualClock(), ask)
+    kept = AnswerCache(ManualClock(), ask)
     for number in range(MOST_KEPT + 10):
         await kept.of(str(number), nullcontext)
-    assert len(kept._kept) <= MOST_KEPT and not kept._asking
+    assert len(kept._answers) <= MOST_KEPT and not kept._asking

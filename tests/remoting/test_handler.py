@@ -8,9 +8,9 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.remoting.handler import REQUESTS_OF, Answer, Later, encoded, handles
+from sparrowmq.remoting.handler import REQUESTS_OF, PendingReply, Reply, encoded, handles
 
-Told = list[tuple[Answer | None, Exception | None]]
+Told = list[tuple[Reply | None, Exception | None]]
 
 
 class Pieces(Body):
@@ -23,15 +23,15 @@ class Pieces(Body):
         return self.pieces
 
 
-def later_of(told: Told) -> Later:
-    later = Later()
-    later.told = lambda _later, answer, error: told.append((answer, error))
+def later_of(told: Told) -> PendingReply:
+    later = PendingReply()
+    later.on_reply = lambda _later, answer, error: told.append((answer, error))
     return later
 
 
 def test_a_later_reply_waits_until_there_is_an_answer() -> None:
     told: Told = []
-    later, answer = later_of(told), Answer()
+    later, answer = later_of(told), Reply()
     assert not later.attempt(lambda asked, is_over: answer if is_over else None, 7, False)
     assert told == []
     assert later.attempt(lambda asked, is_over: answer if is_over else None, 7, True)
@@ -42,7 +42,7 @@ def test_a_later_reply_may_be_an_error() -> None:
     told: Told = []
     error = RemoteError(1, "gone")
 
-    def serve(asked: object, is_over: bool) -> Answer:
+    def serve(asked: object, is_over: bool) -> Reply:
         raise error
 
     assert later_of(told).attempt(serve, None, False)
@@ -50,14 +50,14 @@ def test_a_later_reply_may_be_an_error() -> None:
 
 
 def test_a_later_reply_without_a_connection_is_dropped() -> None:
-    later = Later()
-    later.answer(Answer(), None)
+    later = PendingReply()
+    later.answer(Reply(), None)
     assert not later.is_full
     assert not later.is_doubtful
 
 
 def test_a_later_reply_is_doubtful_once_the_accounts_have_changed() -> None:
-    later = Later()
+    later = PendingReply()
     accounts = [object()]
     later.accounts, later.rights = accounts[0], lambda: accounts[0]
     assert not later.is_doubtful

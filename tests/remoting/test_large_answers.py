@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from sparrowmq.loop.slices import SLICE_S
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.large_answers import LargeAnswers
 from tests.peers import Asker
 
@@ -20,7 +20,7 @@ async def test_each_is_begun_when_the_one_before_it_is_complete_and_none_for_a_p
             made.append(name)
             time.sleep(SLICE_S)
             yield
-        return Answer()
+        return Reply()
 
     here, gone = Asker(), Asker()
     works = [large.make(peer, partial(steps, name)) for name, peer in (("a", here), ("b", gone), ("c", here))]
@@ -38,7 +38,7 @@ async def test_a_peer_that_asks_for_many_delays_another_one_by_one():
         for _ in range(2):
             time.sleep(SLICE_S)
             yield
-        return Answer()
+        return Reply()
 
     def begin(name, peer):
         work = large.make(peer, partial(steps, name))
@@ -65,18 +65,18 @@ async def test_a_short_one_is_made_while_a_large_one_is_being_made():
         for _ in range(3):
             time.sleep(SLICE_S)
             yield
-        return Answer(body=b"long")
+        return Reply(body=b"long")
 
     def short():
         yield
-        return Answer(body=b"short")
+        return Reply(body=b"short")
 
     first: list[str] = []
     second: list[str] = []
     works = [large.make(Asker(), partial(long, order)) for order in (first, second)]
     await asyncio.sleep(0)
     answer = large.make(Asker(), short)
-    assert isinstance(answer, Answer) and answer.body == b"short"
+    assert isinstance(answer, Reply) and answer.body == b"short"
     answers = await asyncio.gather(*(work for work in works if isinstance(work, Awaitable)))
     assert [each.body for each in answers] == [b"long", b"long"]
     assert (first, second) == (["begun"], ["begun"])

@@ -17,7 +17,7 @@ def test_requests_are_counted_by_their_code_their_answers_code_and_whether_they_
 ) -> None:
     latencies.add(SEND, 0, 0.0005, times=1000)
     latencies.add(SEND, 10, 0.002)
-    latencies.add(PULL, 19, 15.0, held=True)
+    latencies.add(PULL, 19, 15.0, was_held=True)
     latencies.add(PULL, 0, 0.001)
     counted = {
         (code, response, held): (seen.count, seen.total) for code, response, held, seen in latencies.kinds()
@@ -36,7 +36,7 @@ def test_requests_are_counted_by_their_code_their_answers_code_and_whether_they_
 def test_slow_is_what_took_as_long_as_was_said_unless_it_was_held(
     latencies: Latencies, took_s: float, held: bool, is_slow: bool
 ) -> None:
-    assert latencies.add(SEND, 0, took_s, held=held) is is_slow
+    assert latencies.add(SEND, 0, took_s, was_held=held) is is_slow
 
 
 def test_nothing_is_slow_where_nothing_shall_be(latencies: Latencies) -> None:

@@ -256,7 +256,7 @@ async def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
     limits = quotas("address:* requests=1/s")
     for number in range(1000):
         send(limits, connection(host=f"10.0.{number // 250}.{number % 250}:1", now=number))
-    assert len(limits._addresses.known) <= 101
+    assert len(limits._addresses.usages) <= 101
 
 
 async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatch):
@@ -267,15 +267,15 @@ async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatc
     assert "beyond 50 others" in refusal(limits, session, topic="made-up-52").remark
     send(limits, session, topic="made-up-7")
     refusal(limits, session, topic="made-up-7")
-    before = list(limits._topics.known)
+    before = list(limits._topics.usages)
     refusal(limits, session, topic="made-up-53")
-    assert list(limits._topics.known) == before[_LOOKS:] + before[:_LOOKS], (
+    assert list(limits._topics.usages) == before[_LOOKS:] + before[:_LOOKS], (
         "those that it has looked at are last"
     )
     session.last_read = 7200.0
     monkeypatch.undo()
     send(limits, session, topic="orders")
-    assert "orders" in limits._topics.known
+    assert "orders" in limits._topics.usages
 
 
 async def test_names_that_no_topic_can_have_are_not_kept():

@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.budget import BudgetLimits, SessionLimits
-from sparrowmq.remoting.handler import After, Answer, Later, handles
+from sparrowmq.remoting.handler import PendingReply, Reply, ReplyWhenDurable, handles
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Dispatcher
@@ -69,23 +69,23 @@ async def test_a_header_is_success(serve: Serve) -> None:
 
 
 async def test_an_answer_has_code_remark_and_body(serve: Serve) -> None:
-    async with serve(dispatcher(Answer(19, HEADER, "NOT YET", b"x"))) as (_, session):
+    async with serve(dispatcher(Reply(19, HEADER, "NOT YET", b"x"))) as (_, session):
         response = await session.call(pull(), accept={19})
     assert (response.code, response.header, response.remark, response.body) == (19, HEADER, "NOT YET", b"x")
 
 
 @pytest.mark.parametrize("waits", [False, True])
 async def test_a_typed_body_is_encoded(serve: Serve, waits: bool) -> None:
-    async def later() -> Answer:
-        return Answer(header=HEADER, body=TopicList(["Orders"]))
+    async def later() -> Reply:
+        return Reply(header=HEADER, body=TopicList(["Orders"]))
 
-    answer = later if waits else lambda: Answer(header=HEADER, body=TopicList(["Orders"]))
+    answer = later if waits else lambda: Reply(header=HEADER, body=TopicList(["Orders"]))
     async with serve(dispatcher(answer)) as (_, session):
         assert (await session.call(pull())).body == TopicList(["Orders"]).encode()
 
 
 async def test_a_body_that_cannot_be_encoded_is_an_error_of_that_request_alone(serve: Serve) -> None:
-    async with serve(dispatcher(Answer(header=HEADER, body=TopicList([object()])))) as (_, session):  # type: ignore[list-item]
+    async with serve(dispatcher(Reply(header=HEADER, body=TopicList([object()])))) as (_, session):  # type: ignore[list-item]
         for _ in range(2):
             with pytest.raises(RemoteError, match=r"internal error \(TypeError\)"):
                 await session.call(pull())
@@ -119,7 +119,7 @@ async def test_a_large_body_is_hashed_in_several_turns_and_later_requests_wait_f
         return len(pieces) == 3
 
     dispatch = Dispatcher(Role.NOBODY, [Noted(handled)], asyncio.ensure_future)
-    dispatch.hash_some = hash_some
+    dispatch.hash_next_piece = hash_some
     async with serve(dispatch) as (_, session):
         await asyncio.gather(session.call(pull(1), bytes(LARGE_BODY_BYTES + 1)), session.call(pull(2)))
     assert pieces == [1, 1, 1]
@@ -200,10 +200,10 @@ async def test_the_bodies_of_requests_whose_handlers_wait_count_among_what_a_pee
 
 
 async def test_a_later_reply_costs_no_task_and_may_be_an_error(serve: Serve) -> None:
-    laters = [Later(), Later(), Later()]
+    laters = [PendingReply(), PendingReply(), PendingReply()]
     given = iter(laters)
 
-    def broken(asked: str, is_over: bool) -> Answer | None:
+    def broken(asked: str, is_over: bool) -> Reply | None:
         if asked == "not yet":
             return None
         raise RemoteError(17, asked)
@@ -215,7 +215,7 @@ async def test_a_later_reply_costs_no_task_and_may_be_an_error(serve: Serve) -> 
         tasks = len(asyncio.all_tasks())
         assert tasks == 1
         assert not laters[0].is_full
-        laters[0].answer(Answer(header=HEADER), None)
+        laters[0].answer(Reply(header=HEADER), None)
         assert not laters[1].attempt(broken, "not yet", False)
         assert laters[1].attempt(broken, "gone", True)
         assert (await waiting[0]).header == HEADER
@@ -224,22 +224,22 @@ async def test_a_later_reply_costs_no_task_and_may_be_an_error(serve: Serve) -> 
         session.close()
         while server.sessions:
             await asyncio.sleep(0)
-        laters[2].answer(Answer(header=HEADER), None)
+        laters[2].answer(Reply(header=HEADER), None)
         with pytest.raises(ConnectionClosed):
             await waiting[2]
 
 
 async def test_a_coroutine_may_return_a_later_reply(serve: Serve) -> None:
-    later = Later()
+    later = PendingReply()
 
-    async def first() -> Later:
+    async def first() -> PendingReply:
         return later
 
     async with serve(dispatcher(first)) as (_, session):
         waiting = session.call(pull())
         while later.session is None:
             await asyncio.sleep(0)
-        later.answer(Answer(header=HEADER), None)
+        later.answer(Reply(header=HEADER), None)
         assert (await waiting).header == HEADER
 
 
@@ -251,7 +251,7 @@ def promise(*marks: Watermark, clock: Clock | None = None) -> Durability:
 async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:
     mark = Watermark()
     safety = promise(mark)
-    async with serve(dispatcher(lambda: After(safety, 10, HEADER))) as (_, session):
+    async with serve(dispatcher(lambda: ReplyWhenDurable(safety, 10, HEADER))) as (_, session):
         waiting = [session.call(pull()) for _ in range(5)]
         while not mark.waiting:
             await asyncio.sleep(0)
@@ -267,7 +267,7 @@ async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> N
 async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Serve) -> None:
     mark, targets = Watermark(), iter([3, 1, 2])
     safety = promise(mark)
-    async with serve(dispatcher(lambda: After(safety, next(targets), HEADER))) as (_, session):
+    async with serve(dispatcher(lambda: ReplyWhenDurable(safety, next(targets), HEADER))) as (_, session):
         waiting = [session.call(pull()) for _ in range(3)]
         while not mark.waiting:
             await asyncio.sleep(0)
@@ -281,7 +281,9 @@ async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Se
 
 async def test_replies_of_one_turn_may_wait_for_different_things(serve: Serve) -> None:
     first, second = Watermark(), Watermark()
-    answers = iter([After(promise(first), 1, HEADER), After(promise(second), 1, HEADER)])
+    answers = iter(
+        [ReplyWhenDurable(promise(first), 1, HEADER), ReplyWhenDurable(promise(second), 1, HEADER)]
+    )
     async with serve(dispatcher(lambda: next(answers))) as (_, session):
         one, other = session.call(pull()), session.call(pull())
         while not (first.waiting and second.waiting):
@@ -294,13 +296,13 @@ async def test_replies_of_one_turn_may_wait_for_different_things(serve: Serve) -
 
 
 async def test_what_is_safe_already_is_answered_in_the_same_turn(serve: Serve) -> None:
-    async with serve(dispatcher(After(promise(Watermark(10)), 10, HEADER))) as (_, session):
+    async with serve(dispatcher(ReplyWhenDurable(promise(Watermark(10)), 10, HEADER))) as (_, session):
         assert (await session.call(pull())).header == HEADER
 
 
 async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: Serve) -> None:
     clock, mark = ManualClock(), Watermark()
-    async with serve(dispatcher(After(promise(mark, clock=clock), 10, HEADER))) as (_, session):
+    async with serve(dispatcher(ReplyWhenDurable(promise(mark, clock=clock), 10, HEADER))) as (_, session):
         waiting = session.call(pull(), accept={10})
         while not mark.waiting:
             await asyncio.sleep(0)
@@ -336,7 +338,7 @@ async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(
 async def test_nothing_is_acknowledged_after_a_failed_sync(serve: Serve) -> None:
     mark = Watermark()
     mark.fail(StoreFailed("the disk answered EIO"))
-    async with serve(dispatcher(After(promise(mark), 10, HEADER))) as (_, session):
+    async with serve(dispatcher(ReplyWhenDurable(promise(mark), 10, HEADER))) as (_, session):
         with pytest.raises(RemoteError, match="EIO") as caught:
             await session.call(pull())
     assert caught.value.code == 14
@@ -516,7 +518,7 @@ async def test_a_burst_takes_until_the_last_of_it_is_safe(
         monkeypatch.setattr(f"sparrowmq.remoting.turn_share.{name}", 10.0)
     hands, mark = Hands(), Watermark()
     safety = promise(mark)
-    dispatch, latencies = measured(lambda: hands.takes(0.25, After(safety, 1, HEADER)), hands)
+    dispatch, latencies = measured(lambda: hands.takes(0.25, ReplyWhenDurable(safety, 1, HEADER)), hands)
     async with serve(dispatch, clock=hands) as (_, session):
         waiting = [session.call(pull()) for _ in range(4)]
         while not mark.waiting:
@@ -531,7 +533,7 @@ async def test_a_burst_takes_until_the_last_of_it_is_safe(
 
 async def test_what_is_not_safe_in_time_is_counted_under_the_code_that_says_so(serve: Serve) -> None:
     hands, mark = Hands(), Watermark()
-    dispatch, latencies = measured(lambda: After(promise(mark), 1, HEADER), hands)
+    dispatch, latencies = measured(lambda: ReplyWhenDurable(promise(mark), 1, HEADER), hands)
     async with serve(dispatch, clock=hands) as (_, session):
         waiting = session.call(pull(), accept={10})
         while not mark.waiting:
@@ -550,12 +552,12 @@ async def test_of_a_burst_the_turn_says_when_it_was_handled_and_written(
 
     class Writes(Pulls):
         @handles(LitePullMessage)
-        def write(self, header: LitePullMessage, body: bytes, peer: Session) -> After:
+        def write(self, header: LitePullMessage, body: bytes, peer: Session) -> ReplyWhenDurable:
             turns.append(peer.turn)
             peer.turn.now = hands.monotonic
             peer.turn.write(lambda: hands.takes(0.5, None))
             hands.now_s += 0.25
-            return After(safety, 1, HEADER)
+            return ReplyWhenDurable(safety, 1, HEADER)
 
     dispatch = Dispatcher(Role.NOBODY, [Writes(HEADER)], asyncio.ensure_future)
     dispatch.latencies = Latencies(hands.monotonic, slow_s=1.0)

@@ -50,7 +50,7 @@ def put_missing(
         missing: list[int] = []
         known: Before | None = None
         for index, entry in enumerate(entries):
-            before = repeats.found(entry, is_repeated)
+            before = repeats.look_up(entry, is_repeated)
             found.append(before)
             if before is None:
                 missing.append(index)
@@ -80,10 +80,10 @@ def put_missing(
     return cast(list[Before], found), len(missing)  # none is missing now
 
 
-def in_a_row(found: Sequence[Before]) -> Steps[bool]:
+def in_a_row(earlier: Sequence[Before]) -> Steps[bool]:
     """Whether the messages are neighbours in one queue, as an answer without `stored_at` says."""
-    queue_id, following = found[0].queue_id, found[0].queue_offset
-    for each in found:
+    queue_id, following = earlier[0].queue_id, earlier[0].queue_offset
+    for each in earlier:
         if each.queue_id != queue_id or each.queue_offset != following:
             return False
         following += 1
@@ -91,10 +91,10 @@ def in_a_row(found: Sequence[Before]) -> Steps[bool]:
     return True
 
 
-def written(found: Sequence[Before]) -> Steps[str]:
+def written(earlier: Sequence[Before]) -> Steps[str]:
     """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
     texts: list[str] = []
-    for at in range(0, len(found), PART):
-        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in found[at : at + PART]]))
+    for at in range(0, len(earlier), PART):
+        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in earlier[at : at + PART]]))
         yield
     return ",".join(texts)

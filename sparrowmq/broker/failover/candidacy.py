@@ -42,7 +42,7 @@ _UNFIT_LEASES: Final = 2  # likewise, for one that can start, but has no room
 class Reason:
     """Why a member does not lead."""
 
-    what: str
+    text: str
     remedy: str = ""  # what an operator has to do; "" if the group goes on by itself
     is_able: bool = False  # it could lead, and only lets others go first
 
@@ -106,9 +106,9 @@ class Candidacy:
         """Whether an operator has chosen this member while etcd had this state."""
         return self._chosen == version
 
-    def failed(self, why: str) -> None:
+    def failed(self, reason: str) -> None:
         """Note that the start as the master failed; let others go first."""
-        self._failed, self._failed_at = why, self._clock.monotonic()
+        self._failed, self._failed_at = reason, self._clock.monotonic()
 
     def succeeded(self) -> None:
         """Note that this member is the master."""

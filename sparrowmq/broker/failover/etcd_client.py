@@ -42,7 +42,7 @@ _OPEN: Final = EtcdAccess()
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class EtcdValue:
     """The value of a key; `version` changes with each change of the key."""
 
     value: bytes
@@ -67,13 +67,15 @@ class Etcd:
         self._access = access
         self._token = ""
 
-    async def below(self, prefix: str) -> dict[str, Kept]:
+    async def below(self, prefix: str) -> dict[str, EtcdValue]:
         """Return all keys that begin with a prefix. Raises: EtcdFailed."""
         begin = prefix.encode()
         end = begin[:-1] + bytes([begin[-1] + 1])
         answer = await self._ask("kv/range", {"key": _packed(begin), "range_end": _packed(end)})
         return {
-            b64decode(each["key"]).decode(): Kept(b64decode(each.get("value", "")), int(each["mod_revision"]))
+            b64decode(each["key"]).decode(): EtcdValue(
+                b64decode(each.get("value", "")), int(each["mod_revision"])
+            )
             for each in answer.get("kvs", ())
         }
 
@@ -124,13 +126,13 @@ class Etcd:
         with suppress(KeyError):
             await self._ask("lease/revoke", {"ID": str(lease)})
 
-    async def _ask(self, what: str, question: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, path: str, question: dict[str, Any]) -> dict[str, Any]:
         """Return an endpoint's answer. Raises: EtcdFailed; KeyError: etcd does not know the lease."""
         body, problems = msgspec.json.encode(question), []
         for endpoint in list(self._endpoints):
             try:
                 status, answer = await self._clock.wait_for(
-                    self._asked(endpoint, what, body), self._timeout_s
+                    self._ask_endpoint(endpoint, path, body), self._timeout_s
                 )
             except (OSError, TimeoutError, UnicodeError, h11.ProtocolError, msgspec.DecodeError) as error:
                 problems.append(f"{endpoint}: {_reason(error, self._timeout_s)}")
@@ -138,21 +140,21 @@ class Etcd:
                 continue
             if status == 200:
                 return answer
-            if answer.get("code") == _NOT_FOUND and what.startswith("lease/"):
+            if answer.get("code") == _NOT_FOUND and path.startswith("lease/"):
                 raise KeyError(question)
             unsaid = _NO_GATEWAY if status == 404 else f"status {status}"
             problems.append(f"{endpoint}: {answer.get('error') or unsaid}")
             self._endpoints.append(self._endpoints.pop(0))
         raise EtcdFailed(f"etcd cannot be asked ({'; '.join(problems)})")
 
-    async def _asked(self, endpoint: str, what: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    async def _ask_endpoint(self, endpoint: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return the status and the answer of one endpoint; replace an expired token."""
         access = self._access
         if access.user is None:
-            return await _post(endpoint, what, body, access)
+            return await _post(endpoint, path, body, access)
         known = self._token
         if known:
-            status, answer = await _post(endpoint, what, body, access, known)
+            status, answer = await _post(endpoint, path, body, access, known)
             if status == 200 or not wants_new_token(answer):
                 return status, answer
         asks = msgspec.json.encode({"name": access.user, "password": access.password})
@@ -160,11 +162,11 @@ class Etcd:
         if status != 200:
             return status, answer
         self._token = str(answer.get("token", ""))
-        return await _post(endpoint, what, body, access, self._token)
+        return await _post(endpoint, path, body, access, self._token)
 
 
 async def _post(
-    endpoint: str, what: str, body: bytes, access: EtcdAccess, token: str = ""
+    endpoint: str, path: str, body: bytes, access: EtcdAccess, token: str = ""
 ) -> tuple[int, dict[str, Any]]:
     """Send one request on its own connection; an error without a JSON object comes as an empty answer.
 
@@ -180,7 +182,7 @@ async def _post(
             ("Connection", "close"),
             *([("Authorization", token)] if token else []),
         ]
-        request = h11.Request(method="POST", target=f"/v3/{what}", headers=headers)
+        request = h11.Request(method="POST", target=f"/v3/{path}", headers=headers)
         for event in (request, h11.Data(body), h11.EndOfMessage()):
             writer.write(http.send(event) or b"")
         status, content = await _answer(http, reader)

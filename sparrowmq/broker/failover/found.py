@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from sparrowmq.broker.failover.etcd_client import Kept
+from sparrowmq.broker.failover.etcd_client import EtcdValue
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.member_presence import FOLDER, Present, decoded
 from sparrowmq.errors import EtcdFailed
 
 
-class Found(NamedTuple):
+class EtcdGroup(NamedTuple):
     """The state of the group in etcd. A version of 0 means that the key does not exist.
 
     Attributes:
@@ -43,12 +43,12 @@ class Found(NamedTuple):
         return frozenset((*self.state.in_sync, *(each.member for each in self.others))) - self.state.away
 
 
-def found_in(kept: Mapping[str, Kept], keys: str, me: int) -> Found:
+def group_in(values: Mapping[str, EtcdValue], keys: str, me: int) -> EtcdGroup:
     """Return what these keys say; `keys` is the beginning of their names. Raises: EtcdFailed, they are not ours."""
-    leader, state = kept.get(keys + "leader"), kept.get(keys + "state")
-    entries = [decoded(each.value) for key, each in kept.items() if key.startswith(keys + FOLDER)]
+    leader, state = values.get(keys + "leader"), values.get(keys + "state")
+    entries = [decoded(each.value) for key, each in values.items() if key.startswith(keys + FOLDER)]
     try:
-        return Found(
+        return EtcdGroup(
             Leader.decode(leader.value) if leader else None,
             leader.version if leader else 0,
             GroupState.decode(state.value) if state else None,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sparrowmq.broker.failover.found import Found
+from sparrowmq.broker.failover.found import EtcdGroup
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.member_presence import UNKNOWN
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
@@ -29,14 +29,14 @@ HAND_OVER_S: Final = 3.0  # the limit of each step
 _LOOK_S: Final = 0.01
 
 
-def next_master(in_sync: InSync, me: int, wanted: int) -> int:
+def next_master(in_sync: InSync, me: int, chosen: int) -> int:
     """Return the member to hand the lead over to: the wanted one, or for 0 the one with most. Raises: RemoteError."""
     others = sorted(in_sync.members - {me}, key=lambda member: (-in_sync.end_of(member), member))
     if not in_sync.is_settled or not others:
         raise refused("no other member is in sync")
-    if wanted and wanted not in others:
-        raise refused(f"member {wanted} is not in sync; the other members in sync: {_listed(others)}")
-    return wanted or others[0]
+    if chosen and chosen not in others:
+        raise refused(f"member {chosen} is not in sync; the other members in sync: {_listed(others)}")
+    return chosen or others[0]
 
 
 async def drained(
@@ -75,7 +75,7 @@ async def on_disk(store: MessageStore, end: int) -> None:
         await store.flushed.reached(end)
 
 
-def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool, unfit: str) -> None:
+def check_begin(group: EtcdGroup, own: OwnEpoch, end: int, is_forced: bool, unfit: str) -> None:
     """Check that only an operator's decision can give the group a master, and that no other member has more.
 
     Args:
@@ -84,8 +84,8 @@ def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool, unfit: s
     Raises:
         RemoteError
     """
-    if found.leader is not None:
-        raise refused(f"member {found.leader.member} is the master; stop it first")
+    if group.leader is not None:
+        raise refused(f"member {group.leader.member} is the master; stop it first")
     if unfit:
         raise refused(
             f"this member is not to lead: {unfit}. Remove the cause and try again, or let another member begin with "
@@ -93,12 +93,12 @@ def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool, unfit: s
         )
     if is_forced:
         return
-    if found.state is not None:
+    if group.state is not None:
         raise refused(
-            f"in sync: {_listed(list(found.state.in_sync))}. One of these members leads as soon as it is back with its "
+            f"in sync: {_listed(list(group.state.in_sync))}. One of these members leads as soon as it is back with its "
             "store. This member may lack acknowledged messages; --force gives them up"
         )
-    for each in found.others:
+    for each in group.others:
         if each.end == UNKNOWN and each.epoch >= own.epoch:
             why = each.problem or "it has not said so yet; try again in a second"
             raise refused(f"where the log of member {each.member} ends is not known: {why}")
@@ -109,9 +109,9 @@ def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool, unfit: s
             )
 
 
-def refused(why: str) -> RemoteError:
+def refused(reason: str) -> RemoteError:
     """Return the answer to an operator whose order cannot be carried out."""
-    return RemoteError(ResponseCode.SYSTEM_ERROR, why)
+    return RemoteError(ResponseCode.SYSTEM_ERROR, reason)
 
 
 def _listed(members: list[int]) -> str:

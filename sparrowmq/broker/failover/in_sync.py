@@ -171,7 +171,7 @@ class InSync:
         """Update the members in sync until another broker is the master."""
         while True:
             self._changed.clear()
-            wanted = self._wanted()
+            wanted = self._members_to_report()
             if wanted is not None:
                 if not await self._agree(wanted):
                     return
@@ -234,7 +234,7 @@ class InSync:
         if error is None:
             self.on_advance()
 
-    def _wanted(self) -> set[int] | None:
+    def _members_to_report(self) -> set[int] | None:
         """Return the members to report to etcd; None if there is nothing to report."""
         following = self._following()
         if not self.is_settled:
@@ -283,13 +283,13 @@ class InSync:
         gone = (self._left | late | (inside - self._ends.keys())) - {self._me}
         return (inside - gone) | (ready - late)
 
-    async def _agree(self, wanted: set[int]) -> bool:
+    async def _agree(self, members: set[int]) -> bool:
         """Write the members to etcd; return whether etcd still names this broker as the master."""
-        self._named |= wanted
+        self._named |= members
         try:
-            state = await self._commit(with_in_sync(self._state, wanted))
+            state = await self._commit(with_in_sync(self._state, members))
         except EtcdFailed as error:
-            log.warning("who is in sync cannot be changed to %s now: %s", sorted(wanted), error)
+            log.warning("who is in sync cannot be changed to %s now: %s", sorted(members), error)
             return True
         if state is None:
             return False

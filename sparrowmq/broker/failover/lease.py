@@ -106,8 +106,8 @@ class Lease:
             except EtcdFailed as error:
                 log.warning("the lease ends by its time: %s", error)
 
-    def _lives_from(self, asked: float, ttl_s: float) -> None:
-        self.deadline = 0.0 if self._is_over else asked + ttl_s * (1 - _MARGIN)
+    def _lives_from(self, requested_s: float, ttl_s: float) -> None:
+        self.deadline = 0.0 if self._is_over else requested_s + ttl_s * (1 - _MARGIN)
 
     async def _pause(self, pause_s: float) -> None:
         """Sleep, but not past the deadline."""

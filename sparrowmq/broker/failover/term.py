@@ -67,7 +67,7 @@ class Term:
             return False
         return self.cut_at is None or end > self.cut_at
 
-    def told(self) -> dict[str, str]:
+    def status_lines(self) -> dict[str, str]:
         """Return the entries of `brokerStatus` about the leader."""
         table = {
             "memberId": str(self.member),

@@ -62,7 +62,7 @@ from sparrowmq.protocol.signature import signed_fields
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.linked_session import LinkedSession
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
@@ -343,20 +343,20 @@ class Pushes:
         """Do nothing: a consumer that pops has neither queues nor offsets."""
 
     @handles(GetConsumerStatus)
-    def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
+    def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Reply:
         """Report that the client keeps no offsets."""
-        return Answer(body=ConsumerStatus())
+        return Reply(body=ConsumerStatus())
 
     @handles(GetConsumerRunning)
-    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
         """Report the state of a consumer to an operator."""
         has_stacks = bool(header.jstack_enable)
-        return Answer(body=await self._commands.running(self._client_id, has_stacks=has_stacks))
+        return Reply(body=await self._commands.running(self._client_id, has_stacks=has_stacks))
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
         """Have a consumer handle one message for an operator."""
-        return Answer(body=await self._commands.verify(self._client_id, record.decode(body)))
+        return Reply(body=await self._commands.verify(self._client_id, record.decode(body)))
 
     @property
     def _commands(self) -> ClientCommands:

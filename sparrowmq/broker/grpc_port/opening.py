@@ -55,7 +55,7 @@ async def open_grpc(
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port.local_brokers import Home
     from sparrowmq.broker.grpc_port.port import GrpcPort, account_of, counting
-    from sparrowmq.grpc.port import Place
+    from sparrowmq.grpc.port import ListenAddress
     from sparrowmq.remoting.linked_session import LinkedSession
 
     clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
@@ -66,7 +66,7 @@ async def open_grpc(
     )
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
-    place = Place(
+    place = ListenAddress(
         settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy
     )
     opened = GrpcPort(home, clock, broker.tls, broker.turn, place, quotas)

@@ -14,7 +14,7 @@ from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, Signer, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers
 from sparrowmq.errors import AccessDenied
-from sparrowmq.grpc.port import Place, open_port
+from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
@@ -42,7 +42,13 @@ class GrpcPort:
     """
 
     def __init__(
-        self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, place: Place, quotas: Quotas | None
+        self,
+        home: Home,
+        clock: Clock,
+        tls: ServerTls,
+        turn: Turn,
+        place: ListenAddress,
+        quotas: Quotas | None,
     ) -> None:
         self.address = ""
         self.problem: Callable[[], str] = str

@@ -27,7 +27,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList, DataVersion
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -49,9 +49,9 @@ class AccessHandler:
         who: the broker's cluster, name and address.
     """
 
-    def __init__(self, access: AccessControl, who: tuple[str, str, str], clock: Clock) -> None:
+    def __init__(self, access: AccessControl, identity: tuple[str, str, str], clock: Clock) -> None:
         self._access = access
-        self._who = who
+        self._identity = identity
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
 
@@ -108,7 +108,7 @@ class AccessHandler:
     def versions(self, header: GetBrokerClusterAcl, body: bytes, peer: Peer) -> GetBrokerClusterAclReply:
         """Return the number of changes over the wire, for each file."""
         files = self._files()
-        cluster, name, address = self._who
+        cluster, name, address = self._identity
         versions = files.now.versions
         main = versions.get(str(files.main), DataVersion())
         return GetBrokerClusterAclReply(
@@ -120,7 +120,7 @@ class AccessHandler:
         )
 
     @handles(GetBrokerClusterAclConfig)
-    def show(self, header: GetBrokerClusterAclConfig, body: bytes, peer: Peer) -> Answer:
+    def show(self, header: GetBrokerClusterAclConfig, body: bytes, peer: Peer) -> Reply:
         """Return all accounts. Secret keys are only for an administrator who has signed the request."""
         now = self._files().now
         by_admin = peer.principal is not None and peer.principal.is_admin
@@ -130,7 +130,7 @@ class AccessHandler:
                 entry = _entry(fields, with_secret=by_admin)
                 entries.setdefault(entry.access_key, entry)
         patterns = [pattern for document in now.documents.values() for pattern in document.addresses]
-        return Answer(body=AccountList(patterns, list(entries.values())))
+        return Reply(body=AccountList(patterns, list(entries.values())))
 
     async def _do(self, change: Callable[[AccountFiles], Change], failed: int) -> None:
         """Write a change to its files and put it into effect."""

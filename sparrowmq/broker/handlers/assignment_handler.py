@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.assignment_bodies import (
     RequestMode,
 )
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.safe_text import shown
@@ -50,7 +50,7 @@ class AssignmentHandler(Handler):
         self._queues = queues
 
     @handles(QueryAssignment)
-    async def assign(self, header: QueryAssignment, body: bytes, peer: Peer) -> Answer:
+    async def assign(self, header: QueryAssignment, body: bytes, peer: Peer) -> Reply:
         """Return the queues of one member. A topic, group or strategy that is unknown gets none."""
         asked = AssignmentQuery.of_request(body)
         queues = await self._queues.of(names.check_topic(asked.topic))
@@ -59,12 +59,12 @@ class AssignmentHandler(Handler):
             strategy = _STRATEGIES.get(asked.strategy_name)
             members = {member.client_id for member in self._clients.members(asked.consumer_group)}
             if strategy is None or not members:
-                return Answer(body=Assignments())
+                return Reply(body=Assignments())
             share = allocation.for_pop(strategy, mode.pop_share_queue_num) if mode.mode == POP else strategy
             queues = share(queues, members, asked.client_id)
         if queues is None:
-            return Answer(body=Assignments())
-        return Answer(body=Assignments([Assignment(queue, mode.mode) for queue in queues]))
+            return Reply(body=Assignments())
+        return Reply(body=Assignments([Assignment(queue, mode.mode) for queue in queues]))
 
     @handles(SetRequestMode)
     async def set(self, header: SetRequestMode, body: bytes, peer: Peer) -> None:
@@ -76,9 +76,9 @@ class AssignmentHandler(Handler):
         await self._modes.file.confirm(f"the mode of group {mode.consumer_group} is set")
 
     @handles(GetAllRequestModes)
-    def all(self, header: GetAllRequestModes, body: bytes, peer: Peer) -> Answer:
+    def all(self, header: GetAllRequestModes, body: bytes, peer: Peer) -> Reply:
         """Return the current content of messageRequestMode.json."""
-        return Answer(body=self._modes.content())
+        return Reply(body=self._modes.content())
 
     def _check(self, mode: RequestMode) -> None:
         """Raises: RemoteError."""

@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 
 
@@ -84,14 +84,14 @@ class ClientHandler(Handler):
         )
 
     @handles(GetConsumerListByGroup)
-    def list_members(self, header: GetConsumerListByGroup, body: bytes, peer: Peer) -> Answer:
+    def list_members(self, header: GetConsumerListByGroup, body: bytes, peer: Peer) -> Reply:
         """Return the client ids of a group. An empty group is an error: clients then keep the queues they have."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
-        return Answer(body=group.encoded_ids())
+        return Reply(body=group.encoded_ids())
 
     @handles(CheckClientConfig)
     def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> Awaitable[None] | None:
@@ -102,16 +102,16 @@ class ClientHandler(Handler):
         found = self._filters.selector(subscription.kind, subscription.expression)
         return None if isinstance(found, Selector) else in_slices(_checked(found))
 
-    def _consumer(self, each: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
+    def _consumer(self, consumer: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
         """Record one group of a heartbeat; return whether the client should send all subscriptions next time."""
-        group = self._groups.ensure(each.group_name)
+        group = self._groups.ensure(consumer.group_name)
         self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
         without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
         incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
         self._clients.consume(
             peer,
             beat.client_id,
-            each,
+            consumer,
             keep_subscriptions=without,
             notify=group.notify_consumer_ids_changed_enable,
         )

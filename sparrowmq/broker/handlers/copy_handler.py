@@ -31,7 +31,7 @@ from sparrowmq.protocol.messages import copied_batch
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.headers import CopyBatch, CopyBatchReply
-from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 
@@ -84,12 +84,12 @@ class CopyHandler(Handler):
     @handles(CopyBatch)
     def copy(
         self, header: CopyBatch, body: bytes, peer: Peer
-    ) -> After | CopyBatchReply | Awaitable[After | CopyBatchReply]:
+    ) -> ReplyWhenDurable | CopyBatchReply | Awaitable[ReplyWhenDurable | CopyBatchReply]:
         """Store copies behind those that are there; the answer waits until they are as safe as a sent message."""
         self._admit(header)
         return self._line.work(storing(self._store, self._takes, self._copied(header, body, peer)))
 
-    def _copied(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[After | CopyBatchReply]:
+    def _copied(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable | CopyBatchReply]:
         way = _Way(
             owner_of(peer),
             header.source,
@@ -104,7 +104,7 @@ class CopyHandler(Handler):
             return CopyBatchReply(stored=False, reached=-1)
         if reached != header.follows:
             told = CopyBatchReply(stored=False, reached=reached)
-            return After(self._store.safety(True), self._store.end, told)
+            return ReplyWhenDurable(self._store.safety(True), self._store.end, told)
         parts = yield from self._parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
         self._reached.pop(way, None)
@@ -114,7 +114,7 @@ class CopyHandler(Handler):
             end = self._put(part)
             yield
         self._note(way, header.reaches)
-        return After(self._store.safety(True), end, CopyBatchReply(True, header.reaches))
+        return ReplyWhenDurable(self._store.safety(True), end, CopyBatchReply(True, header.reaches))
 
     def _put(self, entries: list[Entry]) -> int:
         """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""

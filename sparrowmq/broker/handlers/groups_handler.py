@@ -15,7 +15,7 @@ import msgspec
 
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
-from sparrowmq.broker.handlers.topics_handler import demand_few
+from sparrowmq.broker.handlers.topics_handler import check_few
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, to_end
@@ -49,7 +49,7 @@ from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
-from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -87,7 +87,7 @@ class GroupHandler(Handler):
     async def update_all(self, header: UpdateAndCreateGroupList, body: bytes, peer: Peer) -> None:
         """Create or change many groups, or none if one of them cannot be."""
         wanted = GroupConfigList.of_request(body).group_config_list
-        demand_few(len(wanted), "groups")
+        check_few(len(wanted), "groups")
         await self._set([self._checked(group) for group in wanted], peer)
 
     async def _set(self, groups: Sequence[GroupConfig], peer: Peer) -> None:
@@ -118,50 +118,48 @@ class GroupHandler(Handler):
             await self._offsets.file.confirm(f"what group {header.group_name} has consumed is deleted")
 
     @handles(GetAllSubscriptionGroup)
-    def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the current content of subscriptionGroup.json."""
         return self._large.make(peer, self._all)
 
-    def _all(self) -> Steps[Answer]:
+    def _all(self) -> Steps[Reply]:
         table = self._groups.content()
         return (yield from encoded(table, GetAllSubscriptionGroupReply(len(table.subscription_group_table))))
 
     @handles(GetGroupConfig)
-    def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Answer:
+    def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Reply:
         """Return the settings of one group; those of a new one, if its first consumer would create it.
 
         Unlike Java, which creates a group that a tool asks for.
         """
-        return Answer(body=with_defaults(self._groups.get(header.group) or self._groups.new(header.group)))
+        return Reply(body=with_defaults(self._groups.get(header.group) or self._groups.new(header.group)))
 
     @handles(QueryTopicConsumeByWho)
-    def consumers(
-        self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer
-    ) -> Answer | Awaitable[Answer]:
+    def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the groups that subscribe to a topic now or have consumed it before."""
         return self._large.make(peer, partial(self._consumers, header.topic))
 
-    def _consumers(self, topic: str) -> Steps[Answer]:
+    def _consumers(self, topic: str) -> Steps[Reply]:
         subscribed = yield from self._clients.groups_subscribed_to(topic)
         consumed = yield from self._offsets.groups_of(topic)
         return (yield from encoded(GroupList(list(dict.fromkeys([*subscribed, *consumed])))))
 
     @handles(QueryTopicsByConsumer)
-    def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the topics that a group has consumed."""
         return self._large.make(peer, partial(self._consumed, header.group))
 
-    def _consumed(self, group: str) -> Steps[Answer]:
+    def _consumed(self, group: str) -> Steps[Reply]:
         return (yield from encoded(TopicList(self._offsets.topics_of(group))))
 
     @handles(QuerySubscriptionByConsumer)
-    def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Answer:
+    def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Reply:
         """Return the subscription of the online members of a group to a topic."""
         found = self._clients.subscription(header.group, header.topic)
-        return Answer(body=GroupTopicSubscription(header.group, header.topic, found))
+        return Reply(body=GroupTopicSubscription(header.group, header.topic, found))
 
     @handles(GetConsumerConnectionList)
-    def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Answer:
+    def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Reply:
         """Return the online members of a consumer group, and its subscriptions."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
@@ -176,22 +174,22 @@ class GroupHandler(Handler):
             group.message_model,
             group.consume_from_where,
         )
-        return Answer(body=found)
+        return Reply(body=found)
 
     @handles(GetProducerConnectionList)
-    def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Answer:
+    def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Reply:
         members = self._clients.producers(header.producer_group)
         if not members:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
-        return Answer(body=ProducerConnections(_connections(members)))
+        return Reply(body=ProducerConnections(_connections(members)))
 
     @handles(GetAllProducers)
-    def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         return self._large.make(peer, self._producers)
 
-    def _producers(self) -> Steps[Answer]:
+    def _producers(self) -> Steps[Reply]:
         table: dict[str, list[ProducerEntry]] = {}
         for group, members in list(self._clients.producer_groups()):
             table[group] = [self._entry(member) for member in members]
@@ -199,7 +197,7 @@ class GroupHandler(Handler):
         return (yield from encoded(ProducerTable(table)))
 
     @handles(ResetOffset)
-    async def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
+    async def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Reply:
         """Tell a group's members to consume from a given time on; they commit the new offsets themselves.
 
         Members that pop have no offsets: their queues begin again here, and the answer waits until that is safe.
@@ -232,7 +230,7 @@ class GroupHandler(Handler):
         if self._groups.get(group) is None and not self._offsets.of_group(group, topic):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
 
-    def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[tuple[Answer, bool]]:
+    def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[tuple[Reply, bool]]:
         offsets: dict[MessageQueue, int] = {}
         is_popped = False
         for queue_id in queue_ids:
@@ -262,7 +260,7 @@ class GroupHandler(Handler):
             shown(table) if len(offsets) <= _MOST_SHOWN else f"{len(offsets)} queues",
         )
         yield from emptied(offsets)
-        return Answer(body=body), is_popped
+        return Reply(body=body), is_popped
 
     def _entry(self, member: Member) -> ProducerEntry:
         silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)
@@ -306,23 +304,25 @@ def with_defaults(group: GroupConfig) -> GroupConfig:
     )
 
 
-def _completed(wanted: GroupConfig, known: GroupConfig | None) -> GroupConfig:
+def _completed(requested: GroupConfig, former: GroupConfig | None) -> GroupConfig:
     """Return the settings after a request: its own, and those of 5.x that it does not have as they were.
 
     Unlike Java, where a change by a tool of 4.x resets them.
     Raises: RemoteError, an attribute or the retry policy cannot be.
     """
-    current = known.attributes if known is not None else None
+    current = former.attributes if former is not None else None
     try:
-        changes = attributes.of_signed(wanted.attributes or {})
-        made = attributes.changed(attributes.OF_GROUPS, current, changes, is_new=known is None)
-        (wanted.group_retry_policy or CLASSIC).check()
+        changes = attributes.of_signed(requested.attributes or {})
+        made = attributes.changed(attributes.OF_GROUPS, current, changes, is_new=former is None)
+        (requested.group_retry_policy or CLASSIC).check()
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
     kept = {
-        name: getattr(known, name) for name in _OF_5X if known is not None and getattr(wanted, name) is None
+        name: getattr(former, name)
+        for name in _OF_5X
+        if former is not None and getattr(requested, name) is None
     }
-    return msgspec.structs.replace(wanted, attributes=made, **kept)
+    return msgspec.structs.replace(requested, attributes=made, **kept)
 
 
 def _connections(members: Iterable[Member]) -> list[Connection]:

@@ -29,7 +29,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable
 from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.remoting.diagnosis import diagnosis
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.version import VERSION
@@ -51,13 +51,13 @@ class InspectHandler:
         self._replication = replication
 
     @handles(GetBrokerConfig)
-    def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
+    def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Reply:
         """Return the settings as a properties file."""
         body = settings_text.render({_VERSION_KEY: VERSION} | self._settings.now.as_shown())
         version = (
             DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         )
-        return Answer(header=GetBrokerConfigReply(version), body=body)
+        return Reply(header=GetBrokerConfigReply(version), body=body)
 
     @handles(UpdateBrokerConfig)
     async def change(self, header: UpdateBrokerConfig, body: bytes, peer: Peer) -> None:
@@ -65,19 +65,19 @@ class InspectHandler:
         await self._settings.change(settings_text.of_request(body), peer.address)
 
     @handles(GetBrokerRuntime)
-    def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
+    def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Reply:
         """Return about fifty figures."""
-        return Answer(body=KVTable(self._status.table()))
+        return Reply(body=KVTable(self._status.table()))
 
     @handles(GetHaStatus)
-    def replication(self, header: GetHaStatus, body: bytes, peer: Peer) -> Answer:
+    def replication(self, header: GetHaStatus, body: bytes, peer: Peer) -> Reply:
         """Return the state of the slaves, or of this slave."""
-        return Answer(body=self._replication())
+        return Reply(body=self._replication())
 
     @handles(GetDiagnosis)
-    async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Answer:
+    async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Reply:
         """Return what the process says of itself, without secrets."""
-        return Answer(body=KVTable(await diagnosis(self._settings.now)))
+        return Reply(body=KVTable(await diagnosis(self._settings.now)))
 
     @handles(RestartBroker)
     def restart(self, header: RestartBroker, body: bytes, peer: Peer) -> None:
@@ -90,11 +90,11 @@ class InspectHandler:
         restart.OF_PROCESS.ask()
 
     @handles(ViewBrokerStats)
-    def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Answer:
+    def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Reply:
         """Return one figure for the last minute, hour and day. Tools expect an error if the figure does not exist."""
         found = self._traffic.of(header.stats_name, header.stats_key)
         if found is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             )
-        return Answer(body=BrokerStats(*found))
+        return Reply(body=BrokerStats(*found))

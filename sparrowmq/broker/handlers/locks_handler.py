@@ -19,7 +19,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
-from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
@@ -40,7 +40,7 @@ class LockHandler(Handler):
         self._journal = journal
 
     @handles(LockBatchMq)
-    async def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
+    async def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Reply:
         """Lock queues for an orderly consumer. The answer names only the queues that it now holds.
 
         The answer waits until the journal is safe, so no election gives the queues of a new holder to others.
@@ -74,7 +74,7 @@ class LockHandler(Handler):
         if member is not None and not may_act_for(peer, member.owner):
             raise AccessDenied(f"client {shown(wish.client_id)} belongs to another account")
 
-    def _lock(self, wish: LockQueues) -> Steps[Answer]:
+    def _lock(self, wish: LockQueues) -> Steps[Reply]:
         locked: list[MessageQueue] = []
         for queue in wish.mq_set:
             if self._is_here(queue) and self._locks.lock(_key(wish, queue), wish.client_id):

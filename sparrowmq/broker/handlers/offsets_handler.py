@@ -29,7 +29,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import Answer, Later, encoded, handles
+from sparrowmq.remoting.handler import PendingReply, Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 
 
@@ -46,7 +46,7 @@ class OffsetHandler(Handler):
         shared: SharedParts,
         delayed: DelayedDelivery,
         young_bytes: int,
-        committed: Callable[[], Later | None] = lambda: None,
+        committed: Callable[[], PendingReply | None] = lambda: None,
     ) -> None:
         super().__init__(shared)
         self._delayed = delayed
@@ -72,7 +72,7 @@ class OffsetHandler(Handler):
         return OffsetReply(0)
 
     @handles(UpdateConsumerOffset)
-    def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> Later | None:
+    def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> PendingReply | None:
         names.check_group(header.consumer_group)
         # Unlike Java 4.9, and like 5.x: the broker keeps no state for topics that do not exist.
         topic = self._known_topic(header.topic)
@@ -128,16 +128,16 @@ class OffsetHandler(Handler):
         return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
 
     @handles(GetAllConsumerOffset)
-    def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the current content of consumerOffset.json."""
         return self._large.make(peer, self._all_groups)
 
-    def _all_groups(self) -> Steps[Answer]:
+    def _all_groups(self) -> Steps[Reply]:
         mark = self._offsets.mark()
         rows = json.Pairs((key, dict(queues)) for key, queues in self._offsets.rows())
         return (yield from encoded(ConsumerOffsets(cast(Any, rows), journal=mark)))
 
     @handles(GetAllDelayOffset)
-    def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
+    def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Reply:
         """Return the current content of delayOffset.json, and what slaves must keep."""
-        return Answer(body=self._delayed.told())
+        return Reply(body=self._delayed.progress_for_slave())

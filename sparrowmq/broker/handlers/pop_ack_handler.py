@@ -35,7 +35,7 @@ from sparrowmq.protocol.requests.pop_headers import (
     ChangeInvisibleTime,
     ChangeInvisibleTimeReply,
 )
-from sparrowmq.remoting.handler import Answer, Later, handles
+from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
 
 _MOST_ACKS: Final = 4096  # messages of one request
@@ -56,9 +56,9 @@ class PopAckHandler:
         self._broker_name = broker_name
 
     @handles(AckMessage)
-    def ack(self, header: AckMessage, body: bytes, peer: Peer) -> Answer | Later:
+    def ack(self, header: AckMessage, body: bytes, peer: Peer) -> Reply | PendingReply:
         handle = self._handle(header)
-        queue = self._pops.known(header.topic, header.consumer_group, header.queue_id)
+        queue = self._pops.current(header.topic, header.consumer_group, header.queue_id)
         if queue is None:
             raise _unknown(header.topic, header.offset)
         if queue.is_done(header.offset):
@@ -69,7 +69,7 @@ class PopAckHandler:
         return self._answer(None)
 
     @handles(BatchAckMessage)
-    def ack_batch(self, header: BatchAckMessage, body: bytes, peer: Peer) -> Answer | Later:
+    def ack_batch(self, header: BatchAckMessage, body: bytes, peer: Peer) -> Reply | PendingReply:
         """Acknowledge messages of several pops. Those without a valid handle are left out, and counted."""
         acks = BatchAcks.of_request(body).acks
         if not acks:
@@ -83,27 +83,27 @@ class PopAckHandler:
                     ResponseCode.INVALID_PARAMETER,
                     f"a request acknowledges at most {_MOST_ACKS} messages; send several requests",
                 )
-            queue = self._pops.known(_topic_of(each), each.consumer_group, each.queue_id)
+            queue = self._pops.current(_topic_of(each), each.consumer_group, each.queue_id)
             valid = queue.valid(offsets, each.revive_queue_id) if queue is not None else []
             left_out += len(offsets) - len(valid)
             if queue is not None and valid:
                 self._pops.settle(queue, valid)
-        return self._answer(Answer(header=BatchAckReply(left_out)))
+        return self._answer(Reply(header=BatchAckReply(left_out)))
 
     @handles(ChangeInvisibleTime)
-    def change(self, header: ChangeInvisibleTime, body: bytes, peer: Peer) -> Answer | Later:
+    def change(self, header: ChangeInvisibleTime, body: bytes, peer: Peer) -> Reply | PendingReply:
         """Let a message become visible at another time."""
         handle = self._handle(header)
         if header.invisible_time < 0:
             raise RemoteError(ResponseCode.INVALID_PARAMETER, "invisibleTime must be 0 or more")
-        queue = self._pops.known(header.topic, header.consumer_group, header.queue_id)
+        queue = self._pops.current(header.topic, header.consumer_group, header.queue_id)
         if queue is None or not _is_valid(queue, header.offset, handle.revive_queue):
             raise _unknown(header.topic, header.offset)
         now_ms = self._clock.now_ms()
         token = self._pops.change(queue, header.offset, now_ms, now_ms + header.invisible_time)
         new = handle._replace(pop_time_ms=now_ms, invisible_ms=header.invisible_time, revive_queue=token)
         reply = ChangeInvisibleTimeReply(now_ms, header.invisible_time, token, str(new))
-        return self._answer(Answer(header=reply))
+        return self._answer(Reply(header=reply))
 
     def _handle(self, header: AckMessage | ChangeInvisibleTime) -> ReceiptHandle:
         try:
@@ -115,9 +115,9 @@ class PopAckHandler:
             raise _unknown(header.topic, header.offset)
         return handle
 
-    def _answer(self, answer: Answer | None) -> Answer | Later:
+    def _answer(self, answer: Reply | None) -> Reply | PendingReply:
         if self._journal is None:
-            return answer or Answer()
+            return answer or Reply()
         return self._journal.answer_soon(answer)
 
 

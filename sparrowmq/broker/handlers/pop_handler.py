@@ -20,7 +20,7 @@ from typing import Final
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.handlers.handler import Handler, SharedParts, no_topic
 from sparrowmq.broker.handlers.pull_handler import selector_of
-from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
+from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
 from sparrowmq.broker.state.journal import Journal, not_safe
@@ -51,7 +51,7 @@ from sparrowmq.protocol.requests.pop_headers import (
 )
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import TAG
-from sparrowmq.remoting.handler import Answer, Later, handles
+from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Usage
 
@@ -61,7 +61,7 @@ _SHORTEST_HOLD_S: Final = 1.0  # for a read that goes on
 _MANY_QUEUES: Final = 1024
 
 _Asks = PopMessage | PeekMessage | Notification
-_Result = Answer | Later | Awaitable[Answer | Later]
+_Result = Reply | PendingReply | Awaitable[Reply | PendingReply]
 
 
 class PopHandler(Handler):
@@ -86,7 +86,7 @@ class PopHandler(Handler):
         self._waits = waits
         self._filters = filters
         self._turns: Counter[tuple[str, str]] = Counter()
-        self.held = HeldPulls(shared.clock, self._serve_held, limits)
+        self.held_pops = HeldPulls(shared.clock, self._serve_held, limits)
 
     @handles(PopMessage)
     def pop(self, header: PopMessage, body: bytes, peer: Peer) -> _Result:
@@ -100,7 +100,7 @@ class PopHandler(Handler):
         return self._selected(header, lambda selector: self._pop(header, selector, peer))
 
     @handles(PeekMessage)
-    def peek(self, header: PeekMessage, body: bytes, peer: Peer) -> Answer:
+    def peek(self, header: PeekMessage, body: bytes, peer: Peer) -> Reply:
         """Return messages, and hide none."""
         self._check(header, peer)
         wish = self._wish(header)
@@ -109,18 +109,18 @@ class PopHandler(Handler):
         return self._answer(header, popped, peer)
 
     @handles(Notification)
-    def notify(self, header: Notification, body: bytes, peer: Peer) -> Answer | Later:
+    def notify(self, header: Notification, body: bytes, peer: Peer) -> Reply | PendingReply:
         """Answer when there is a message."""
         self._check(header, peer)
         found = self._notice(header)
         if found.count:
-            return Answer(0, NotificationReply(True, False))
-        return self._hold(header, ALL, peer, found.is_cut) or Answer(0, NotificationReply(False, False))
+            return Reply(0, NotificationReply(True, False))
+        return self._hold(header, ALL, peer, found.is_cut) or Reply(0, NotificationReply(False, False))
 
     @handles(Polling)
     def polling(self, header: Polling, body: bytes, peer: Peer) -> PollingReply:
         """Return how many pops of a group wait for a topic."""
-        return PollingReply(self.held.waiting_for(self._waits.bell(header.topic, header.consumer_group)))
+        return PollingReply(self.held_pops.waiting_for(self._waits.bell(header.topic, header.consumer_group)))
 
     def _selected(self, header: PopMessage, then: Callable[[Selector], _Result]) -> _Result:
         if not header.exp:
@@ -139,10 +139,10 @@ class PopHandler(Handler):
             return after_thread(cold, lambda: self._pop_or_hold(header, wish, peer))
         return self._pop_or_hold(header, wish, peer)
 
-    def _pop_or_hold(self, header: PopMessage, wish: Wish, peer: Peer) -> Answer | Later:
+    def _pop_or_hold(self, header: PopMessage, wish: Wish, peer: Peer) -> Reply | PendingReply:
         popped = self._give(header, wish)
         if popped.count:
-            return self._given(header, popped, self._answer(header, popped, peer))
+            return self._answer_when_safe(header, popped, self._answer(header, popped, peer))
         later = self._hold(header, wish.selector, peer, popped.is_cut)
         return later or self._answer(header, popped, peer)
 
@@ -191,7 +191,7 @@ class PopHandler(Handler):
 
     def _hold(
         self, header: PopMessage | Notification, selector: Selector, peer: Peer, goes_on: bool = False
-    ) -> Later | None:
+    ) -> PendingReply | None:
         """Hold a request, if it wants to wait. Raises: RemoteError, POLLING_FULL."""
         timeout_s = min(header.poll_time, _LONGEST_HOLD_MS) / 1000
         if goes_on:
@@ -200,7 +200,9 @@ class PopHandler(Handler):
             return None
         topic, group = header.topic, header.consumer_group
         try:
-            later = self.held.hold(Held(header, selector, peer), self._waits.bell(topic, group), timeout_s)
+            later = self.held_pops.hold(
+                HeldPull(header, selector, peer), self._waits.bell(topic, group), timeout_s
+            )
         except RemoteError as full:
             raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
         self._waits.watch(topic)
@@ -208,17 +210,17 @@ class PopHandler(Handler):
             self._waits.ring_soon(topic, group)
         return later
 
-    def _serve_held(self, held: Held, is_over: bool) -> Answer | Later | None:
+    def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | PendingReply | None:
         """Return the answer to a held request, if it has one now."""
-        header = held.header
+        header = pull.header
         assert not isinstance(header, PullMessage)
-        if held.later.is_doubtful:
+        if pull.later.is_doubtful:
             return _ask_again(header)
         if isinstance(header, Notification):
             popped = self._notice(header)
         else:
-            assert held.selector is not None
-            popped = self._give(header, self._wish(header, held.selector))
+            assert pull.selector is not None
+            popped = self._give(header, self._wish(header, pull.selector))
         is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
         if popped.is_cut:
             self._waits.ring_soon(header.topic, header.consumer_group)
@@ -226,13 +228,13 @@ class PopHandler(Handler):
             self._waits.watch(header.topic)
             return None
         if isinstance(header, Notification):
-            return Answer(0, NotificationReply(popped.count > 0, False))
-        answer = self._answer(header, popped, held.peer, held.usages)
-        return self._given(header, popped, answer, held.later)
+            return Reply(0, NotificationReply(popped.count > 0, False))
+        answer = self._answer(header, popped, pull.peer, pull.usages)
+        return self._answer_when_safe(header, popped, answer, pull.later)
 
-    def _given(
-        self, header: PopMessage, popped: Popped, answer: Answer, later: Later | None = None
-    ) -> Answer | Later:
+    def _answer_when_safe(
+        self, header: PopMessage, popped: Popped, answer: Reply, later: PendingReply | None = None
+    ) -> Reply | PendingReply:
         """Return the answer to a pop. One with messages in order waits until no election gives them to others.
 
         If that takes too long, no consumer has them, and they are visible again.
@@ -263,12 +265,12 @@ class PopHandler(Handler):
         popped: Popped,
         peer: Peer,
         held: list[Usage] | None = None,
-    ) -> Answer:
+    ) -> Reply:
         topic, group = header.topic, header.consumer_group
         for queue in popped.queues:
             self._consumption.took(group, topic, len(queue.offsets), queue.queue_id, popped.size)
-        if self.held.quotas is not None and self.held.quotas.is_on:
-            self.held.quotas.pulled(peer, topic, popped.size, held)
+        if self.held_pops.quotas is not None and self.held_pops.quotas.is_on:
+            self.held_pops.quotas.pulled(peer, topic, popped.size, held)
         if not popped.count:
             self._consumption.took(group, topic, 0)
         counts = isinstance(header, PopMessage) and header.wants_counts
@@ -283,9 +285,9 @@ class PopHandler(Handler):
             queue_counts=queue_counts_text(popped.queues) if counts else None,
         )
         if popped.count:
-            return Answer(ResponseCode.SUCCESS, reply, "FOUND", popped.views)
+            return Reply(ResponseCode.SUCCESS, reply, "FOUND", popped.views)
         code = ResponseCode.POLLING_TIMEOUT if isinstance(header, PopMessage) else ResponseCode.PULL_NOT_FOUND
-        return Answer(code, reply, "NO_MESSAGE_IN_QUEUE")
+        return Reply(code, reply, "NO_MESSAGE_IN_QUEUE")
 
     def _wish(self, header: _Asks, selector: Selector = ALL) -> Wish:
         place = (header.topic, header.consumer_group, self._queue_ids(header))
@@ -352,11 +354,11 @@ class PopHandler(Handler):
             )
 
 
-def _ask_again(header: PopMessage | Notification) -> Answer:
+def _ask_again(header: PopMessage | Notification) -> Reply:
     """Return the answer after which a client asks again, as the accounts have changed: it may be denied then."""
     if isinstance(header, Notification):
-        return Answer(0, NotificationReply(True, False))
-    return Answer(ResponseCode.POLLING_TIMEOUT, PopMessageReply(0, 0, 0, 0), "the accounts have changed")
+        return Reply(0, NotificationReply(True, False))
+    return Reply(ResponseCode.POLLING_TIMEOUT, PopMessageReply(0, 0, 0, 0), "the accounts have changed")
 
 
 def _after(compiling: Steps[Selector], then: Callable[[Selector], _Result]) -> Steps[_Result]:

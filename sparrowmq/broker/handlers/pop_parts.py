@@ -52,8 +52,8 @@ def _show(pops: Pops, figures: Figures) -> None:
         "popped messages: given to consumers, acknowledged, not acknowledged in time, moved to dead-letter queues",
         ("what",),
         lambda: [
-            (("taken",), pops.taken),
-            (("acknowledged",), pops.settled),
+            (("taken",), pops.count_popped),
+            (("acknowledged",), pops.count_acknowledged),
             (("expired",), pops.expired),
             (("dead",), pops.buried),
         ],
@@ -73,7 +73,7 @@ def pop_parts(
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     popping = Popping(shared.store, pops, settings.name, settings.message_group_read_ahead)
     asked = PopHandler(shared, popping, waits, filters, limits, journal)
-    asked.held.quotas = quotas
+    asked.held_pops.quotas = quotas
     acks = PopAckHandler(pops, journal, shared.clock, settings.name)
 
     async def close() -> None:

@@ -32,7 +32,7 @@ from sparrowmq.protocol.requests.offset_bodies import (
     QueueTimeSpan,
 )
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 
 _LARGEST: Final = (1 << 63) - 1
@@ -52,21 +52,21 @@ class ProgressHandler(Handler):
         self._lags = GroupLags(shared.store, shared.topics, shared.offsets, shared.clients, pops)
 
     @handles(GetConsumeStats)
-    def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
         group = header.consumer_group
         return self._large.make(peer, partial(self._of_group, group, header.topic))
 
-    def _of_group(self, group: str, topic: str | None) -> Steps[Answer]:
+    def _of_group(self, group: str, topic: str | None) -> Steps[Reply]:
         topics = self._lags.consumed(group, [topic]) if topic else self._lags.topics_of(group)
         return (yield from encoded(self._stats(group, topics)))
 
     @handles(GetBrokerConsumeStats)
-    def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the offsets of every group, topic by topic."""
         return self._large.make(peer, partial(self._of_all, header))
 
-    def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Answer]:
+    def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Reply]:
         found = BrokerConsumeStats([], self._address)
         for config in self._groups.all():
             group = config.group_name
@@ -76,23 +76,23 @@ class ProgressHandler(Handler):
         return (yield from encoded(found))
 
     @handles(QueryConsumeTimeSpan)
-    def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         queue_count = self._known_topic(header.topic).write_queue_nums
         return self._large.make(peer, partial(self._spans, header, queue_count))
 
-    def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Answer]:
+    def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Reply]:
         spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
         return (yield from encoded(ConsumeTimeSpans(cast(Any, json.Items(spans)))))
 
     @handles(QueryCorrectionOffset)
-    def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the lowest offset of all groups for each queue. Offsets below the queue's beginning do not count.
 
         Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
         """
         return self._large.make(peer, partial(self._slowest, header))
 
-    def _slowest(self, header: QueryCorrectionOffset) -> Steps[Answer]:
+    def _slowest(self, header: QueryCorrectionOffset) -> Steps[Reply]:
         left_out = set((header.filter_groups or "").split(","))
         least: dict[int, int] = {}
         groups = yield from self._offsets.groups_of(header.topic)

@@ -17,7 +17,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.handler import SharedParts, no_topic
-from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
+from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
@@ -30,7 +30,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
-from sparrowmq.remoting.handler import Answer, Later, handles
+from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage
 from sparrowmq.store.message_store import MessageStore
@@ -67,7 +67,7 @@ class PullRules:
             its group names for slow reads. None sends no client away (slaveReadEnable).
         serves: whether this broker answers pulls. A slave without slaveReadEnable, or one that knows no master, sends
             every client away.
-        held: the most pulls that wait for messages.
+        held_limits: the most pulls that wait for messages.
         keeps_offsets: whether pulls commit offsets here. A slave ignores them, because its master has newer ones.
     """
 
@@ -80,7 +80,7 @@ class PullRules:
     near_bytes: int | None = None
     serves: bool = True
     keeps_offsets: bool = True
-    held: HeldLimits = field(default_factory=HeldLimits)
+    held_limits: HeldLimits = field(default_factory=HeldLimits)
 
 
 class PullHandler:
@@ -99,42 +99,42 @@ class PullHandler:
         self._consumption: Consumption = shared.consumption
         self._rules = rules
         self._read_s = 0.0  # the time of the last read
-        self.held = HeldPulls(shared.clock, self._serve_held, rules.held)
-        shared.store.queues.on_gone = self._gone
+        self.held_pulls = HeldPulls(shared.clock, self._serve_held, rules.held_limits)
+        shared.store.queues.on_gone = self._on_queue_gone
         self.quotas: Quotas | None = None
 
     def limit(self, quotas: Quotas) -> None:
         """Count bytes and held pulls by quotas."""
-        self.quotas = self.held.quotas = quotas
+        self.quotas = self.held_pulls.quotas = quotas
 
     def use(self, rules: PullRules) -> None:
         """Answer by these rules from now on."""
         self._rules = rules
-        self.held.use(rules.held)
+        self.held_pulls.use(rules.held_limits)
 
     @handles(PullMessage, LitePullMessage)
     def pull(
         self, header: PullMessage, body: bytes, peer: Peer
-    ) -> Answer | Later | Awaitable[Answer | Later]:
+    ) -> Reply | PendingReply | Awaitable[Reply | PendingReply]:
         """Return the records from `queue_offset` on that match the subscription."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
         if not self._rules.serves:
             return self._send_away(header, peer)
-        selector = self._wanted(header)
+        selector = self._selector_of(header)
         if not isinstance(selector, Selector):
             return resolved(in_slices(self._pull_after(selector, header, peer)))
         return self._pull(header, selector, peer)
 
     def _pull_after(
         self, compiling: Steps[Selector], header: PullMessage, peer: Peer
-    ) -> Steps[Answer | Later | Awaitable[Answer | Later]]:
+    ) -> Steps[Reply | PendingReply | Awaitable[Reply | PendingReply]]:
         selector = yield from compiling
         return self._pull(header, selector, peer)
 
     def _pull(
         self, header: PullMessage, selector: Selector, peer: Peer
-    ) -> Answer | Later | Awaitable[Answer | Later]:
+    ) -> Reply | PendingReply | Awaitable[Reply | PendingReply]:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         size = self._limits(header)[1]
@@ -143,9 +143,9 @@ class PullHandler:
             return after_thread(cache, lambda: self._serve(header, selector, peer))
         return self._serve(header, selector, peer)
 
-    def _serve(self, header: PullMessage, selector: Selector, peer: Peer) -> Answer | Later:
+    def _serve(self, header: PullMessage, selector: Selector, peer: Peer) -> Reply | PendingReply:
         found = self._read(header, header.queue_offset, selector)
-        if self._lacks(found, header):
+        if self._shows_less(found, header):
             return self._hold(header, selector, peer, SENT_AWAY_S)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
@@ -153,54 +153,54 @@ class PullHandler:
             return self._hold(header, selector, peer, timeout_s)
         return self._answer(found, header, peer)
 
-    def _send_away(self, header: PullMessage, peer: Peer) -> Later:
+    def _send_away(self, header: PullMessage, peer: Peer) -> PendingReply:
         """Send the client to the master after a pause. Unlike Java, which answers at once, so clients loop while the
         master is gone.
         """
-        return self.held.hold(Held(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
+        return self.held_pulls.hold(HeldPull(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
 
-    def _lacks(self, found: Read, header: PullMessage) -> bool:
+    def _shows_less(self, read: Read, header: PullMessage) -> bool:
         """Whether the client knows messages that this broker does not show yet. The client must not go back.
 
         A slave may get them later. A master with a full disk, or a new one, has them in its log.
         """
         offset = header.queue_offset
-        if offset <= found.max_offset:
+        if offset <= read.max_offset:
             return False
         queue = self._store.queues.get(header.topic, header.queue_id)
         return not self._rules.keeps_offsets or (queue is not None and offset <= queue.next_offset)
 
-    def _hold(self, header: PullMessage, selector: Selector, peer: Peer, timeout_s: float) -> Later:
-        self._consumption.held()
+    def _hold(self, header: PullMessage, selector: Selector, peer: Peer, timeout_s: float) -> PendingReply:
+        self._consumption.count_held()
         end = self._store.queues.obtain(header.topic, header.queue_id).end
-        return self.held.hold(Held(header, selector, peer, header.queue_offset), end, timeout_s)
+        return self.held_pulls.hold(HeldPull(header, selector, peer, header.queue_offset), end, timeout_s)
 
-    def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
+    def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | None:
         """Return the answer to a held pull, if it has one now.
 
         If reads passed messages without a match, the answer at the end of the wait is "retry at once from here".
         """
-        header, selector = held.header, held.selector
+        header, selector = pull.header, pull.selector
         assert isinstance(header, PullMessage)
-        if held.is_void:
+        if pull.is_void:
             return _moved_to_begin()
-        if held.later.is_doubtful:
+        if pull.later.is_doubtful:
             return _ask_again(header, "the accounts have changed: pull again")
         if selector is None:
             return _sent_away(header) if is_over else None
-        if is_over and held.scanned is not None:
-            return self._answer(held.scanned, header, held.peer, held.usages)
-        found = self._read(header, held.next_offset, selector)
-        if is_over and self._lacks(found, header):
+        if is_over and pull.scanned is not None:
+            return self._answer(pull.scanned, header, pull.peer, pull.usages)
+        found = self._read(header, pull.next_offset, selector)
+        if is_over and self._shows_less(found, header):
             return _sent_away(header)
         if is_over or found.status is Status.FOUND or found.status is Status.MESSAGE_WAS_REMOVING:
-            return self._answer(found, header, held.peer, held.usages)
-        if found.next_offset > held.next_offset:
-            held.next_offset, held.scanned = found.next_offset, found
+            return self._answer(found, header, pull.peer, pull.usages)
+        if found.next_offset > pull.next_offset:
+            pull.next_offset, pull.scanned = found.next_offset, found
         return None
 
-    def _gone(self, queue: ConsumeQueue) -> None:
-        self.held.void(queue.end)
+    def _on_queue_gone(self, queue: ConsumeQueue) -> None:
+        self.held_pulls.void(queue.end)
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
@@ -218,26 +218,26 @@ class PullHandler:
         return min(count, rules.max_sized_count), min(header.max_msg_bytes, rules.max_sized_bytes)
 
     def _answer(
-        self, found: Read, header: PullMessage, peer: Peer, held: list[Usage] | None = None
-    ) -> Answer:
+        self, read: Read, header: PullMessage, peer: Peer, usages: list[Usage] | None = None
+    ) -> Reply:
         if self.quotas is not None and self.quotas.is_on:
-            self.quotas.pulled(peer, header.topic, found.size, held)
+            self.quotas.pulled(peer, header.topic, read.size, usages)
         self._consumption.took(
-            header.consumer_group, header.topic, found.count, header.queue_id, found.size, self._read_s
+            header.consumer_group, header.topic, read.count, header.queue_id, read.size, self._read_s
         )
         near_bytes = self._rules.near_bytes
-        whom_next = 0 if near_bytes is None else self._whom_next(header, found, near_bytes)
-        reply = PullMessageReply(whom_next, found.next_offset, found.min_offset, found.max_offset)
-        return Answer(_code(found, header), reply, found.status.name, found.views)
+        whom_next = 0 if near_bytes is None else self._next_broker(header, read, near_bytes)
+        reply = PullMessageReply(whom_next, read.next_offset, read.min_offset, read.max_offset)
+        return Reply(_code(read, header), reply, read.status.name, read.views)
 
-    def _whom_next(self, header: PullMessage, found: Read, near_bytes: int) -> int:
+    def _next_broker(self, header: PullMessage, read: Read, near_bytes: int) -> int:
         """Return the id of the broker to ask next: another one if the messages read were far from the log's end."""
         group = self._groups.get(header.consumer_group)
         if group is None:
             return 0
         queue = self._store.queues.get(header.topic, header.queue_id)
-        has_read = queue is not None and found.next_offset > header.queue_offset
-        last = queue.entry(found.next_offset - 1) if queue is not None and has_read else None
+        has_read = queue is not None and read.next_offset > header.queue_offset
+        last = queue.entry(read.next_offset - 1) if queue is not None and has_read else None
         is_far = last is not None and self._store.end - last.offset > near_bytes
         return group.which_broker_when_consume_slowly if is_far else group.broker_id
 
@@ -283,7 +283,7 @@ class PullHandler:
                 ResponseCode.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way"
             )
 
-    def _wanted(self, header: PullMessage) -> Selector | Steps[Selector]:
+    def _selector_of(self, header: PullMessage) -> Selector | Steps[Selector]:
         """Return the filter of a pull, or the work to compile it. It is in the request, or in the group's heartbeat."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type
@@ -311,15 +311,15 @@ class PullHandler:
         return subscription
 
 
-def _moved_to_begin() -> Answer:
+def _moved_to_begin() -> Reply:
     """Return the answer after which a client reads the queue from its first message on: the queue was deleted.
 
     Unlike Java, which looks at the same offset again. In a topic that was made again, that would skip messages.
     """
-    return Answer(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
+    return Reply(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
 
 
-def _sent_away(header: PullMessage) -> Answer:
+def _sent_away(header: PullMessage) -> Reply:
     """Return the answer after which a client asks the master."""
     return _ask_again(
         header,
@@ -328,17 +328,17 @@ def _sent_away(header: PullMessage) -> Answer:
     )
 
 
-def _ask_again(header: PullMessage, why: str) -> Answer:
+def _ask_again(header: PullMessage, reason: str) -> Reply:
     """Return the answer after which a client pulls again from the same offset on."""
     reply = PullMessageReply(0, header.queue_offset, 0, header.queue_offset)
-    return Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply, why)
+    return Reply(ResponseCode.PULL_RETRY_IMMEDIATELY, reply, reason)
 
 
-def _code(found: Read, header: PullMessage) -> int:
+def _code(read: Read, header: PullMessage) -> int:
     """Return the response code. As in Java, an empty queue is "not found" at offset 0 and "moved" elsewhere."""
-    if found.status is Status.FOUND:  # the usual case; this check avoids hashing an enum member
+    if read.status is Status.FOUND:  # the usual case; this check avoids hashing an enum member
         return ResponseCode.SUCCESS
-    code = _CODES.get(found.status)
+    code = _CODES.get(read.status)
     if code is not None:
         return code
     return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED

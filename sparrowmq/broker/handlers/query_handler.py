@@ -17,7 +17,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
-from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -34,14 +34,14 @@ class QueryHandler(Handler):
         self._quotas = quotas
 
     @handles(QueryMessage)
-    def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the newest messages of a topic with a key or unique id, stored in a time span, oldest first.
 
         Unlike Java, whose clients must compare the key, and miss messages if others with its hash fill the answer.
         """
         return self._large.make(peer, partial(self._by_key, header, peer))
 
-    def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Answer]:
+    def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Reply]:
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
         found = yield from self._store.searching(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
@@ -51,17 +51,17 @@ class QueryHandler(Handler):
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
             )
         self._count(peer, header.topic, sum(map(len, found)))
-        return Answer(header=QueryMessageReply(*self._store.indexed), body=found[::-1])
+        return Reply(header=QueryMessageReply(*self._store.indexed), body=found[::-1])
 
     @handles(ViewMessage)
-    def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Answer:
+    def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Reply:
         found = self._store.record_at(header.offset)
         if found is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
         self._count(peer, "", len(found))
-        return Answer(body=[found])
+        return Reply(body=[found])
 
     def _count(self, peer: Peer, topic: str, size: int) -> None:
         """Count messages in an answer by the quotas."""
@@ -69,7 +69,7 @@ class QueryHandler(Handler):
             self._quotas.pulled(peer, topic, size)
 
     @handles(QueryConsumeQueue)
-    def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return a queue's entries from an offset on, and the subscription of the group's online members."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
@@ -91,11 +91,11 @@ class QueryHandler(Handler):
         return self._large.make(peer, partial(_with_entries, found, queue, header.index, max(count, 0)))
 
 
-def _with_entries(found: QueueEntries, queue: ConsumeQueue, begin: int, count: int) -> Steps[Answer]:
-    found.queue_data = entries = []
+def _with_entries(reply: QueueEntries, queue: ConsumeQueue, begin: int, count: int) -> Steps[Reply]:
+    reply.queue_data = entries = []
     for offset in range(begin, begin + count):
         entry = queue.entry(offset)
         known = None if entry is None else QueueEntry(entry.offset, entry.size, entry.tags_code)
         entries.append(known or QueueEntry(msg="a gap"))
         yield
-    return (yield from encoded(found))
+    return (yield from encoded(reply))

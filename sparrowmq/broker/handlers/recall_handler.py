@@ -20,7 +20,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.recalls import delete_key
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage, RecallMessageReply
-from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.peer import Peer
 
 _TAG: Final = "_RECALL_TAG_"
@@ -41,7 +41,7 @@ class RecallHandler(Handler):
         self._enabled = enabled
 
     @handles(RecallMessage)
-    def recall(self, header: RecallMessage, body: bytes, peer: Peer) -> After:
+    def recall(self, header: RecallMessage, body: bytes, peer: Peer) -> ReplyWhenDurable:
         """Store the recall; the answer waits until the recall is as safe as a sent message."""
         if not self._enabled:
             raise _refused(ResponseCode.NO_PERMISSION, "operation is forbidden: recallMessageEnable is false")
@@ -62,7 +62,7 @@ class RecallHandler(Handler):
         if handle.due_ms <= self._clock.now_ms() or self._is_over(handle.due_ms):
             raise _refused(ResponseCode.ILLEGAL_OPERATION, "timestamp invalid: the message was due already")
         placed = self._writer.put(self._entry(header, handle, peer))
-        return After(self._store.safety(True), placed.end, RecallMessageReply(handle.unique_id))
+        return ReplyWhenDurable(self._store.safety(True), placed.end, RecallMessageReply(handle.unique_id))
 
     def _entry(self, header: RecallMessage, handle: RecallHandle, peer: Peer) -> Entry:
         now_ms = self._clock.now_ms()
@@ -82,5 +82,5 @@ class RecallHandler(Handler):
         return entry
 
 
-def _refused(code: int, why: str) -> RemoteError:
-    return RemoteError(code, f"recall failed, {why}")
+def _refused(code: int, reason: str) -> RemoteError:
+    return RemoteError(code, f"recall failed, {reason}")

@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.headers import (
     GetConsumerStatus,
 )
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -41,12 +41,12 @@ STATUS_TIMEOUT_S: Final = 5.0
 
 class RelayHandler(Handler):
     @handles(GetConsumerRunning)
-    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
         """Return a consumer's own report of its state."""
         return await self._call(header.consumer_group, header.client_id, header)
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
         """Have a consumer handle one message now; return the consumer's own report of the result."""
         log.info(
             "%s has consumer %s of group %s handle message %s",
@@ -60,7 +60,7 @@ class RelayHandler(Handler):
         return await self._call(header.consumer_group, header.client_id or "", request, record)
 
     @handles(InvokeGetConsumerStatus)
-    async def statuses(self, header: InvokeGetConsumerStatus, body: bytes, peer: Peer) -> Answer:
+    async def statuses(self, header: InvokeGetConsumerStatus, body: bytes, peer: Peer) -> Reply:
         """Return the offsets of a group's members, or of one member, in a topic. Members that fail are left out."""
         members = self._clients.members(header.group)
         if not members:
@@ -81,7 +81,7 @@ class RelayHandler(Handler):
                 )
             else:
                 table[member.client_id] = told.message_queue_table
-        return Answer(body=ConsumerStatus(consumer_table=table))
+        return Reply(body=ConsumerStatus(consumer_table=table))
 
     def _record(self, msg_id: str) -> bytes:
         try:
@@ -93,19 +93,23 @@ class RelayHandler(Handler):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return bytes(record)
 
-    async def _call(self, group: str, client_id: str, request: Request[Any], body: bytes = b"") -> Answer:
+    async def _call(self, group: str, client_id: str, request: Request[Any], body: bytes = b"") -> Reply:
         member = self._clients.member(group, client_id)
         who = f"<{group}> <{client_id}>"
         if member is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
-        return await _handed_on(member, who, request, body)
+        return await _relay(member, who, request, body)
 
 
-async def _handed_on(member: Member, who: str, request: Request[Any], body: bytes) -> Answer:
+async def _relay(member: Member, consumer: str, request: Request[Any], body: bytes) -> Reply:
     try:
         response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
     except RequestTimeout as error:
-        raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {who} Timeout: {error}") from error
+        raise RemoteError(
+            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}"
+        ) from error
     except NetworkError as error:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {who} Exception: {error}") from error
-    return Answer(response.code, None, response.remark, response.body)
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}"
+        ) from error
+    return Reply(response.code, None, response.remark, response.body)

@@ -31,7 +31,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
-from sparrowmq.remoting.handler import After, Answer, handles
+from sparrowmq.remoting.handler import Reply, ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
@@ -64,10 +64,10 @@ class ReplyHandler:
         self._askers = Askers(clock)
         self._lines = LogLimit(clock)
         self._started = clock.monotonic()
-        sends.asked = self._askers.note
+        sends.on_request_message = self._askers.note
 
     @handles(SendReply, SendReplyV2)
-    async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Answer:
+    async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Reply:
         """Push the answer to the asker; the reply's code says whether that succeeded."""
         self._check_topic(header.topic)
         self._sends.admit(header, body, peer)
@@ -77,11 +77,11 @@ class ReplyHandler:
         if place is None:
             place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
         if failure is None:
-            return Answer(header=place)
+            return Reply(header=place)
         self._lines.log(
             log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure)
         )
-        return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
+        return Reply(ResponseCode.SYSTEM_ERROR, place, failure)
 
     def _check_topic(self, topic: str) -> None:
         """Raises: RemoteError, the topic is not the one of answers."""
@@ -95,7 +95,7 @@ class ReplyHandler:
     async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
-            after: After = await resolved(self._sends.send(header, body, peer))
+            after: ReplyWhenDurable = await resolved(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
             self._lines.log(
                 log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error

@@ -27,7 +27,7 @@ from sparrowmq.protocol.messages.property_names import LONGEST_REASON, Property
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
-from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
@@ -56,7 +56,7 @@ class RetryHandler(Handler):
         self._lines = LogLimit(self._clock)  # a consumer can give up any number of messages
 
     @handles(ConsumerSendMsgBack)
-    def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
+    def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> ReplyWhenDurable | None:
         """Store the message for its next try, or in the group's dead-letter queue."""
         if not self._topics.permission & Perm.WRITE:
             raise self._topics.forbidden("sending")
@@ -86,7 +86,7 @@ class RetryHandler(Handler):
             text = "message %s is a dead letter of group %s after %d tries"
             place = shown(message.message_id), group.group_name, tries
             self._lines.log(log, logging.WARNING, text, *place)
-        return After(self._store.safety(True), placed.end, None)
+        return ReplyWhenDurable(self._store.safety(True), placed.end, None)
 
     def _popped(self, message: StoredMessage, group: GroupConfig) -> PopQueue | None:
         """Return the state of the message's queue; None if no message of this place was popped.
@@ -97,7 +97,7 @@ class RetryHandler(Handler):
         entry = queue.entry(message.queue_offset) if queue is not None else None
         if entry is None or entry.offset != message.physical_offset:
             return None
-        return self._pops.known(message.topic, group.group_name, message.queue_id)
+        return self._pops.current(message.topic, group.group_name, message.queue_id)
 
     def _pause_ms(self, group: GroupConfig, tries: int) -> int | None:
         """Return the pause by the group's own policy; None if the delay levels count."""

@@ -39,7 +39,7 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.fields import Written
-from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
@@ -63,8 +63,8 @@ class SendHandler:
 
     Attributes:
         quotas: limit the topics that sends create.
-        takes: whether messages are taken; not while the lead is handed over.
-        asked: called with each stored message that asks for an answer: its topic, its properties and its sender.
+        accepts_writes: whether messages are taken; not while the lead is handed over.
+        on_request_message: called with the topic, properties and sender of each stored message that asks for a reply.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class SendHandler:
         self._line = Line()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
         self._open: set[str] = set()
-        self.asked: Callable[[str, Properties, Peer], None] = _forget
+        self.on_request_message: Callable[[str, Properties, Peer], None] = _forget
         self.quotas: Quotas | None = None
-        self.takes: Callable[[], bool] = lambda: True
+        self.accepts_writes: Callable[[], bool] = lambda: True
 
     def use(self, rules: SendRules) -> None:
         """Accept by these rules from now on, and check the topics again."""
@@ -96,7 +96,9 @@ class SendHandler:
         self._open.clear()
 
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
-    def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After | Awaitable[After]:
+    def send(
+        self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer
+    ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         if len(body) > self._rules.max_body_bytes:
             self._refuse_size(len(body))
         name = header.topic
@@ -140,20 +142,20 @@ class SendHandler:
             self._repeats.note(entry, topic_name, placed.offset)
         self._received.value += 1
         if properties.has(_ASKS):
-            self.asked(name, properties, peer)
+            self.on_request_message(name, properties, peer)
         msg_id = self._ids.text(placed.offset)
         reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
             handle = self._recall_handle(name, entry, entry.deliver_at_ms)
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
-        return After(self._store.safety(wants_safety), placed.end, reply)
+        return ReplyWhenDurable(self._store.safety(wants_safety), placed.end, reply)
 
-    def _as_before(self, before: Before, entry: Entry) -> After:
+    def _as_before(self, before: Before, entry: Entry) -> ReplyWhenDurable:
         """Answer as when the message was stored, and not before it is safe."""
         reply = SendMessageReply(self._ids.text(before.offset), before.queue_id, before.queue_offset)
         if before.due_ms:
             reply.recall_handle = self._recall_handle(entry.topic, entry, before.due_ms)
-        return After(self._store.safety(entry.properties.wants_safety), before.end, reply)
+        return ReplyWhenDurable(self._store.safety(entry.properties.wants_safety), before.end, reply)
 
     def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
         """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
@@ -168,7 +170,7 @@ class SendHandler:
         properties: Properties,
         body: bytes,
         peer: Peer,
-    ) -> After | Awaitable[After]:
+    ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         if header.topic.startswith("%RETRY%"):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
@@ -192,16 +194,16 @@ class SendHandler:
         placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
         self._received.value += len(placed.offsets)
         reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
-        return After(self._store.safety(properties.wants_safety), placed.end, reply)
+        return ReplyWhenDurable(self._store.safety(properties.wants_safety), placed.end, reply)
 
     def _in_line(
         self,
         shared: Entry,
         body: bytes,
         places: bytes,
-        send: Callable[[Entry, bytes, bytes, bool], Steps[After]],
+        send: Callable[[Entry, bytes, bytes, bool], Steps[ReplyWhenDurable]],
         is_repeated: bool,
-    ) -> After | Awaitable[After]:
+    ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Send a batch after those before it. Raises: RemoteError, it is sent again, and is in the line already."""
         first = batch.entries(shared, body, places[: batch.PLACE_BYTES])[0]
         first.owner = shared.owner
@@ -210,9 +212,11 @@ class SendHandler:
             raise looked_up()
         incarnation = self._topics.incarnation(shared.topic)
         steps = self._guarded(send(shared, body, places, is_repeated), shared.topic, incarnation)
-        return self._line.work(large_batch.storing(self._store, self.takes, steps), mark)
+        return self._line.work(large_batch.storing(self._store, self.accepts_writes, steps), mark)
 
-    def _guarded(self, steps: Steps[After], topic: str, incarnation: int) -> Steps[After]:
+    def _guarded(
+        self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int
+    ) -> Steps[ReplyWhenDurable]:
         """Store a batch as long as its topic is the same.
 
         Raises: RemoteError, the topic was deleted, with the parts of the batch that were stored.
@@ -222,7 +226,7 @@ class SendHandler:
                 next(steps)
                 yield
         except StopIteration as done:
-            result: After = done.value
+            result: ReplyWhenDurable = done.value
             return result
         finally:
             steps.close()
@@ -231,7 +235,9 @@ class SendHandler:
             f"topic[{topic}] was deleted before all of this batch was stored, so none of it is stored",
         )
 
-    def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
+    def _send_large(
+        self, shared: Entry, body: bytes, places: bytes, is_repeated: bool
+    ) -> Steps[ReplyWhenDurable]:
         ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)
         if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
             return (yield from self._send_missing(shared, body, places, is_repeated))
@@ -247,9 +253,11 @@ class SendHandler:
         reply = SendMessageReply(",".join(ids), shared.queue_id, parts[0].queue_offset)
         if not large_batch.in_a_row(parts):
             reply.stored_at = yield from large_batch.written(shared.queue_id, parts)
-        return After(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
+        return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
 
-    def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
+    def _send_missing(
+        self, shared: Entry, body: bytes, places: bytes, is_repeated: bool
+    ) -> Steps[ReplyWhenDurable]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
         if is_repeated:
             demand_few(len(places) // batch.PLACE_BYTES)
@@ -270,7 +278,7 @@ class SendHandler:
         if not (yield from in_a_row(found)):
             reply.stored_at = yield from written(found)
         yield from emptied(found)
-        return After(self._store.safety(shared.properties.wants_safety), end, reply)
+        return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), end, reply)
 
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
         """Store a batch message by message, because some of them are not plain."""

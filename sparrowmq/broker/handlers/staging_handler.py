@@ -26,7 +26,7 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, StageBatch
-from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.peer import Peer
 
 _MOST_NAME: Final = 255
@@ -57,21 +57,25 @@ class StagingHandler(Handler):
         self._line = Line()  # of parts, which are checked in slices
 
     @handles(StageBatch)
-    def stage(self, header: StageBatch, body: bytes, peer: Peer) -> After | Awaitable[After]:
+    def stage(
+        self, header: StageBatch, body: bytes, peer: Peer
+    ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
         self._check_size(body)
         self._admit(header.topic, header.queue_id, peer)
         return self._line.work(storing(self._store, self._takes, self._stage(header, body, peer)))
 
-    def _stage(self, header: StageBatch, body: bytes, peer: Peer) -> Steps[After]:
+    def _stage(self, header: StageBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable]:
         entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
         yield from self._staging.check(entry, batch.places(body))
         source = self._source(header, peer)
         placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry)
-        return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
+        return ReplyWhenDurable(
+            self._store.safety(True), self._store.end if placed is None else placed.end, None
+        )
 
     @handles(CommitBatch)
-    def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> After:
+    def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> ReplyWhenDurable:
         """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
         self._check_size(body)
         _check_commit(body)
@@ -89,7 +93,7 @@ class StagingHandler(Handler):
                     raise AccessDenied(f"No default permission for topic:{topic}")
         decided = self._staging.commit(source, given.attempts, given.others, header.plan or "")
         told = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
-        return After(self._store.safety(True), decided.end, told)
+        return ReplyWhenDurable(self._store.safety(True), decided.end, told)
 
     def _check_size(self, body: bytes) -> None:
         if len(body) > self._max_body_bytes:
@@ -150,10 +154,10 @@ def _check_commit(body: bytes) -> None:
         )
 
 
-def _name(what: str, name: str) -> str:
+def _name(kind: str, name: str) -> str:
     """Return a name that fits into a property."""
     if not name or len(name) > _MOST_NAME or not name.isprintable():
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"the {what} must have 1 to {_MOST_NAME} characters that can be shown"
+            ResponseCode.SYSTEM_ERROR, f"the {kind} must have 1 to {_MOST_NAME} characters that can be shown"
         )
     return name

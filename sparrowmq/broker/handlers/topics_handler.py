@@ -33,7 +33,7 @@ from sparrowmq.protocol.requests.bodies import MOST_QUEUES, TopicConfig, TopicLi
 from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import Answer, encoded, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.safe_text import shown
@@ -78,7 +78,7 @@ class TopicHandler(Handler):
     async def update_all(self, header: UpdateAndCreateTopicList, body: bytes, peer: Peer) -> None:
         """Create or change many topics, or none if one of them cannot be."""
         wanted = TopicConfigList.of_request(body).topic_config_list
-        demand_few(len(wanted), "topics")
+        check_few(len(wanted), "topics")
         if self._quotas is not None and self._quotas.is_on:
             for _ in wanted:
                 self._quotas.create_topic(peer)
@@ -108,14 +108,14 @@ class TopicHandler(Handler):
         return msgspec.structs.replace(topic, attributes=made)
 
     @handles(GetTopicConfig)
-    def one(self, header: GetTopicConfig, body: bytes, peer: Peer) -> Answer:
+    def one(self, header: GetTopicConfig, body: bytes, peer: Peer) -> Reply:
         """Return the settings of one topic. `attributes` is always there, as some clients expect."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {shown(header.topic)}"
             )
-        return Answer(body=msgspec.structs.replace(topic, attributes=topic.attributes or {}))
+        return Reply(body=msgspec.structs.replace(topic, attributes=topic.attributes or {}))
 
     @handles(DeleteTopic)
     async def delete(self, header: DeleteTopic, body: bytes, peer: Peer) -> None:
@@ -135,13 +135,13 @@ class TopicHandler(Handler):
         await self._offsets.file.confirm(f"topic {header.topic} is deleted")
 
     @handles(GetTopicStats)
-    def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._known_topic(header.topic)
         queue_count = max(topic.write_queue_nums, topic.read_queue_nums)
         return self._large.make(peer, partial(self._stats, header.topic, queue_count))
 
-    def _stats(self, topic: str, queue_count: int) -> Steps[Answer]:
+    def _stats(self, topic: str, queue_count: int) -> Steps[Reply]:
         broker = self._topics.broker_name
         rows = (
             (MessageQueue(topic, broker, each), self._offsets_of(topic, each)) for each in range(queue_count)
@@ -149,18 +149,18 @@ class TopicHandler(Handler):
         return (yield from encoded(TopicStats(cast(Any, json.Pairs(rows)))))
 
     @handles(GetAllTopicConfig)
-    def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         """Return the current content of topics.json."""
         return self._large.make(peer, self._all)
 
-    def _all(self) -> Steps[Answer]:
+    def _all(self) -> Steps[Reply]:
         table = self._topics.content()
         return (yield from encoded(table, GetAllTopicConfigReply(len(table.topic_config_table))))
 
     @handles(GetSystemTopicListFromBroker)
-    def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:
+    def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Reply:
         """Return the topics that RocketMQ itself uses."""
-        return Answer(body=TopicList(self._topics.system_names()))
+        return Reply(body=TopicList(self._topics.system_names()))
 
     def _offsets_of(self, topic: str, queue_id: int) -> TopicOffset:
         queue = self._store.queues.get(topic, queue_id)
@@ -174,26 +174,27 @@ class TopicHandler(Handler):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
 
 
-def demand_few(count: int, what: str) -> None:
+def check_few(count: int, things: str) -> None:
     """Raises: RemoteError, a request has more things than a broker takes at once."""
     if count > MOST_IN_LIST:
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"{count} {what} in one request; send at most {MOST_IN_LIST} at a time"
+            ResponseCode.SYSTEM_ERROR,
+            f"{count} {things} in one request; send at most {MOST_IN_LIST} at a time",
         )
 
 
 def _attributes(
-    known: TopicConfig | None, modification: str | Mapping[str, str] | None
+    former: TopicConfig | None, modification: str | Mapping[str, str] | None
 ) -> dict[str, str] | None:
     """Return the attributes after a request. A request without any, as of 4.x tools, leaves them as they are."""
-    current = known.attributes if known is not None else None
+    current = former.attributes if former is not None else None
     try:
         changes = (
             attributes.parse(modification)
             if isinstance(modification, str)
             else attributes.of_signed(modification or {})
         )
-        return attributes.changed(attributes.OF_TOPICS, current, changes, is_new=known is None)
+        return attributes.changed(attributes.OF_TOPICS, current, changes, is_new=former is None)
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 

@@ -17,7 +17,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfMessage
-from sparrowmq.remoting.handler import After, handles
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
@@ -33,7 +33,7 @@ class TransactionHandler:
         self._lines = LogLimit(clock)  # a client can invent any number of transactions
 
     @handles(EndTransaction)
-    def end(self, header: EndTransaction, body: bytes, peer: Peer) -> After | None:
+    def end(self, header: EndTransaction, body: bytes, peer: Peer) -> ReplyWhenDurable | None:
         """Commit or roll back; "unknown" changes nothing."""
         said = header.commit_or_rollback
         if said == SysFlag.NOT_TRANSACTION:
@@ -57,10 +57,12 @@ class TransactionHandler:
             ended = shown(header.msg_id), shown(error.remark)
             self._lines.log(log, logging.WARNING, text, peer.address, *ended)
             raise
-        return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
+        return ReplyWhenDurable(
+            self._store.safety(True), self._store.end if placed is None else placed.end, None
+        )
 
     @handles(ResumeCheckHalfMessage)
-    def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> After:
+    def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> ReplyWhenDurable:
         """Start a discarded transaction again."""
         try:
             offset = parse_offset_id(header.msg_id or "").physical_offset
@@ -68,4 +70,4 @@ class TransactionHandler:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
         placed = self._transactions.resume(offset)
         log.info("%s has a transaction resumed, %s", peer.address, shown(header.msg_id or ""))
-        return After(self._store.safety(True), placed.end, None)
+        return ReplyWhenDurable(self._store.safety(True), placed.end, None)

@@ -35,7 +35,7 @@ from sparrowmq.protocol.requests.user_headers import (
     UpdateAcl,
     UpdateUser,
 )
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -74,19 +74,19 @@ class UsersHandler:
         await self._users.file.confirm(f"user {header.username} is deleted")
 
     @handles(GetUser)
-    def get_user(self, header: GetUser, body: bytes, peer: Peer) -> Answer:
+    def get_user(self, header: GetUser, body: bytes, peer: Peer) -> Reply:
         """Return a user; no body if there is none."""
         self._demand_users()
         user = self._users.get(header.username)
-        return Answer(body=_shown_to(peer, user) if user is not None else b"")
+        return Reply(body=_shown_to(peer, user) if user is not None else b"")
 
     @handles(ListUsers)
-    def list_users(self, header: ListUsers, body: bytes, peer: Peer) -> Answer:
+    def list_users(self, header: ListUsers, body: bytes, peer: Peer) -> Reply:
         """Return the users whose names contain the filter."""
         self._demand_users()
         part = header.filter or ""
         found = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if part in name]
-        return Answer(body=encode_list(found) if found else b"")
+        return Reply(body=encode_list(found) if found else b"")
 
     @handles(CreateAcl, UpdateAcl)
     async def put_policies(self, header: CreateAcl | UpdateAcl, body: bytes, peer: Peer) -> None:
@@ -118,13 +118,13 @@ class UsersHandler:
         await self._set(name, policies, peer)
 
     @handles(GetAcl)
-    def get_policies(self, header: GetAcl, body: bytes, peer: Peer) -> Answer:
+    def get_policies(self, header: GetAcl, body: bytes, peer: Peer) -> Reply:
         """Return the policies of a user; no body if it has none."""
         found = self._users.of_subject(self._subject(header.subject))
-        return Answer(body=found if found is not None else b"")
+        return Reply(body=found if found is not None else b"")
 
     @handles(ListAcls)
-    def list_policies(self, header: ListAcls, body: bytes, peer: Peer) -> Answer:
+    def list_policies(self, header: ListAcls, body: bytes, peer: Peer) -> Reply:
         """Return the policies whose subject and resources contain the filters."""
         self._demand_users()
         found = []
@@ -135,7 +135,7 @@ class UsersHandler:
             kept = _with_resource(policies.policies, header.resource_filter or "")
             if kept:
                 found.append(UserPolicies(policies.subject, kept))
-        return Answer(body=encode_list(found) if found else b"")
+        return Reply(body=encode_list(found) if found else b"")
 
     async def _put(self, user: UserEntry, peer: Peer, done: str) -> None:
         from sparrowmq.auth.user_directory import check_user

@@ -25,7 +25,7 @@ from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
-from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, WayBack
+from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
@@ -121,7 +121,7 @@ class DelayedDelivery:
         self._masters_need: int | None = 0
         self._awaited: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
         self._alarms = Alarms()
-        self._way_back = WayBack("delayed message", store, writer, detour)
+        self._way_back = Redelivery("delayed message", store, writer, detour)
         self._levels = [_Level(level) for level in self._known_levels()]
         self._use(self._progress.saved.offset_table)
         store.hold.needed_from.append(self._first_waiting)
@@ -148,13 +148,13 @@ class DelayedDelivery:
             saves=(self._save_masters,),
         )
 
-    def follow(self, told: DelayOffsets) -> None:
+    def follow(self, progress: DelayOffsets) -> None:
         """Take over the master's progress, on a slave. Java's does not say what it needs."""
-        if told.needed is None:
+        if progress.needed is None:
             self._masters_need = self._awaited = None
         else:
-            self._awaited = self._awaited or told
-        if self._progress.follow(told):
+            self._awaited = self._awaited or progress
+        if self._progress.follow(progress):
             self._use(self._progress.saved.offset_table)
             self.file.touch()
 
@@ -193,7 +193,7 @@ class DelayedDelivery:
         """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
         return self._progress.content()
 
-    def told(self) -> DelayOffsets:
+    def progress_for_slave(self) -> DelayOffsets:
         """Return the answer to a slave: the content, and what this broker needs. Raises: BadStore."""
         content = self.content()
         needed = self._store.hold.begin()
@@ -222,8 +222,8 @@ class DelayedDelivery:
     def _parked(self) -> Rows:
         return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
 
-    def _end_of(self, each: _Level) -> int:
-        return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(each.level))
+    def _end_of(self, level: _Level) -> int:
+        return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(level.level))
 
     def _use(self, offsets: dict[int, int]) -> None:
         for each in self._levels:
@@ -232,41 +232,41 @@ class DelayedDelivery:
     def _deliver_levels(self) -> float:
         if not self._progress.is_found:
             if self._progress.find_some():
-                self._use(self._progress.found())
+                self._use(self._progress.exact_offsets())
                 for each in self._levels:
                     self._bring_back(each)
             return 0
         return min(map(self._deliver_some, self._levels))
 
-    def _deliver_some(self, each: _Level) -> float:
+    def _deliver_some(self, level: _Level) -> float:
         """Deliver due messages of a level, at most one turn's worth; return the seconds to wait for the next one.
 
         A level with a damaged message stops until the damage is repaired; the other levels continue.
         """
         now_s = self._clock.monotonic()
-        if each.retry_s > now_s:
-            return each.retry_s - now_s
+        if level.retry_s > now_s:
+            return level.retry_s - now_s
         try:
-            return self._deliver_turn(each)
+            return self._deliver_turn(level)
         except (CorruptRecord, BadStore) as bad:
-            self._alarms.tell(f"delay level {each.level}, at message {each.offset},", bad)
-            each.retry_s = now_s + LONGEST_WAIT_S
+            self._alarms.tell(f"delay level {level.level}, at message {level.offset},", bad)
+            level.retry_s = now_s + LONGEST_WAIT_S
             return LONGEST_WAIT_S
 
-    def _deliver_turn(self, each: _Level) -> float:
+    def _deliver_turn(self, level: _Level) -> float:
         """Do `_deliver_some` for a sound level. Raises: CorruptRecord, BadStore: the level is damaged."""
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
-        if queue is None or each.offset >= queue.max_offset:
-            end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end
-            self.delivery.wake_at(end, each.offset + 1)
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
+        if queue is None or level.offset >= queue.max_offset:
+            end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(level.level)).end
+            self.delivery.wake_at(end, level.offset + 1)
             return LONGEST_WAIT_S
-        each.offset = max(each.offset, queue.min_offset)
-        entries = queue.read(each.offset, TURN)
+        level.offset = max(level.offset, queue.min_offset)
+        entries = queue.read(level.offset, TURN)
         size = 0
         for i in range(len(entries)):
             if size >= TURN_BYTES:
                 break
-            wait_ms = self._wait_ms(each.level, entries.tags_code(i))
+            wait_ms = self._wait_ms(level.level, entries.tags_code(i))
             if wait_ms > 0:
                 return wait_ms / 1000
             if not entries.is_gap(i):
@@ -274,7 +274,7 @@ class DelayedDelivery:
                 message = self._way_back.message(entries.offset(i), entries.size(i))
                 if message is not None:
                     self._way_back.put(message)
-            each.offset += 1
+            level.offset += 1
         return 0
 
     def _wait_ms(self, level: int, due_ms: int) -> int:
@@ -286,21 +286,21 @@ class DelayedDelivery:
         parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
         return sorted(parked | set(range(1, self._delays.max + 1)))
 
-    def _waits(self, each: _Level) -> bool:
+    def _waits(self, level: _Level) -> bool:
         """Whether a message of a level is not delivered yet."""
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
-        return queue is not None and each.offset < queue.max_offset
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
+        return queue is not None and level.offset < queue.max_offset
 
-    def _bring_back(self, each: _Level) -> None:
+    def _bring_back(self, level: _Level) -> None:
         """Bring the offset of a level into its queue."""
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
         least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
-        if not least <= each.offset <= most and each.offset:
+        if not least <= level.offset <= most and level.offset:
             log.warning(
                 "delay level %d was delivered up to %d, but has %d to %d",
-                each.level,
-                each.offset,
+                level.level,
+                level.offset,
                 least,
                 most,
             )
-        each.offset = min(max(each.offset, least), most)
+        level.offset = min(max(level.offset, least), most)

@@ -83,7 +83,7 @@ class DelayProgress:
         self.is_found = self._at >= self._end
         return self.is_found
 
-    def found(self) -> dict[int, int]:
+    def exact_offsets(self) -> dict[int, int]:
         """Return the exact offset of each level, once `is_found`."""
         offsets = dict(self.saved.offset_table)
         for queue_id, queue_offset in filter(None, map(delivered, self._marks)):
@@ -101,15 +101,15 @@ class DelayProgress:
             by_distance[((point.log_offset - each.log_offset) // MOST_LOG_BYTES).bit_length()] = each
         self._points = [point, *(each for each in by_distance.values() if each.log_offset)]
 
-    def follow(self, told: DelayOffsets) -> bool:
+    def follow(self, progress: DelayOffsets) -> bool:
         """Take over the master's progress; return whether the file has to be saved."""
-        if told.log_offset is None:  # Java's
-            is_new = told.offset_table != self.saved.offset_table or self.saved.log_offset != 0
-            self._points = [DelayPoint(0, dict(told.offset_table))]
+        if progress.log_offset is None:  # Java's
+            is_new = progress.offset_table != self.saved.offset_table or self.saved.log_offset != 0
+            self._points = [DelayPoint(0, dict(progress.offset_table))]
             return is_new
         is_new = self.reach()
-        if self._awaited is None and told.log_offset > self.saved.log_offset:
-            self._awaited = DelayPoint(told.log_offset, dict(told.offset_table))
+        if self._awaited is None and progress.log_offset > self.saved.log_offset:
+            self._awaited = DelayPoint(progress.log_offset, dict(progress.offset_table))
         return self.reach() or is_new
 
     def reach(self) -> bool:

@@ -49,20 +49,20 @@ class Alarms:
     """Log the messages that wait because of damage: once, although each is retried every minute."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
-    def tell(self, what: str, why: StoreError) -> None:
+    def tell(self, subject: str, error: StoreError) -> None:
         """Log the problem, unless it is the last one logged for this subject."""
-        if self._told.get(what) != str(why):
-            self._told[what] = str(why)
-            log.error("%s waits, and is tried again each minute: %s", what, why)
+        if self._logged.get(subject) != str(error):
+            self._logged[subject] = str(error)
+            log.error("%s waits, and is tried again each minute: %s", subject, error)
 
 
-class WayBack:
+class Redelivery:
     """Return parked messages to their queues."""
 
-    def __init__(self, what: str, store: MessageStore, writer: Writer, detour: Detour) -> None:
-        self._what = what
+    def __init__(self, subject: str, store: MessageStore, writer: Writer, detour: Detour) -> None:
+        self._subject = subject
         self._store = store
         self._writer = writer
         self._detour = detour
@@ -73,7 +73,7 @@ class WayBack:
         if view is None:
             if offset < self._store.begin:
                 log.error(
-                    "the %s at log offset %d is older than fileReservedTime, and gone", self._what, offset
+                    "the %s at log offset %d is older than fileReservedTime, and gone", self._subject, offset
                 )
             return None
         try:
@@ -97,7 +97,7 @@ class WayBack:
 
     def _pass_over(self, offset: int, error: Exception) -> None:
         """Log and skip a message; otherwise it would block all messages after it."""
-        log.error("the %s at log offset %d cannot be delivered: %s", self._what, offset, shown(error))
+        log.error("the %s at log offset %d cannot be delivered: %s", self._subject, offset, shown(error))
 
 
 class Delivery:
@@ -109,8 +109,8 @@ class Delivery:
             the loop calls it again. Any other error ends the delivery.
     """
 
-    def __init__(self, what: str, deliver_some: Callable[[], float], clock: Clock) -> None:
-        self._what = what
+    def __init__(self, subject: str, deliver_some: Callable[[], float], clock: Clock) -> None:
+        self._subject = subject
         self._deliver_some = deliver_some
         self._clock = clock
         self._more = asyncio.Event()
@@ -118,7 +118,7 @@ class Delivery:
         self._awaited: set[Watermark] = set()
         self._closed = False
         self._trouble: type[StoreError] | None = None  # the last one logged
-        self._why = ""  # the text of the trouble, while it lasts
+        self._last_problem = ""  # the text of the trouble, while it lasts
         self._behind_since: float | None = None  # since when there was always something due
 
     async def run(self) -> None:
@@ -151,8 +151,11 @@ class Delivery:
         if self._behind_since is None or self._closed:
             return ""
         late_s = self._clock.age(self._behind_since)
-        why = self._why or "more become due than the broker delivers: use more brokers for their topics"
-        return f"{self._what} have waited for {late_s:.0f} s: {why}" if late_s > LATE_S else ""
+        why = (
+            self._last_problem
+            or "more become due than the broker delivers: use more brokers for their topics"
+        )
+        return f"{self._subject} have waited for {late_s:.0f} s: {why}" if late_s > LATE_S else ""
 
     def close(self) -> None:
         """Stop delivery. Messages that become due now wait for the next start."""
@@ -167,11 +170,11 @@ class Delivery:
             except (DiskFull, BadStore) as error:
                 if self._trouble is not type(error):
                     level = logging.WARNING if isinstance(error, DiskFull) else logging.ERROR
-                    log.log(level, "%s wait: %s", self._what, error)
-                self._trouble, self._why = type(error), str(error)
+                    log.log(level, "%s wait: %s", self._subject, error)
+                self._trouble, self._last_problem = type(error), str(error)
                 self._note_behind()
                 return RETRY_PAUSE_S
-            self._trouble, self._why = None, ""
+            self._trouble, self._last_problem = None, ""
             if wait_s > 0:
                 self._behind_since = None
                 return min(wait_s, LONGEST_WAIT_S)

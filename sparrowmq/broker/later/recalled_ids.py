@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sparrowmq.broker.later.delivery import WayBack
+from sparrowmq.broker.later.delivery import Redelivery
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.recalls import Recalls
@@ -22,7 +22,7 @@ TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
 class RecalledIds:
     """The messages that the recalls of one slot name. Each recall is read once, before the slot's first message."""
 
-    def __init__(self, way_back: WayBack) -> None:
+    def __init__(self, way_back: Redelivery) -> None:
         self._way_back = way_back
         self._slot = 0
         self._read = 0  # recalls of the slot that have been read

@@ -25,7 +25,7 @@ import logging
 from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
-from sparrowmq.broker.later.delivery import Alarms, Delivery, WayBack
+from sparrowmq.broker.later.delivery import Alarms, Delivery, Redelivery
 from sparrowmq.broker.later.recalled_ids import TURN, TURN_BYTES, RecalledIds, turn_of
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
@@ -119,8 +119,8 @@ def _due_ms(entry: Entry, now_ms: int) -> int | None:
     return None
 
 
-def _illegal(why: str) -> RemoteError:
-    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {why}")
+def _illegal(reason: str) -> RemoteError:
+    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {reason}")
 
 
 def _back(message: StoredMessage) -> Entry:
@@ -149,7 +149,7 @@ class TimedDelivery:
         self._timers = store.timers()
         self.delivery = Delivery("messages for a time", self._deliver_some, clock)
         self._alarms = Alarms()
-        self._way_back = WayBack("message for a time", store, writer, detour)
+        self._way_back = Redelivery("message for a time", store, writer, detour)
         self._recalled_ids = RecalledIds(self._way_back)
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")

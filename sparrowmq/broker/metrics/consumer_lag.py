@@ -34,7 +34,7 @@ class GroupProgress(NamedTuple):
     in_flight: int | None = None  # of these with its consumers; None if it pops no queue
 
 
-class Found(NamedTuple):
+class LagFigures(NamedTuple):
     """The result of a look-up. `waiting` has the store time, in ms, of the oldest message before a group."""
 
     ends: Mapping[str, int] = {}
@@ -47,11 +47,11 @@ class Progress:
     """Looks up topics and groups.
 
     Attributes:
-        found: within `looked_up`, for the figures.
+        figures: within `looked_up`, for the figures.
     """
 
     def __init__(self, store: MessageStore, offsets: Offsets, lags: GroupLags, clients: Clients) -> None:
-        self.found = Found()
+        self.figures = LagFigures()
         self._store = store
         self._offsets = offsets
         self._lags = lags
@@ -61,11 +61,11 @@ class Progress:
     async def looked_up(self, most: int) -> AsyncIterator[None]:
         """Look up everything; of the ages those of the `most` greatest lags."""
         (ends, sizes), groups = await self.of_topics(), await self.of_groups()
-        self.found = Found(ends, sizes, groups, await self.waiting_since(groups, most))
+        self.figures = LagFigures(ends, sizes, groups, await self.waiting_since(groups, most))
         try:
             yield
         finally:
-            self.found = Found()
+            self.figures = LagFigures()
 
     async def of_topics(self) -> tuple[dict[str, int], dict[str, int]]:
         """Of each topic, the sum of its queues' ends, and the bytes of its messages since the start."""
@@ -121,14 +121,14 @@ class Progress:
     def _queues_of(self, group: str, topic: str) -> list[int]:
         return sorted({*self._lags.queues_of(topic), *self._offsets.of_group(group, topic)})
 
-    def _oldest_ms(self, each: GroupProgress) -> Steps[int | None]:
+    def _oldest_ms(self, progress: GroupProgress) -> Steps[int | None]:
         oldest_ms = None
-        for queue_id in self._queues_of(each.group, each.topic):
-            queue = self._store.queues.get(each.topic, queue_id)
-            offset = self._offsets.query(each.group, each.topic, queue_id) or 0
+        for queue_id in self._queues_of(progress.group, progress.topic):
+            queue = self._store.queues.get(progress.topic, queue_id)
+            offset = self._offsets.query(progress.group, progress.topic, queue_id) or 0
             if queue is not None and offset < queue.max_offset:
                 first = max(offset, queue.min_offset)
-                stored_ms = self._store.store_time(each.topic, queue_id, first)
+                stored_ms = self._store.store_time(progress.topic, queue_id, first)
                 if stored_ms is not None and (oldest_ms is None or stored_ms < oldest_ms):
                     oldest_ms = stored_ms
             yield

@@ -24,7 +24,7 @@ SAMPLE_PERIOD_S: Final = 6.0
 MOST_PAIRS: Final = 10_000
 
 
-class Taken:
+class PullCounts:
     """Counts of one queue: the pulls of a group that brought messages, their bytes and their time."""
 
     __slots__ = ("pulls", "size_bytes", "took_ms")
@@ -45,7 +45,7 @@ class Pair:
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
-        self.queues: dict[int, Taken] = {}
+        self.queues: dict[int, PullCounts] = {}
 
 
 class Consumption:
@@ -53,7 +53,7 @@ class Consumption:
 
     Attributes:
         messages: in answers to pulls.
-        found: pulls that brought messages.
+        pulls_with_messages: pulls that brought messages.
         missed: reads that found none.
         sent_back: by group and topic, the messages that the group sent back.
     """
@@ -61,7 +61,7 @@ class Consumption:
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
         self.messages = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")
-        self.found = figures.counter("sparrowmq_pulls_found_total", "pulls with messages")
+        self.pulls_with_messages = figures.counter("sparrowmq_pulls_found_total", "pulls with messages")
         self.missed = figures.counter("sparrowmq_pulls_missed_total", "reads of pulls that found no message")
         self.longest_read_s = 0.0
         self.sent_back: dict[tuple[str, str], int] = {}
@@ -94,7 +94,7 @@ class Consumption:
             self.missed.value += 1
             return
         self.messages.value += count
-        self.found.value += 1
+        self.pulls_with_messages.value += 1
         pair = self._pairs.get((group, topic))
         if pair is None:
             if len(self._pairs) >= MOST_PAIRS:
@@ -103,12 +103,12 @@ class Consumption:
         pair.rate.counter.value += count
         taken = pair.queues.get(queue_id)
         if taken is None:
-            taken = pair.queues[queue_id] = Taken()
+            taken = pair.queues[queue_id] = PullCounts()
         taken.pulls += 1
         taken.size_bytes += size_bytes
         taken.took_ms += int(took_s * 1000)
 
-    def held(self) -> None:
+    def count_held(self) -> None:
         """A pull found nothing, and is held."""
         self.missed.value += 1
 

@@ -90,7 +90,7 @@ def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings)
 def _declare_topics(figures: Figures, progress: Progress, settings: BrokerSettings) -> None:
     def ends(name: str, help: str, last_label: str, wanted: Callable[[str], bool]) -> None:
         def read() -> Rows:
-            for topic, end in progress.found.ends.items():
+            for topic, end in progress.figures.ends.items():
                 if wanted(topic):
                     yield (settings.cluster, settings.name, topic.removeprefix(DLQ)), end
 
@@ -111,7 +111,7 @@ def _declare_groups(
 
     def lags(name: str, is_retry: bool) -> None:
         def read() -> Rows:
-            for each in progress.found.groups:
+            for each in progress.figures.groups:
                 if each.topic.startswith(RETRY) is is_retry:
                     online = str(len(clients.members(each.group)))
                     yield (each.group, each.topic, online, CLUSTERING), each.lag
@@ -125,7 +125,7 @@ def _declare_groups(
         "rocketmq_consumer_offset",
         "the sum of a group's offsets",
         labels,
-        lambda: (((*where, each.topic, each.group), each.committed) for each in progress.found.groups),
+        lambda: (((*where, each.topic, each.group), each.committed) for each in progress.figures.groups),
     )
     figures.gauges(
         "rocketmq_consumer_tps",
@@ -139,7 +139,7 @@ def _declare_groups(
         labels,
         lambda: (
             ((*where, each.topic, each.group), max(clock.now_ms() - stored_ms, 0))
-            for each, stored_ms in progress.found.waiting
+            for each, stored_ms in progress.figures.waiting
         ),
     )
     figures.gauges(

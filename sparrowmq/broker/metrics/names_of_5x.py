@@ -93,21 +93,23 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         "rocketmq_messages_in_total",
         "messages of a topic since it was created",
         ("topic", "is_system"),
-        lambda: (((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()),
+        lambda: (
+            ((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.figures.ends.items()
+        ),
     )
     figures.counters(
         "rocketmq_throughput_in_total",
         "bytes of the messages of a topic since the broker started",
         ("topic", "is_system"),
         lambda: (
-            ((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.found.bytes.items()
+            ((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.figures.bytes.items()
         ),
     )
     figures.counters(
         "rocketmq_send_to_dlq_messages_total",
         "dead letters of a group; topic is its dead-letter topic",
         ("consumer_group", "topic", "is_system"),
-        lambda: _dead_letters(parts.groups, progress.found.ends),
+        lambda: _dead_letters(parts.groups, progress.figures.ends),
     )
     _declare_lags(figures, progress, clock)
 
@@ -117,12 +119,12 @@ def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
         "rocketmq_consumer_lag_messages",
         "messages that a group has not acknowledged: ready or in flight",
         _OF_GROUP,
-        lambda: (((each.group, *_about(each.topic)), each.lag) for each in progress.found.groups),
+        lambda: (((each.group, *_about(each.topic)), each.lag) for each in progress.figures.groups),
     )
 
     def of_pops(name: str, about: str, count: Callable[[int, int], int]) -> None:
         def read() -> Rows:
-            for each in progress.found.groups:
+            for each in progress.figures.groups:
                 if each.in_flight is not None:
                     yield (each.group, *_about(each.topic)), count(each.lag, each.in_flight)
 
@@ -138,7 +140,7 @@ def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
         _OF_GROUP,
         lambda: (
             ((each.group, *_about(each.topic)), max(clock.now_ms() - stored_ms, 0))
-            for each, stored_ms in progress.found.waiting
+            for each, stored_ms in progress.figures.waiting
         ),
     )
 

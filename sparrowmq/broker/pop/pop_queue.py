@@ -25,13 +25,13 @@ from typing import Final, NamedTuple
 from sparrowmq.broker.pop.attempts import NO_ATTEMPT, Attempts
 from sparrowmq.broker.pop.lanes import Lanes
 from sparrowmq.broker.pop.pop_steps import (
+    AckStep,
     AnyStep,
-    Begun,
     Changed,
     Dropped,
+    PopStep,
+    RestartStep,
     Restored,
-    Settled,
-    Taken,
     runs_of,
 )
 
@@ -232,9 +232,9 @@ class PopQueue:
 
     def apply(self, step: AnyStep) -> None:
         match step:
-            case Taken():
+            case PopStep():
                 self._take(step)
-            case Settled():
+            case AckStep():
                 for i in range(0, len(step.runs), 2):
                     self._clear(step.runs[i], step.runs[i + 1])
             case Changed():
@@ -244,7 +244,7 @@ class PopQueue:
                     self._set(step.offset, 1, packed)
                     if self.lanes is not None:
                         self.lanes.hide(step.offset)
-            case Begun():
+            case RestartStep():
                 self._begin(step.next_offset)
             case Restored():
                 self._restore(step)
@@ -284,16 +284,16 @@ class PopQueue:
         """Yield steps that make the present state. The state may change between them, by steps that are logged too."""
         place = (self.topic, self.group, self.queue_id)
         numbers = sorted(self.chunks)
-        yield Begun(*place, self.next_offset)
+        yield RestartStep(*place, self.next_offset)
         for number in numbers:
             chunk = self.chunks.get(number)
             if chunk is not None:
                 yield Restored(*place, number, chunk.live, bytes(chunk.cells), self._pops_of(number))
 
-    def settled(self, offsets: Sequence[int]) -> Settled:
+    def acknowledged(self, offsets: Sequence[int]) -> AckStep:
         """The step that acknowledges messages."""
         some = offsets if isinstance(offsets, range) else sorted(offsets)
-        return Settled(self.topic, self.group, self.queue_id, runs_of(some))
+        return AckStep(self.topic, self.group, self.queue_id, runs_of(some))
 
     def _begin(self, next_offset: int) -> None:
         self.chunks.clear()
@@ -333,7 +333,7 @@ class PopQueue:
                     del self.chunks[number]
             begin, count = begin + size, count - size
 
-    def _take(self, step: Taken) -> None:
+    def _take(self, step: PopStep) -> None:
         packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, step.attempt == 0)
         is_mine = bool(step.pop or self.attempts)
         for i in range(0, len(step.runs), 2):
@@ -350,11 +350,11 @@ class PopQueue:
                     heapq.heappush(self.ready, offset)
         self.next_offset = max(self.next_offset, step.next_offset)
 
-    def _forget(self, number: int, some: int) -> None:
+    def _forget(self, number: int, bits: int) -> None:
         """Forget the message group and the attempt of messages of a chunk."""
-        while some:
-            offset = number * CHUNK + (some & -some).bit_length() - 1
-            some &= some - 1
+        while bits:
+            offset = number * CHUNK + (bits & -bits).bit_length() - 1
+            bits &= bits - 1
             self.attempts.drop(offset)
             if self.lanes is not None:
                 self.lanes.drop(offset)

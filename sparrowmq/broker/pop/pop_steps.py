@@ -34,7 +34,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     queue_id: int
 
 
-class Taken(Step, array_like=True, frozen=True, tag=0):
+class PopStep(Step, array_like=True, frozen=True, tag=0):
     """Messages were given.
 
     Attributes:
@@ -52,7 +52,7 @@ class Taken(Step, array_like=True, frozen=True, tag=0):
     pop: int = NO_ATTEMPT
 
 
-class Settled(Step, array_like=True, frozen=True, tag=1):
+class AckStep(Step, array_like=True, frozen=True, tag=1):
     runs: list[int]
 
 
@@ -65,7 +65,7 @@ class Changed(Step, array_like=True, frozen=True, tag=2):
     token: int
 
 
-class Begun(Step, array_like=True, frozen=True, tag=3):
+class RestartStep(Step, array_like=True, frozen=True, tag=3):
     """The queue has no state but this."""
 
     next_offset: int
@@ -89,7 +89,7 @@ class Dropped(Step, array_like=True, frozen=True, tag=5):
     """The queue has no state."""
 
 
-AnyStep = Taken | Settled | Changed | Begun | Restored | Dropped
+AnyStep = PopStep | AckStep | Changed | RestartStep | Restored | Dropped
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(AnyStep).decode

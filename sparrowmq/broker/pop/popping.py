@@ -113,7 +113,7 @@ class Popping:
         until_s = popped.until_s
         for popped.looked, queue_id in enumerate(self._attempt_first(wish)):
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
-            taking, was = _Taking(self._store, queue, wish, popped), _read_part(queue)
+            taking, was = QueuePop(self._store, queue, wish, popped), _read_part(queue)
             if wish.is_orderly:
                 self._in_order(taking, until_s)
             else:
@@ -129,7 +129,7 @@ class Popping:
     def take_back(self, topic: str, group: str, popped: Popped) -> None:
         """Undo an orderly pop whose answer does not leave. Messages that another pop has got since stay with it."""
         for part in popped.queues:
-            queue = self._pops.known(topic, group, part.queue_id)
+            queue = self._pops.current(topic, group, part.queue_id)
             if queue is not None:
                 self._pops.take_back(queue, queue.valid(part.offsets, popped.token), popped.pop_ms)
 
@@ -149,7 +149,7 @@ class Popping:
         popped = Popped(now_ms, 0)
         for popped.looked, queue_id in enumerate(wish.queue_ids):
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
-            taking = _Taking(self._store, queue, wish, popped)
+            taking = QueuePop(self._store, queue, wish, popped)
             taking.again(queue.visible(now_ms))
             taking.new(popped.until_s)
             taking.show()
@@ -197,14 +197,14 @@ class Popping:
                 total += max(0, self._store.queues.max_offset(topic, queue_id) - queue.next_offset)
         return total
 
-    def _any(self, taking: _Taking, until_s: float) -> None:
+    def _any(self, taking: QueuePop, until_s: float) -> None:
         taking.queue.is_orderly = False
         taking.queue.end_lanes()
         taking.again(_ready(taking.queue, taking.popped.pop_ms))
         taking.new(until_s)
         self._give(taking)
 
-    def _in_order(self, taking: _Taking, until_s: float) -> None:
+    def _in_order(self, taking: QueuePop, until_s: float) -> None:
         queue, now_ms = taking.queue, taking.popped.pop_ms
         queue.is_orderly = True
         if not self._has_lanes(queue, now_ms, until_s):
@@ -219,7 +219,7 @@ class Popping:
             taking.new(until_s)
         self._give(taking, is_same=bool(same))
 
-    def _by_lane(self, taking: _Taking, lanes: Lanes, until_s: float) -> None:
+    def _by_lane(self, taking: QueuePop, lanes: Lanes, until_s: float) -> None:
         try:
             taking.again(lanes.ready())
             taking.new_of_free(lanes, self.read_ahead, until_s)
@@ -269,10 +269,10 @@ class Popping:
             (each for each in wish.queue_ids if each not in first),
         )
 
-    def _give(self, taking: _Taking, is_same: bool = False) -> None:
+    def _give(self, taking: QueuePop, is_same: bool = False) -> None:
         queue, wish, popped = taking.queue, taking.wish, taking.popped
-        if taking.gone:
-            self._pops.settle(queue, taking.gone)
+        if taking.gone_offsets:
+            self._pops.settle(queue, taking.gone_offsets)
         pop = number_of(wish.attempt_id) if wish.is_orderly else NO_ATTEMPT
         self._enter(taking)
         until = Cell(popped.pop_ms, popped.pop_ms + wish.invisible_ms, popped.token, 0, 0)
@@ -287,7 +287,7 @@ class Popping:
             taking.seal(wish.shown_topic, self._broker_name)
         taking.show()
 
-    def _enter(self, taking: _Taking) -> None:
+    def _enter(self, taking: QueuePop) -> None:
         """Put new messages into the lanes, and let some wait."""
         queue, fresh = taking.queue, taking.fresh
         if queue.lanes is None or not fresh:
@@ -300,11 +300,11 @@ class Popping:
             self._pops.hold_back(queue, offsets, taking.next_offset, taking.popped.pop_ms)
 
 
-class _Taking:
+class QueuePop:
     """The messages of one queue that a pop takes.
 
     Attributes:
-        offsets: of the messages; `gone`: of messages that come no more, because they are deleted or not wanted.
+        offsets: of the messages; `gone_offsets`: of messages that come no more, because they are deleted or not wanted.
         fresh: new messages of an orderly pop: the offset, the key of the lane, and whether the message is given.
         next_offset: the first message that is not looked at.
     """
@@ -314,7 +314,7 @@ class _Taking:
         self.wish = wish
         self.popped = popped
         self.offsets: Sequence[int] = ()
-        self.gone: list[int] = []
+        self.gone_offsets: list[int] = []
         self.fresh: list[tuple[int, int, bool]] = []
         self.next_offset = queue.next_offset
         self._store = store
@@ -335,7 +335,7 @@ class _Taking:
             found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MOST_BYTES, wish.selector)
             cell = queue.cell(offset)
             if cell is None or not found.count or record.queue_offset(found.views[0]) != offset:
-                self.gone.append(offset)
+                self.gone_offsets.append(offset)
             elif popped.again >= ONE_BY_ONE or (popped.count and popped.size + found.size > _MOST_BYTES):
                 self._is_full = True
                 queue.put_back(offset)
@@ -382,14 +382,14 @@ class _Taking:
             if (found.count and is_all) or self.next_offset == begin or perf_counter() > until_s:
                 return
 
-    def _add_free(self, lanes: Lanes, offsets: Sequence[int], found: Read) -> bool:
+    def _add_free(self, lanes: Lanes, offsets: Sequence[int], read: Read) -> bool:
         """Add the messages of free lanes. Returns whether these are all."""
-        records = [each for view in found.views for each in record.walk(view)]
+        records = [each for view in read.views for each in record.walk(view)]
         keys = list(map(key_of, records))
         are_free = list(map(lanes.is_free, keys))
         self.fresh += zip(offsets, keys, are_free, strict=True)
         if all(are_free):
-            self._add(offsets, found.views, found.size)
+            self._add(offsets, read.views, read.size)
             return True
         free = list(compress(records, are_free))
         self._add(list(compress(offsets, are_free)), free, sum(map(len, free)))

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from sparrowmq.broker.offsets import Offsets, is_young
 from sparrowmq.broker.pop.attempts import NO_ATTEMPT
 from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, Cell, PopQueue
-from sparrowmq.broker.pop.pop_steps import AnyStep, Begun, Changed, Dropped, Taken, encoded, runs_of
+from sparrowmq.broker.pop.pop_steps import AnyStep, Changed, Dropped, PopStep, RestartStep, encoded, runs_of
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.loop.clock import Clock, Timer
 from sparrowmq.loop.slices import SLICE_S
@@ -60,7 +60,7 @@ class Pops:
         on_ready: called with the topic and group whose messages are visible again.
         bury: called with the queue, offset and cell of a message whose time is over. Returns whether the message is
             a dead letter now, because it has no tries left.
-        taken, settled, expired, buried: the numbers of messages since the start.
+        count_popped, count_acknowledged, expired, buried: the numbers of messages since the start.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Pops:
         self.table = table
         self.on_ready: Callable[[str, str], object] = lambda topic, group: None
         self.bury: Callable[[PopQueue, int, Cell], bool] = lambda queue, offset, cell: False
-        self.taken = self.settled = self.expired = self.buried = 0
+        self.count_popped = self.count_acknowledged = self.expired = self.buried = 0
         self._store = store
         self._offsets = offsets
         self._clock = clock
@@ -101,13 +101,13 @@ class Pops:
 
     def queue(self, topic: str, group: str, queue_id: int, init_mode: int) -> PopQueue:
         """Return a queue's state. A new one begins at the group's offset, or else where the mode says."""
-        known = self.known(topic, group, queue_id)
-        if known is not None:
-            return known
+        current = self.current(topic, group, queue_id)
+        if current is not None:
+            return current
         offset = self._offsets.query(group, topic, queue_id)
         if offset is None:
             offset = self._first_offset(topic, queue_id, init_mode)
-        self.step(Begun(topic, group, queue_id, offset))
+        self.step(RestartStep(topic, group, queue_id, offset))
         self._offsets.on_move = self._moved
         queue = self.table.get(topic, group, queue_id)
         assert queue is not None
@@ -122,7 +122,7 @@ class Pops:
             return low
         return max(low, high - 1)  # As in Java, the last message is the first that a new group gets.
 
-    def known(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+    def current(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
         """Return a queue's state; None without one. Drop the state of deleted offsets or messages."""
         queue = self.table.get(topic, group, queue_id)
         if queue is None:
@@ -165,15 +165,15 @@ class Pops:
         new_first = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
         for number in new_first:
             some = by_attempt.get(number, ())
-            self.step(Taken(*place, runs_of(some), next_offset, *times, number, pop))
-        self.taken += len(offsets)
+            self.step(PopStep(*place, runs_of(some), next_offset, *times, number, pop))
+        self.count_popped += len(offsets)
         for number in _chunks_of(offsets):
             self._schedule(queue, number, until.due_ms)
 
     def hold_back(self, queue: PopQueue, offsets: Sequence[int], next_offset: int, now_ms: int) -> None:
         """Keep new messages for a later pop: they are visible, and no consumer has got them yet."""
         place = (queue.topic, queue.group, queue.queue_id)
-        self.step(Taken(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
+        self.step(PopStep(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
     def take_back(self, queue: PopQueue, offsets: Sequence[int], pop_ms: int) -> None:
         """Make messages of an orderly pop visible again that no consumer got. The delivery does not count."""
@@ -186,7 +186,7 @@ class Pops:
                 continue
             before = max(cell.attempt - 1, 0)
             times = (pop_ms, due_ms, new_token())
-            self.step(Taken(*place, runs_of([offset]), queue.next_offset, *times, before))
+            self.step(PopStep(*place, runs_of([offset]), queue.next_offset, *times, before))
             if before:
                 self._schedule(queue, offset // CHUNK, due_ms)
             elif queue.lanes is not None:
@@ -196,8 +196,8 @@ class Pops:
 
     def settle(self, queue: PopQueue, offsets: Sequence[int]) -> None:
         """End the delivery of messages: a consumer acknowledged them, or they are stored elsewhere."""
-        self.settled += len(offsets)
-        self.step(queue.settled(offsets))
+        self.count_acknowledged += len(offsets)
+        self.step(queue.acknowledged(offsets))
         if queue.is_orderly and queue.may_give():
             self.on_ready(queue.topic, queue.group)
 
@@ -213,7 +213,7 @@ class Pops:
 
         Members that pop keep no offsets, so only the broker can move them.
         """
-        if self.known(topic, group, queue_id) is None:
+        if self.current(topic, group, queue_id) is None:
             return False
         self._begin(group, topic, queue_id, offset)
         return True
@@ -231,7 +231,7 @@ class Pops:
             self._begin(group, topic, queue_id, offset)
 
     def _begin(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self.step(Begun(topic, group, queue_id, offset))
+        self.step(RestartStep(topic, group, queue_id, offset))
         self.on_ready(topic, group)
 
     def _adopt(self) -> None:
@@ -241,7 +241,7 @@ class Pops:
             if queue.next_offset > end:
                 queue.cut(end)
             if committed is not None and queue.front < committed <= end:
-                self.step(Begun(queue.topic, queue.group, queue.queue_id, committed))
+                self.step(RestartStep(queue.topic, queue.group, queue.queue_id, committed))
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.front)
             for number in queue.chunks:
                 self._schedule(queue, number, 0)
@@ -332,7 +332,7 @@ class Pops:
         self.expired += len(offsets)
         if dead:
             self.buried += len(dead)
-            self.step(queue.settled(dead))
+            self.step(queue.acknowledged(dead))
         return queue.may_give() if queue.is_orderly else len(dead) < len(offsets)
 
 

@@ -94,7 +94,7 @@ class Repeats:
         """The window, as clients get it; None if repeated sends are not recognised."""
         return self._window_ms or None
 
-    def told(self) -> dict[str, str]:
+    def status_lines(self) -> dict[str, str]:
         """The line of `brokerStatus`."""
         if not any(self._counts.values()):
             return {}
@@ -112,9 +112,9 @@ class Repeats:
         retried = self.retried
         if retried.pending and retried.is_under_way(key(entry)):
             raise looked_up()
-        return self.found(entry, is_repeated)
+        return self.look_up(entry, is_repeated)
 
-    def found(self, entry: Entry, is_repeated: bool) -> Before | None:
+    def look_up(self, entry: Entry, is_repeated: bool) -> Before | None:
         """As `before`, for a message of a batch that is looked up now."""
         unique_id = entry.properties.unique_key
         if unique_id is None or not self._window_ms:

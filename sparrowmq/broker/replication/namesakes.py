@@ -42,14 +42,14 @@ async def namesakes_by_number(settings: BrokerSettings, own: str, pool: Pool) ->
     return {}
 
 
-def slave_of(host: str, member: int | None, known: Mapping[int, str]) -> tuple[int, str] | None:
+def slave_of(host: str, member: int | None, slaves: Mapping[int, str]) -> tuple[int, str] | None:
     """Return the number and the address of the slave whose connection comes from a host; None if that is open.
 
     Args:
         member: its number, if it has introduced itself as a member of a group.
-        known: the addresses of the slaves, by their numbers.
+        slaves: the addresses of the slaves, by their numbers.
     """
-    if member is not None and member in known:
-        return member, known[member]
-    there = [(number, at) for number, at in known.items() if at.rpartition(":")[0].strip("[]") == host]
+    if member is not None and member in slaves:
+        return member, slaves[member]
+    there = [(number, at) for number, at in slaves.items() if at.rpartition(":")[0].strip("[]") == host]
     return there[0] if len(there) == 1 else None

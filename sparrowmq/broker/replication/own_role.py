@@ -19,7 +19,7 @@ from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.replication.ha_port import primary_rules, replica_rules
 from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_number
 from sparrowmq.broker.replication.primary import Primary
-from sparrowmq.broker.replication.shown_log import ShownLog
+from sparrowmq.broker.replication.shown_log import HighWatermark
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
@@ -37,7 +37,7 @@ _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 
 @dataclass(frozen=True)
-class ThisBroker:
+class BrokerContext:
     """The broker whose role it is.
 
     Attributes:
@@ -68,18 +68,18 @@ class OwnRole:
         status: returns the state of the replication.
     """
 
-    def __init__(self, this: ThisBroker) -> None:
-        store = this.store
-        self.shown = ShownLog(store, this.term, is_full=this.is_full)
+    def __init__(self, broker: BrokerContext) -> None:
+        store = broker.store
+        self.shown = HighWatermark(store, broker.term, is_full=broker.is_full)
         self.status: Callable[[], HaStatus] = lambda: HaStatus(True, store.end)
-        self._this = this
+        self._broker = broker
         self._replica: Replica | None = None
         self._master_address = ""  # of a slave's master, as far as it is known
 
     @property
     def problem(self) -> str:
         """Why there is no master, or why a slave does not follow it; "" if all is well."""
-        term, replica = self._this.term, self._replica
+        term, replica = self._broker.term, self._replica
         missing = term.problem() if term is not None else ""
         return missing or (replica.problem if replica is not None else "")
 
@@ -90,7 +90,7 @@ class OwnRole:
 
     def lead(self, pool: Pool) -> list[Part]:
         """Return the part that ships the log, if slaves can connect."""
-        this = self._this
+        this = self._broker
         if this.slaves is None:
             return []
         epoch, in_sync = (this.term.epoch, this.term.in_sync) if this.term else (None, None)
@@ -109,15 +109,15 @@ class OwnRole:
         from sparrowmq.broker.replication.same_settings import SameSettings
         from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
 
-        store, clock, term = self._this.store, self._this.clock, self._this.term
-        self._replica = replica = Replica(store, clock, self._replica_rules(), self._this.figures)
-        if self._this.is_full:
+        store, clock, term = self._broker.store, self._broker.clock, self._broker.term
+        self._replica = replica = Replica(store, clock, self._replica_rules(), self._broker.figures)
+        if self._broker.is_full:
             replica.stop()  # its reports would say that what its queues show is on disk
         mirror = Mirror(store, state, delayed, pool, clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
         self.shown.follow(replica)
         self.status = replica.status
-        same = SameSettings(self._this.settings, replica, pool, clock)
+        same = SameSettings(self._broker.settings, replica, pool, clock)
 
         def found(master: str, shipping: str) -> None:
             self._master_address = master
@@ -141,7 +141,7 @@ class OwnRole:
 
     async def peers(self, pool: Pool) -> Sequence[str]:
         """The addresses of brokers that should have the same log."""
-        this = self._this
+        this = self._broker
         if this.term is not None:
             others = await this.term.peers()
         else:
@@ -149,7 +149,7 @@ class OwnRole:
         return (self._master_address, *others) if self._master_address else others
 
     def _replica_rules(self) -> ReplicaRules:
-        rules, term = replica_rules(self._this.settings, self._this.client_tls), self._this.term
+        rules, term = replica_rules(self._broker.settings, self._broker.client_tls), self._broker.term
         if term is None:
             return rules
         from sparrowmq.protocol import replication

@@ -90,7 +90,7 @@ class Primary:
         figures: Figures,
         in_sync: InSync | None = None,
         tls: ServerTls | None = None,
-        known: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
+        slaves: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
     ) -> None:
         self.replicated = in_sync.replicated if in_sync is not None else Watermark()
         self._store = store
@@ -100,7 +100,7 @@ class Primary:
         self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
         self._in_sync = in_sync
         self._tls = tls
-        self._known = known
+        self._slaves = slaves
         self._lines = LogLimit(clock)
         limit = descriptors.limit()
         self._most_links = descriptors.fitting(descriptors.MOST_SLAVES, limit)
@@ -112,7 +112,7 @@ class Primary:
         self._most = 0  # slaves that followed at the same time
         self._began_s = clock.monotonic()
         self._came: set[int] = set()  # the members that have followed
-        self._gone: set[str] = (
+        self._gone_addresses: set[str] = (
             set()
         )  # the slaves that have left since all followed, as far as they were known
         if in_sync is not None:
@@ -187,7 +187,7 @@ class Primary:
         count, absent = len(self._following()), len(self._absent())
         self._most = max(self._most, count)
         if count == self._most:
-            self._gone.clear()
+            self._gone_addresses.clear()
             if not absent:
                 return ""
         return f"{count} of {max(self._most, count + absent)} slaves follow{self._without()}"
@@ -199,14 +199,17 @@ class Primary:
         return [f"member {number}" for number in sorted(self._in_sync.inherited - self._came)]
 
     def _without(self) -> str:
-        gone = [*sorted(self._gone - {link.who for link in self._following()}), *self._absent()]
+        gone = [
+            *sorted(self._gone_addresses - {link.description for link in self._following()}),
+            *self._absent(),
+        ]
         return f"; gone: {', '.join(gone)}" if gone else ""
 
     def _slave_behind(self) -> str:
         """Return which slave is far behind; "" if none is."""
         now_ms = self._clock.now_ms()
         lags = [
-            (lag_s(self._store, link.acked, now_ms), self._shipped.value - link.acked, link.who)
+            (lag_s(self._store, link.acked, now_ms), self._shipped.value - link.acked, link.description)
             for link in self.links
             if link.acked is not None
         ]
@@ -229,9 +232,9 @@ class Primary:
     async def name_slaves(self) -> None:
         """Find out which registered brokers the connections belong to, because a slave does not say it."""
         nameless = [link for link in self._following() if link.registered is None]
-        if not nameless or self._known is None:
+        if not nameless or self._slaves is None:
             return
-        known = {number: address for number, address in (await self._known()).items() if number}
+        known = {number: address for number, address in (await self._slaves()).items() if number}
         hosts = Counter(link.host for link in self._following())
         for link in nameless:
             if link.member is not None or hosts[link.host] == 1:
@@ -303,7 +306,7 @@ class Primary:
         if link in self.links:
             self._limited.discard(link)
             if link.registered is not None:
-                self._gone.add(link.who)
+                self._gone_addresses.add(link.description)
             if self._in_sync is not None:
                 if link.member is not None and link.acked is not None:
                     self._in_sync.left(link.member)

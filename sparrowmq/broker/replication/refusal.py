@@ -96,18 +96,18 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
 
 
 def refusing_once_over(
-    guard: Guard | None, takes: Callable[[], bool], asked: Callable[[], object] = lambda: None
+    guard: Guard | None, takes: Callable[[], bool], on_request: Callable[[], object] = lambda: None
 ) -> Guard:
     """Return a master's guard that becomes a slave's guard as soon as another broker may be, or is to be, the master.
 
     Args:
-        asked: called when a client wants to read.
+        on_request: called when a client wants to read.
     """
     refuse = refusing(guard, is_elected=True)
 
     def ask(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         if row.access is Access.READ:
-            asked()
+            on_request()
         if not takes():
             refuse(peer, command, row, header)
         elif guard is not None:

@@ -101,12 +101,14 @@ class Replica:
         self._address = rules.master
         self._is_stopped = False
         self._changed = asyncio.Event()
-        self._told = ""
+        self._logged = ""
         self._differed_at = 0.0
         self._why_ended = ""
         self._speed = 0  # bytes in each second between the last two looks
         self._seen = clock.monotonic(), 0.0
-        self._taken = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
+        self._copied_bytes = figures.counter(
+            "sparrowmq_replicated_bytes_total", "bytes copied from the master"
+        )
         figures.gauge(
             "sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following)
         )
@@ -140,7 +142,7 @@ class Replica:
         """The reason why no master is followed now; "" if one is, or if none is known."""
         if self.is_following or self._is_stopped:
             return ""
-        return str(self.alarm) if self.alarm is not None else self._told
+        return str(self.alarm) if self.alarm is not None else self._logged
 
     def use(self, address: str) -> None:
         """Follow the master at an address from a name server; ignored if haMasterAddress is set."""
@@ -241,8 +243,8 @@ class Replica:
         now = self._clock.monotonic()
         before, taken = self._seen
         if now > before:
-            self._speed = int((self._taken.value - taken) / (now - before))
-            self._seen = now, self._taken.value
+            self._speed = int((self._copied_bytes.value - taken) / (now - before))
+            self._seen = now, self._copied_bytes.value
         if self._clock.age(link.last_heard) > self._rules.silence_s:
             link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
         elif now - link.last_reported >= self._rules.report_s:
@@ -258,8 +260,8 @@ class Replica:
             self.on_shown()
 
     def _took(self, count: int) -> None:
-        self._taken.value += count
-        self._told = ""
+        self._copied_bytes.value += count
+        self._logged = ""
 
     def _behind(self) -> int:
         return max(self.link.master_end - self._store.end, 0) if self.link is not None else 0
@@ -280,6 +282,6 @@ class Replica:
             )
             return
         text = str(error) if error is not None else self._why_ended
-        if self.alarm is None and text != self._told:
-            self._told = text
+        if self.alarm is None and text != self._logged:
+            self._logged = text
             log.warning("the master at %s is not followed now, trying again and again: %s", address, text)

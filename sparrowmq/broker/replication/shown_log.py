@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a master does not load it
     from sparrowmq.broker.replication.replica import Replica
 
 
-class ShownLog:
+class HighWatermark:
     """Decides whether consumers may read, and how far.
 
     Args:

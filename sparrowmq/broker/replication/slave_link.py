@@ -119,7 +119,7 @@ class SlaveLink(asyncio.Protocol):
         self._is_paused = False
         self._is_closed = False
         self._is_known = rules.secret is None
-        self._said = b""  # received bytes of the handshake
+        self._handshake = b""  # received bytes of the handshake
         self._name = b""
         self._hello = b""
         self.last_heard = self._last_sent = clock.monotonic()
@@ -177,7 +177,7 @@ class SlaveLink(asyncio.Protocol):
         if self._telling is not None:
             self._telling.cancel()
         if self.acked is not None:
-            self._lines.log(log, logging.INFO, "%s has gone", self.who)
+            self._lines.log(log, logging.INFO, "%s has gone", self.description)
         self._ended(self)
 
     @property
@@ -190,7 +190,7 @@ class SlaveLink(asyncio.Protocol):
         return self.address if self.registered is None else self.registered[1]
 
     @property
-    def who(self) -> str:
+    def description(self) -> str:
         """The slave as doctor names it, or else its connection."""
         return (
             f"the slave at {self.address}"
@@ -216,12 +216,12 @@ class SlaveLink(asyncio.Protocol):
         if self._asks_shown and self.acked is not None and self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(SHOW_S, self._tell_shown)
 
-    def close(self, why: str | None = None) -> None:
+    def close(self, reason: str | None = None) -> None:
         """Disconnect the slave at once."""
         self._is_closed = True
         if self._transport is not None:
-            if why is not None:
-                self._tell_end(why)
+            if reason is not None:
+                self._tell_end(reason)
             self._transport.abort()
             self._transport = None
 
@@ -234,29 +234,29 @@ class SlaveLink(asyncio.Protocol):
 
     def _introduced(self, chunk: bytes) -> bytes:
         """Take the slave's part of the handshake; return the bytes after it."""
-        self._said += chunk
+        self._handshake += chunk
         if self._transport is None:
             return b""
         if not self._hello:
             if not self._rules.secret:
                 self.close("haSecret is not set; set the same here and at the slave")
-            elif not self._said.startswith(GREETING[: len(self._said)]):
+            elif not self._handshake.startswith(GREETING[: len(self._handshake)]):
                 self.close("it does not show that it knows haSecret, as none of Java's can")
-            elif len(self._said) >= HELLO_SIZE:
+            elif len(self._handshake) >= HELLO_SIZE:
                 self._hello = replication.hello()
                 shown = replication.proof(self._rules.secret or "", "master", self._slaves_hello, self._hello)
                 self._transport.write(self._hello + shown)
         whole = HELLO_SIZE + PROOF_SIZE
-        if not self._hello or len(self._said) < whole or self._transport is None:
+        if not self._hello or len(self._handshake) < whole or self._transport is None:
             return b""
-        shown = self._said[HELLO_SIZE:whole]
+        shown = self._handshake[HELLO_SIZE:whole]
         if not replication.is_proof(
             self._rules.secret or "", "slave", self._slaves_hello, self._hello, shown
         ):
             self.close("its haSecret is another one")
             return b""
         self._is_known = True
-        return self._said[whole:]
+        return self._handshake[whole:]
 
     def _named(self, chunk: bytes, ours: int) -> bytes:
         """Read the member's introduction; return the bytes after it."""
@@ -272,7 +272,7 @@ class SlaveLink(asyncio.Protocol):
 
     @property
     def _slaves_hello(self) -> bytes:
-        return self._said[: len(GREETING) + NONCE_SIZE]
+        return self._handshake[: len(GREETING) + NONCE_SIZE]
 
     def _begin(self, reported: int) -> None:
         begin, end = self._store.begin, self._shipped.value
@@ -347,16 +347,16 @@ class SlaveLink(asyncio.Protocol):
         self._last_sent = self._clock.monotonic()
         return len(piece)
 
-    def _part(self, why: str) -> None:
+    def _part(self, reason: str) -> None:
         """Disconnect the slave after it has received all sent bytes."""
         if self._transport is not None:
-            self._tell_end(why)
+            self._tell_end(reason)
             self._transport.close()
 
-    def _tell_end(self, why: str) -> None:
+    def _tell_end(self, reason: str) -> None:
         """Log that the connection is ended. Strangers have a limit of their own, so they hide no line about a slave."""
         text = "%s is let go: %s" if self.acked is not None else "%s is let go before it follows: %s"
-        self._lines.log(log, logging.WARNING, text, self.who, why)
+        self._lines.log(log, logging.WARNING, text, self.description, reason)
 
     def _tell_shown(self) -> None:
         self._telling = None

@@ -82,8 +82,8 @@ class Mirror:
         self._clock = clock
         self._is_ours = is_ours
         self._address = ""
-        self._found = asyncio.Event()
-        self._told = ""
+        self._has_master = asyncio.Event()
+        self._logged = ""
 
     def part(self) -> Part:
         return Part(tasks=(Task("mirror", self.run),))
@@ -98,16 +98,16 @@ class Mirror:
         """Copy now, not only in the next period: the master may be another one."""
         self._count, self._keeps_journal = self._follower.count, False
         self._delayed.leave_master()
-        self._found.set()
+        self._has_master.set()
 
     async def run(self) -> None:
         """Copy until cancelled."""
         while True:
-            self._found.clear()
+            self._has_master.clear()
             if self._address and self._is_ours():
                 await self._ask(self._address)
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._found.wait(), PERIOD_S)
+                await self._clock.wait_for(self._has_master.wait(), PERIOD_S)
 
     async def _ask(self, address: str) -> None:
         try:
@@ -174,11 +174,11 @@ class Mirror:
 
     def _note(self, address: str, problem: str) -> None:
         """Log a change of the problem, once."""
-        if problem and problem != self._told:
+        if problem and problem != self._logged:
             log.warning(
                 "topics, groups and offsets cannot be taken from the master at %s, trying every %g s: %s",
                 *(address, PERIOD_S, problem),
             )
-        elif self._told and not problem:
+        elif self._logged and not problem:
             log.info("topics, groups and offsets are taken from the master at %s again", address)
-        self._told = problem
+        self._logged = problem

@@ -132,7 +132,7 @@ class Staging:
             store, writer, clock, figures, lambda source: self._append(staged_records.DONE, source, b"done")
         )
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
-        self.kept = KeptWriters(store, self.writers, partial(self._append, staged_records.KEPT))
+        self.saved_writers = KeptWriters(store, self.writers, partial(self._append, staged_records.KEPT))
         if not is_masters:
             self._recover(self._load(path))
         else:
@@ -145,7 +145,7 @@ class Staging:
             return Part()
         return Part(
             chores=(
-                Chore("keep writers in the log", SAVE_PERIOD_S, self.kept.keep),
+                Chore("keep writers in the log", SAVE_PERIOD_S, self.saved_writers.keep),
                 Chore("save staged batches", SAVE_PERIOD_S, self.save),
             ),
             tasks=(Task("publish staged batches", self.publishing.run),),
@@ -339,13 +339,13 @@ class Staging:
         kind: str,
         source: Source,
         body: bytes | bytearray | memoryview,
-        said: Mapping[str, str] | None = None,
+        extra: Mapping[str, str] | None = None,
         born_ms: int | None = None,
         born_host: bytes | None = None,
     ) -> Placed:
         self._topics.ensure_own(STAGED_TOPIC)
         found = staged_records.properties_of(kind, source)
-        properties = Properties(render(found | dict(said or {})))
+        properties = Properties(render(found | dict(extra or {})))
         born_ms = self._clock.now_ms() if born_ms is None else born_ms
         entry = Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host)
         return self._store.append(entry)[0]

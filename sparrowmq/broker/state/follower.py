@@ -39,20 +39,20 @@ class Follower:
     def __init__(
         self,
         store: MessageStore,
-        kept: KeptTables,
+        tables: KeptTables,
         clock: Clock,
         position: int,
         is_whole: bool,
     ) -> None:
         self.count = 0
         self._store = store
-        self._kept = kept
+        self._saved = tables
         self._clock = clock
         self._position = position
         self._is_whole = is_whole
         self._fresh: Tables | None = None  # the tables since the begin of a snapshot that has not ended
-        self._told = ""
-        for table in (kept.topics, kept.groups, kept.offsets, kept.users, kept.modes):
+        self._logged = ""
+        for table in (tables.topics, tables.groups, tables.offsets, tables.users, tables.modes):
             table.mark = self._mark
 
     def part(self) -> Part:
@@ -70,9 +70,9 @@ class Follower:
             try:
                 await to_end(self._catching_up())
             except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
-                if str(bad) != self._told:
+                if str(bad) != self._logged:
                     log.error("changes of topics, groups and offsets cannot be read from the log: %s", bad)
-                self._told = str(bad)
+                self._logged = str(bad)
                 await self._clock.sleep(_RETRY_S)
 
     def catch_up(self) -> None:
@@ -98,15 +98,15 @@ class Follower:
             if is_end:
                 tables, self._fresh, self._is_whole = self._fresh, None, True
         if is_end or change.topics or change.no_topic:
-            self._kept.topics.take(tables.topics_version, tables.topics, tables.incarnations)
+            self._saved.topics.take(tables.topics_version, tables.topics, tables.incarnations)
         if is_end or change.groups or change.no_group:
-            self._kept.groups.take(tables.groups_version, tables.groups)
+            self._saved.groups.take(tables.groups_version, tables.groups)
         if is_end or change.users or change.no_user or change.policies:
-            self._kept.users.take(tables.users_version, tables.users, tables.policies)
+            self._saved.users.take(tables.users_version, tables.users, tables.policies)
         if change.modes or (is_end and tables.modes_version):  # a former version has none in its log
-            self._kept.modes.take(tables.modes_version, tables.modes)
+            self._saved.modes.take(tables.modes_version, tables.modes)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
-            self._kept.offsets.take(tables.offsets)
+            self._saved.offsets.take(tables.offsets)
         self._store.queues.begin_at(change.ends)
         if change.no_topic and not is_system_topic(change.no_topic):
             log.info("topic %s is deleted, as its master says", change.no_topic)
@@ -114,7 +114,7 @@ class Follower:
 
     def _tables(self) -> Tables:
         """The tables as they are, to change in place."""
-        tables, kept = Tables(), self._kept
+        tables, kept = Tables(), self._saved
         tables.topics, tables.topics_version = kept.topics.table, kept.topics.version
         tables.incarnations = kept.topics.incarnations
         tables.groups, tables.groups_version = kept.groups.table, kept.groups.version

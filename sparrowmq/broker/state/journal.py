@@ -29,7 +29,7 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.state.change import BEGIN, END, Change
 from sparrowmq.broker.state.kept_tables import KeptTables
-from sparrowmq.broker.state.replay import Found
+from sparrowmq.broker.state.replay import ReplayedState
 from sparrowmq.errors import (
     InvalidMessage,
     NotSafeInTime,
@@ -48,7 +48,7 @@ from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
-from sparrowmq.remoting.handler import Answer, Later
+from sparrowmq.remoting.handler import PendingReply, Reply
 from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -94,8 +94,8 @@ class _Waiting(NamedTuple):
         refusal: makes the error for the client from the reason why the change is not safe.
     """
 
-    later: Later
-    answer: Answer | None
+    later: PendingReply
+    answer: Reply | None
     refusal: Callable[[BaseException], RemoteError]
 
 
@@ -110,26 +110,26 @@ class Journal:
     def __init__(
         self,
         store: MessageStore,
-        kept: KeptTables,
-        found: Found,
+        tables: KeptTables,
+        replayed: ReplayedState,
         clock: Clock,
         turn: Turn,
         rules: JournalRules,
     ) -> None:
         self._store = store
-        self._topics = topics = kept.topics
-        self._groups = groups = kept.groups
-        self._offsets = offsets = kept.offsets
-        self._users = users = kept.users
-        self._modes = modes = kept.modes
+        self._topics = topics = tables.topics
+        self._groups = groups = tables.groups
+        self._offsets = offsets = tables.offsets
+        self._users = users = tables.users
+        self._modes = modes = tables.modes
         self._clock = clock
         self._turn = turn
         self._rules = rules
         self._host = store.settings.store_host
         self._largest = min(_LARGEST, store.settings.commit_log_file_size // 4)
         # The log offset of the newest whole snapshot, and its size; None without one.
-        self._begin: int | None = found.begin
-        self._snapshot_bytes, self._changed_bytes = found.snapshot_bytes, found.changed_bytes
+        self._begin: int | None = replayed.begin
+        self._snapshot_bytes, self._changed_bytes = replayed.snapshot_bytes, replayed.changed_bytes
         queue = store.queues.get(STATE_TOPIC, 0)
         self._next = 0 if queue is None else queue.next_offset
         self._end = store.end  # the end of the last record
@@ -257,26 +257,26 @@ class Journal:
             raise not_safe(done, self._missing)
         await self._reach(self._store.safety(True), self._locks_end, done)
 
-    def commit_soon(self) -> Later:
+    def commit_soon(self) -> PendingReply:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
         self._commits_wait = True
         return self.answer_soon(None)
 
     def answer_soon(
         self,
-        answer: Answer | None,
-        later: Later | None = None,
+        answer: Reply | None,
+        later: PendingReply | None = None,
         refusal: Callable[[BaseException], RemoteError] | None = None,
-    ) -> Later:
+    ) -> PendingReply:
         """Return the answer to a change of pops. It leaves when the change is as safe as an acknowledged message.
 
         Args:
-            later: the `Later` of a request that was held; None to make one.
+            later: the `PendingReply` of a request that was held; None to make one.
             refusal: makes the error for the client from the reason why the change is not safe.
         """
         if not self._waiting:
             self._turn.write(self._log_waiting)
-        later = later or Later()
+        later = later or PendingReply()
         self._waiting.append(_Waiting(later, answer, refusal or partial(not_safe, "the offset is committed")))
         return later
 
@@ -305,9 +305,9 @@ class Journal:
         else:
             self._store.safety(True).when(self._end, partial(self._answer, asked))
 
-    def _answer(self, asked: list[_Waiting], error: BaseException | None) -> None:
+    def _answer(self, waiting: list[_Waiting], error: BaseException | None) -> None:
         problem = self._unsafe(error)
-        for each in asked:
+        for each in waiting:
             if problem is None:
                 each.later.answer(each.answer, None)
             else:

@@ -21,7 +21,7 @@ from sparrowmq.broker.request_modes import RequestModes
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_tables import KeptTables
-from sparrowmq.broker.state.replay import Found, Saved, recover
+from sparrowmq.broker.state.replay import ReplayedState, Saved, recover
 from sparrowmq.broker.state.users import FILE as users_file
 from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
@@ -33,7 +33,7 @@ from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfigTable, To
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.user_bodies import UserTable
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import Later
+from sparrowmq.remoting.handler import PendingReply
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class KeptState(KeptTables):
     """The tables of one broker.
 
     Attributes:
-        found: the state that the log had.
+        replayed: the state that the log had.
         is_from_log: whether the log counted for all tables.
         is_foreign: whether another program has written one of the files, which counts now.
         pops: the state of pop consumption. After another program it is unknown, and begins at the offsets.
@@ -55,7 +55,7 @@ class KeptState(KeptTables):
         follower: of a slave; `follow` sets it.
     """
 
-    found: Found
+    replayed: ReplayedState
     is_from_log: bool
     is_foreign: bool
     pops: PopTable
@@ -127,11 +127,11 @@ class KeptState(KeptTables):
         If a file of another program has counted, the log gets the state at once, and then the file is saved. Otherwise
         a crash could bring the file back, which knows no later change.
         """
-        if self.found.begin is None and not self.is_foreign:
+        if self.replayed.begin is None and not self.is_foreign:
             self._follower(store, clock).catch_up()  # the log has changes, but lacks the snapshot before them
         if not self.is_from_log:
-            self.found.begin = None  # so the whole state is written soon
-        journal = Journal(store, self, self.found, clock, turn, rules)
+            self.replayed.begin = None  # so the whole state is written soon
+        journal = Journal(store, self, self.replayed, clock, turn, rules)
         self.journal = journal
         self._adopt(store)
         self.offsets.clamp(store.queues.max_offset)
@@ -147,7 +147,7 @@ class KeptState(KeptTables):
         self._adopt(store)
         self.follower = self._follower(store, clock)
 
-    def commits(self) -> Later | None:
+    def commits(self) -> PendingReply | None:
         """Return the answer to a commit, which leaves when the log has it; None at a slave: at once."""
         return self.journal.commit_soon() if self.journal is not None else None
 
@@ -163,7 +163,7 @@ class KeptState(KeptTables):
                 yield keeper.part()
 
     def _follower(self, store: MessageStore, clock: Clock) -> Follower:
-        return Follower(store, self, clock, self.found.position, self.is_from_log)
+        return Follower(store, self, clock, self.replayed.position, self.is_from_log)
 
     def _adopt(self, store: MessageStore) -> None:
         """Add the queues of the store that the topics lack."""
@@ -188,12 +188,12 @@ def _saved(
     return Saved(not is_sealed, version, table.journal)
 
 
-def _deleted_before(store: MessageStore, found: Found) -> dict[str, int]:
+def _deleted_before(store: MessageStore, replayed: ReplayedState) -> dict[str, int]:
     """Return the topics that neither the newest snapshot nor a later record has, and the log offset of the snapshot.
 
     Their messages before it belong to topics that were deleted. A slave may not have applied that record.
     """
-    begin, known = found.begin or 0, found.tables.topics
+    begin, known = replayed.begin or 0, replayed.tables.topics
     return {queue.topic: begin for queue in store.queues if queue.topic not in known}
 
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _READ: Final = 512
 
 
-class Found:
+class ReplayedState:
     """The state that the log has at a start.
 
     Attributes:
@@ -94,14 +94,14 @@ class Saved(NamedTuple):
     mark: JournalMark | None = None
 
 
-def recover(store: MessageStore) -> Found:
+def recover(store: MessageStore) -> ReplayedState:
     """Read the state that the log has. If that fails, the log has none, and the files count."""
     queue = store.queues.get(STATE_TOPIC, 0)
     if queue is None:
-        return Found(0)
+        return ReplayedState(0)
     try:
         for start in _begins(queue):
-            found = Found(start)
+            found = ReplayedState(start)
             for position, at, size, change in changes(store, start):
                 found.take(position, at, size, change)
             if found.tables.is_whole:
@@ -111,8 +111,8 @@ def recover(store: MessageStore) -> Found:
             "topics, groups and offsets cannot be read from the log: %s; the files in config are read instead",
             bad,
         )
-        return Found(queue.max_offset)
-    return Found(queue.min_offset)
+        return ReplayedState(queue.max_offset)
+    return ReplayedState(queue.min_offset)
 
 
 def changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int, Change]]:

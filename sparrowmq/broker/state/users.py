@@ -38,14 +38,14 @@ class Users:
         BadStore: neither the file nor one of its copies can be read.
     """
 
-    def __init__(self, path: Path, clock: Clock, known: UserTable | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock, replayed: UserTable | None = None) -> None:
         self._clock = clock
         self.on_change: Callable[[], object] = lambda: None
         self.on_put: Callable[[UserEntry], object] = lambda _: None
         self.on_delete: Callable[[str], object] = lambda _: None
         self.on_policies: Callable[[UserPolicies], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
-        saved = known or saved_content(path, UserTable, json.decode) or UserTable()
+        saved = replayed or saved_content(path, UserTable, json.decode) or UserTable()
         self.version = saved.data_version
         self._users: dict[str, UserEntry] = saved.users
         self._policies: dict[str, list[Policy]] = saved.policies

@@ -111,7 +111,7 @@ class Transactions:
         self._earlier: dict[int, bool] = {}  # the generation of ends before `_recent`
         # The half and op position, and the log's end when they were computed.
         self._unsaved: tuple[int, int, int] | None = None
-        self._begun = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
+        self._stored_halves = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
         self._committed = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
         self._rolled_back = figures.counter(
             "sparrowmq_transactions_rolled_back_total", "transactions rolled back"
@@ -176,7 +176,7 @@ class Transactions:
         assert self._parked_to is not None
         self._add(placed, entry, self._parked_to)
         self._parked_to = None
-        self._begun.value += 1
+        self._stored_halves.value += 1
 
     def end(
         self,
@@ -381,23 +381,23 @@ class Transactions:
         producers[self._turns % len(producers)].peer.tell(header, body)
         self._checks.value += 1
 
-    def _discard(self, transaction: Transaction, half: StoredMessage, why: str) -> None:
+    def _discard(self, transaction: Transaction, half: StoredMessage, reason: str) -> None:
         text = "the transaction of %s (%s) %s, so it is moved to %s; request 323 resumes it"
         topic = half.properties.get(Property.REAL_TOPIC)
-        self._lines.log(log, logging.ERROR, text, half, topic, why, CHECK_MAX_TIME_TOPIC)
+        self._lines.log(log, logging.ERROR, text, half, topic, reason, CHECK_MAX_TIME_TOPIC)
         self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)
         self._finish(transaction, half_message.discarded(half))
         self._discarded.value += 1
 
     # Records ---------------------------------------------------------------------------------------------------------
 
-    def _note_ends(self, settled: list[Transaction]) -> None:
+    def _note_ends(self, transactions: list[Transaction]) -> None:
         """Store the op records that are missing because the broker was killed before it could store them."""
-        for transaction in settled:
+        for transaction in transactions:
             self._finish(transaction)
-        if settled:
+        if transactions:
             log.warning(
-                "%d transactions had ended when the broker was killed; that is noted now", len(settled)
+                "%d transactions had ended when the broker was killed; that is noted now", len(transactions)
             )
             self._store.publish()
         if len(self.open):

@@ -16,7 +16,7 @@ from typing import Final
 from sparrowmq.client.admin.consequences import Sign, with_causes
 from sparrowmq.errors import SparrowError
 from sparrowmq.metrics.condition_kinds import Severity
-from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
+from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
 
 # The conditions in which a broker takes no messages, as its /readyz says.
 STOPPING: Final = frozenset({"store_failed", "disk_full", "unregistered"})
@@ -70,17 +70,17 @@ def elects(status: Mapping[str, str]) -> bool:
     return "memberId" in status
 
 
-def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
+def told_conditions(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
     """Return the conditions in a brokerStatus that ask for an action, by their names; others are left out."""
     return {name: each for name, each in _with_notices(status).items() if each.severity != _NOTICE}
 
 
-def _with_notices(status: Mapping[str, str]) -> dict[str, ToldCondition]:
+def _with_notices(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
     found = {}
     for key, value in status.items():
         if key.startswith(CONDITION):
             try:
-                found[key.removeprefix(CONDITION)] = ToldCondition.decode(value.encode())
+                found[key.removeprefix(CONDITION)] = ReportedCondition.decode(value.encode())
             except SparrowError:
                 continue
     return found

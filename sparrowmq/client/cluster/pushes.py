@@ -22,7 +22,7 @@ from sparrowmq.protocol.requests.headers import (
     ResetConsumerClientOffset,
 )
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
-from sparrowmq.remoting.handler import Answer, handles
+from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -59,26 +59,26 @@ class Pushes:
             await member._reset(ResetOffsets.decode(body).offset_table)
 
     @handles(GetConsumerRunning)
-    async def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+    async def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
         """Report the state of a consumer to an operator."""
         running = self._member(header.consumer_group)._running()
         if header.jstack_enable:
             running.jstack = await to_end(stacks_now())
-        return Answer(body=running)
+        return Reply(body=running)
 
     @handles(GetConsumerStatus)
-    def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
+    def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Reply:
         """Report this member's offsets to an operator; none if it does not consume."""
         member = self._membership.consumers.get(header.group)
         positions = member._positions_in(header.topic) if member is not None else {}
-        return Answer(body=ConsumerStatus(positions))
+        return Reply(body=ConsumerStatus(positions))
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
         """Handle one message for an operator."""
         member = self._member(header.consumer_group)
         outcome = await member._handle_directly(record.decode(body), header.broker_name or "")
-        return Answer(body=outcome)
+        return Reply(body=outcome)
 
     @handles(CheckTransactionState)
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:

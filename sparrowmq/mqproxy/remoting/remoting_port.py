@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
-from sparrowmq.grpc.port import DRAIN_S, OpenPort, Place
+from sparrowmq.grpc.port import DRAIN_S, ListenAddress, OpenPort
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import over
@@ -32,7 +32,7 @@ async def open_remoting_port(
     clock: Clock,
     tls: ServerTls,
     broker_tls: ssl.SSLContext | None,
-    place: Place,
+    place: ListenAddress,
 ) -> OpenPort:
     """Serve clients until `stack` is closed. Connections to brokers have descriptors of the port's share, too.
 
@@ -60,7 +60,7 @@ async def open_remoting_port(
         tls=tls,
     )
     server.bind()
-    address = f"{place.told}:{server.port}"
+    address = f"{place.advertised_host}:{server.port}"
     servers = Servers(
         cluster=cluster,
         users=users,

@@ -21,7 +21,7 @@ MOST_QUESTIONS: Final = 1000  # of one client within this time
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Question:
     since: float
     repeats_left: int
 
@@ -31,25 +31,25 @@ class Repeats:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._asked: dict[int, _Asked] = {}  # the oldest first
+        self._questions: dict[int, _Question] = {}  # the oldest first
 
     def has(self, question: Command, brokers: int) -> bool:
         """Return whether a question for so many brokers repeats one whose answer is for all of them."""
         now = self._clock.monotonic()
         self._forget(now)
         key = hash((question.code, *sorted(question.ext_fields().items())))
-        asked = self._asked.get(key)
+        asked = self._questions.get(key)
         if asked is None:
-            self._asked[key] = _Asked(now, brokers - 1)
+            self._questions[key] = _Question(now, brokers - 1)
             return False
         asked.repeats_left -= 1
         if asked.repeats_left <= 0:
-            del self._asked[key]
+            del self._questions[key]
         return True
 
     def _forget(self, now: float) -> None:
         """Forget the questions of more than a second ago, and the oldest if there are too many."""
-        for key, asked in list(self._asked.items()):
-            if now - asked.since < TOGETHER_S and len(self._asked) < MOST_QUESTIONS:
+        for key, asked in list(self._questions.items()):
+            if now - asked.since < TOGETHER_S and len(self._questions) < MOST_QUESTIONS:
                 break
-            del self._asked[key]
+            del self._questions[key]

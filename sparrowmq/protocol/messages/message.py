@@ -226,8 +226,8 @@ def _check_texts(own: object) -> None:
             )
 
 
-def _check_unicode(found: Mapping[str, str]) -> None:
-    for name, value in found.items():
+def _check_unicode(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
         try:
             (name + value).encode()
         except UnicodeEncodeError:

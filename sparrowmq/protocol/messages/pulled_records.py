@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _TOPIC_FIELD_V1: Final = 1
 
 
-def decode_all(records: bytes, found: list[PulledMessage], damaged: list[CorruptRecord]) -> None:
-    """Add the messages to `found`. One whose body does not fit its CRC adds its error to `damaged` instead.
+def decode_all(records: bytes, messages: list[PulledMessage], damaged: list[CorruptRecord]) -> None:
+    """Add the messages to `messages`. One whose body does not fit its CRC adds its error to `damaged` instead.
 
     Raises: RemoteProtocolError, the next bytes are no record. The records before were added.
     """
@@ -68,7 +68,7 @@ def decode_all(records: bytes, found: list[PulledMessage], damaged: list[Corrupt
         if crc32(body) & CRC_MASK != read_i32_be(records, at + BODY_CRC_AT):
             damaged.append(body_damage(read_i64_be(records, at + PHYSICAL_OFFSET_AT)))
         else:
-            found.append(
+            messages.append(
                 PulledMessage(
                     read_i64_be(records, at + QUEUE_OFFSET_AT),
                     size,

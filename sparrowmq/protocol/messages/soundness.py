@@ -47,13 +47,13 @@ class Passed:
 
     Attributes:
         last_ms: the time of storing of the last one.
-        settled: the log offsets of half messages whose transactions ended with one of them.
+        finished_halves: the log offsets of half messages whose transactions ended with one of them.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.last_ms = 0
-        self.settled: set[int] = set()
+        self.finished_halves: set[int] = set()
 
 
 def pass_sound(
@@ -86,7 +86,7 @@ def pass_sound(
         prepared_at = at + BODY_SIZE_BY_HOSTS[hosts] - BODY_SIZE_BEHIND_PREPARED_OFFSET
         prepared_offset: int = read_i64_be(content, prepared_at)
         if prepared_offset or content[at + HOST_BITS_AT] & _TRANSACTION_MASK == _COMMIT:
-            passed.settled.add(prepared_offset)
+            passed.finished_halves.add(prepared_offset)
         passed.count += 1
         at += size
     passed.last_ms = last_ms

@@ -79,27 +79,27 @@ def encode(body: object) -> tuple[bytes, str]:
     )
 
 
-def decoder(wanted: Any) -> Callable[[bytes], object]:
+def decoder(body_type: Any) -> Callable[[bytes], object]:
     """A function that makes a value of a type from JSON: pydantic's, if a part of the type is a model of pydantic.
 
     Raises: ConfigError, no value of the type can be made from JSON.
     """
-    if own := getattr(wanted, "model_validate_json", None):
+    if own := getattr(body_type, "model_validate_json", None):
         validate: Callable[[bytes], object] = own
         return validate
     try:
-        foreign = list(_foreign(type_info(wanted), set()))
+        foreign = list(_foreign(type_info(body_type), set()))
         if any(hasattr(each, "__pydantic_validator__") for each in foreign):
             by_pydantic: Callable[[bytes], object] = (
-                import_module("pydantic").TypeAdapter(wanted).validate_json
+                import_module("pydantic").TypeAdapter(body_type).validate_json
             )
             return by_pydantic
-        json = msgspec.json.Decoder(wanted)
+        json = msgspec.json.Decoder(body_type)
     except (TypeError, RuntimeError) as error:  # Those of msgspec, and of pydantic.
-        raise ConfigError(f"no handler can take {wanted}: {error}") from error
+        raise ConfigError(f"no handler can take {body_type}: {error}") from error
     if foreign:
         raise ConfigError(
-            f"no handler can take {wanted}: nothing makes a {foreign[0].__name__} from JSON; "
+            f"no handler can take {body_type}: nothing makes a {foreign[0].__name__} from JSON; "
             "annotate a dataclass, a TypedDict, a Struct or a model of pydantic"
         )
     return json.decode

@@ -103,10 +103,10 @@ def _check_brokers(brokers: Collection[BrokerRoute]) -> None:
                 )
 
 
-def _refuse_more(what: str, count: int, most: int) -> None:
+def _refuse_more(things: str, count: int, most: int) -> None:
     if count > most:
         raise RemoteProtocolError(
-            f"the answer of the name server has {count} {what}, and {most} are the most that a client uses; {_ADVICE}"
+            f"the answer of the name server has {count} {things}, and {most} are the most that a client uses; {_ADVICE}"
         )
 
 
@@ -124,7 +124,7 @@ class KVTable(Body):
 CONDITION: Final = "condition."  # the begin of its key in a brokerStatus; the name of the condition follows
 
 
-class ToldCondition(Body):
+class ReportedCondition(Body):
     """A condition in which a broker does less than people expect, in its brokerStatus. Ours (metrics/conditions.py)."""
 
     severity: str = ""

@@ -78,12 +78,12 @@ def _served(role: Role, access: Access, *headers: type[Request[Any]]) -> Iterato
         yield Row(RequestCode(header.code), header, role, access, topic=topic, group=group)
 
 
-def _unserved(why: str, *requests: RequestCode | type[Request[Any]]) -> Iterator[Row]:
+def _unserved(reason: str, *requests: RequestCode | type[Request[Any]]) -> Iterator[Row]:
     for request in requests:
         if isinstance(request, RequestCode):
-            yield Row(request, None, Role.NOBODY, Access.ADMIN, why)
+            yield Row(request, None, Role.NOBODY, Access.ADMIN, reason)
         else:
-            yield Row(RequestCode(request.code), request, Role.NOBODY, Access.ADMIN, why)
+            yield Row(RequestCode(request.code), request, Role.NOBODY, Access.ADMIN, reason)
 
 
 _SERVED = (

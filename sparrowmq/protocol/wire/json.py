@@ -384,7 +384,7 @@ class _Reader:
     def _object(self, depth: int) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         self.at += 1
-        if self._taken("}"):
+        if self._accept("}"):
             return found
         while True:
             key = self._object_key(depth)
@@ -417,7 +417,7 @@ class _Reader:
     def _array(self, depth: int) -> list[Any]:
         found: list[Any] = []
         self.at += 1
-        if self._taken("]"):
+        if self._accept("]"):
             return found
         while True:
             found.append(self._value(depth))
@@ -437,7 +437,7 @@ class _Reader:
             match = _BLANKS.match(self.text, self.at)
             self.at = match.end() if match else self.at
 
-    def _taken(self, character: str) -> bool:
+    def _accept(self, character: str) -> bool:
         self._skip()
         if self.text.startswith(character, self.at):
             self.at += 1
@@ -454,7 +454,7 @@ class _Reader:
         return found == closing
 
     def _expect(self, character: str) -> None:
-        if not self._taken(character):
+        if not self._accept(character):
             raise self._wrong(repr(character))
 
     def _wrong(self, expected: str) -> NotJson:

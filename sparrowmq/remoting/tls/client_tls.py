@@ -48,20 +48,24 @@ class ClientContext(ssl.SSLContext):
         load(self)
         self._ends_at = ends_at(certificate) if certificate is not None else None
 
-    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """As ssl.SSLContext does, with the files as they are now."""
         self._look()
         return (
-            super().wrap_bio(*given, **named)
+            super().wrap_bio(*arguments, **named)
             if self._newer is None
-            else self._newer.wrap_bio(*given, **named)
+            else self._newer.wrap_bio(*arguments, **named)
         )
 
-    def wrap_socket(self, *given: Any, **named: Any) -> ssl.SSLSocket:
+    def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
         """As ssl.SSLContext does, with the files as they are now."""
         self._look()
         newer = self._newer
-        return super().wrap_socket(*given, **named) if newer is None else newer.wrap_socket(*given, **named)
+        return (
+            super().wrap_socket(*arguments, **named)
+            if newer is None
+            else newer.wrap_socket(*arguments, **named)
+        )
 
     @property
     def ends_at(self) -> datetime | None:

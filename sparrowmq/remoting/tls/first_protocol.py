@@ -104,9 +104,9 @@ class Opening:
     def _not_shaken(self, error: BaseException) -> None:
         self._tls.tell(self._session.address, why_refused(error))
 
-    def _refuse(self, why: str, request: bytes = b"") -> None:
+    def _refuse(self, reason: str, request: bytes = b"") -> None:
         if self._transport is not None:
-            self._tls.tell(self._session.address, why)
+            self._tls.tell(self._session.address, reason)
             if request and not self._is_silent:
                 self._transport.write(_refusal(request))
             self._transport.close()

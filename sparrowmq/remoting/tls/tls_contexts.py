@@ -59,7 +59,7 @@ class ServerTls:
         self._settings = settings
         self._clock = clock
         self._making: asyncio.Future[ssl.SSLContext] | None = None
-        self._told: dict[tuple[str, str], float] = {}
+        self._logged: dict[tuple[str, str], float] = {}
         files = (settings.certificate, settings.key, settings.trust)
         self._files = [path for path in files if path is not None]
         self._changed = ChangedFiles(lambda: self._files)
@@ -123,16 +123,16 @@ class ServerTls:
             if await asyncio.to_thread(self._changed.look):
                 await self._load_again()
 
-    def tell(self, peer: str, why: str) -> None:
+    def tell(self, peer: str, reason: str) -> None:
         """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
         self.refused += 1
-        key, now = (peer.rpartition(":")[0], why), self._clock.monotonic()
-        if now - self._told.get(key, -TOLD_AGAIN_S) < TOLD_AGAIN_S:
+        key, now = (peer.rpartition(":")[0], reason), self._clock.monotonic()
+        if now - self._logged.get(key, -TOLD_AGAIN_S) < TOLD_AGAIN_S:
             return
-        if len(self._told) >= MOST_TOLD:
-            self._told.clear()
-        self._told[key] = now
-        log.warning("refused the connection of %s: %s", peer, why)
+        if len(self._logged) >= MOST_TOLD:
+            self._logged.clear()
+        self._logged[key] = now
+        log.warning("refused the connection of %s: %s", peer, reason)
 
     async def _load_again(self) -> None:
         try:

@@ -158,22 +158,22 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
         assert await obstacle() is None
         disk.full_for = ("commitlog",)
         reason = await obstacle()
-        assert reason is not None and reason.what.startswith("other members go first: ")
+        assert reason is not None and reason.text.startswith("other members go first: ")
         disk.full_for = ()
         await clock.advance(8)
         disk.full_for = ("commitlog",)
         assert await obstacle() is None  # to serve reads, at least
         reason = await found.obstacle(store, port_for_slaves(settings), disk, is_chosen=True)
-        assert reason is not None and "no room" in reason.what, "etcd would have it in sync alone"
+        assert reason is not None and "no room" in reason.text, "etcd would have it in sync alone"
         disk.full_for, disk.sync_errors = (), {str(settings.store_path / "trial"): errno.EROFS}
         reason = await obstacle()
-        assert reason is not None and "cannot start as the master" in reason.what
+        assert reason is not None and "cannot start as the master" in reason.text
         disk.sync_errors = {}
         monkeypatch.setattr(candidacy, "SLOW_S", -1.0)
         found.look(Leader(member=2, epoch=1, store="", address="", shipping=""), None)
         found.look(None, None)
         reason = await obstacle()
-        assert reason is not None and "its disk took" in reason.what
+        assert reason is not None and "its disk took" in reason.text
         assert await found.obstacle(store, port_for_slaves(settings), disk, is_chosen=True) is None, (
             "an operator lets it go first"
         )
@@ -183,7 +183,7 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
             reason = await obstacle()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert reason is not None and "may open 200 files and connections together" in reason.what
+        assert reason is not None and "may open 200 files and connections together" in reason.text
 
 
 async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator_decides(
@@ -297,6 +297,6 @@ async def test_members_in_sync_are_named_with_the_addresses_where_they_were_last
     found.look(None, state)
     present = Present(member=3, store="s", address="10.0.0.3:10911", epoch=3, line="x")
     reason = found.reason(state, 1, 0, [present])
-    assert reason is not None and reason.what.endswith(
+    assert reason is not None and reason.text.endswith(
         "(in sync: 2 at 10.0.0.2:10911, 3 at 10.0.0.3:10911, 4)"
     )

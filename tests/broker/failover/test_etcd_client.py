@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import Etcd, Kept
+from sparrowmq.broker.failover.etcd_client import Etcd, EtcdValue
 from sparrowmq.errors import EtcdFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing import ManualClock
@@ -42,7 +42,7 @@ async def test_a_change_happens_only_if_the_versions_are_still_what_was_read(etc
     assert not await etcd.change({"/c/one": 0}, {"/c/one": b"2"})
     version = (await etcd.below("/c/"))["/c/one"].version
     assert not await etcd.change({"/c/one": version, "/c/two": version}, {"/c/one": b"3"})
-    assert await etcd.below("/c/") == {"/c/one": Kept(b"1", version)}
+    assert await etcd.below("/c/") == {"/c/one": EtcdValue(b"1", version)}
     assert await etcd.change({"/c/one": version, "/c/two": 0}, {"/c/two": b"4"}, deletes=["/c/one"])
     assert {key: kept.value for key, kept in (await etcd.below("/c/")).items()} == {"/c/two": b"4"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import Kept
-from sparrowmq.broker.failover.found import Found, found_in
+from sparrowmq.broker.failover.etcd_client import EtcdValue
+from sparrowmq.broker.failover.found import EtcdGroup, group_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader, handed_over
 from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.errors import EtcdFailed
@@ -20,30 +20,30 @@ def present(member: int) -> Present:
 
 def test_all_keys_are_found_but_our_own_presence_and_others_are_passed_over() -> None:
     kept = {
-        "/g/leader": Kept(LEADER.encode(), 5),
-        "/g/state": Kept(STATE.encode(), 6),
-        "/g/member/1": Kept(present(1).encode(), 7),
-        "/g/member/2": Kept(present(2).encode(), 8),
-        "/g/member/3": Kept(b"nonsense", 9),
+        "/g/leader": EtcdValue(LEADER.encode(), 5),
+        "/g/state": EtcdValue(STATE.encode(), 6),
+        "/g/member/1": EtcdValue(present(1).encode(), 7),
+        "/g/member/2": EtcdValue(present(2).encode(), 8),
+        "/g/member/3": EtcdValue(b"nonsense", 9),
     }
-    assert found_in(kept, "/g/", 2) == Found(LEADER, 5, STATE, 6, (present(1),), is_read=True)
-    assert found_in({}, "/g/", 2) == Found(None, 0, None, 0, (), is_read=True)
+    assert group_in(kept, "/g/", 2) == EtcdGroup(LEADER, 5, STATE, 6, (present(1),), is_read=True)
+    assert group_in({}, "/g/", 2) == EtcdGroup(None, 0, None, 0, (), is_read=True)
 
 
 def test_the_master_is_missing_only_once_etcd_has_said_so() -> None:
-    assert not Found().is_vacant, "nothing was read: there may be a master"
-    assert found_in({}, "/g/", 2).is_vacant
-    assert not found_in({"/g/leader": Kept(LEADER.encode(), 5)}, "/g/", 2).is_vacant
+    assert not EtcdGroup().is_vacant, "nothing was read: there may be a master"
+    assert group_in({}, "/g/", 2).is_vacant
+    assert not group_in({"/g/leader": EtcdValue(LEADER.encode(), 5)}, "/g/", 2).is_vacant
 
 
 def test_members_in_sync_and_those_that_run_are_expected_but_not_the_master_that_died() -> None:
-    found = Found(None, 0, STATE, 6, (present(1), present(3)))
+    found = EtcdGroup(None, 0, STATE, 6, (present(1), present(3)))
     assert found.expected == {2, 3}
     assert found._replace(state=handed_over(STATE, 2, stays=True)).expected == {1, 2, 3}
-    assert Found(others=(present(3),)).expected == frozenset()
+    assert EtcdGroup(others=(present(3),)).expected == frozenset()
 
 
 @pytest.mark.parametrize("key", ["leader", "state"])
 def test_keys_of_another_program_are_told(key: str) -> None:
     with pytest.raises(EtcdFailed, match="set another etcdPrefix"):
-        found_in({f"/g/{key}": Kept(b"nonsense", 1)}, "/g/", 1)
+        group_in({f"/g/{key}": EtcdValue(b"nonsense", 1)}, "/g/", 1)

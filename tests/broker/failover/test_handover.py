@@ -16,7 +16,7 @@ from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover import in_sync as in_sync_module
 from sparrowmq.broker.failover.disk_watch import RoomWatch
-from sparrowmq.broker.failover.found import Found
+from sparrowmq.broker.failover.found import EtcdGroup
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import check_begin, next_master
 from sparrowmq.broker.failover.in_sync import InSync
@@ -131,15 +131,15 @@ def test_who_lacks_what_another_member_has_is_not_chosen(epoch: int, end: int, w
     own = OwnEpoch(Path("epoch.json"), 5, "l", "mine")
     if why:
         with pytest.raises(RemoteError, match=why):
-            check_begin(Found(others=(other,)), own, 100, is_forced=False, unfit="")
+            check_begin(EtcdGroup(others=(other,)), own, 100, is_forced=False, unfit="")
     else:
-        check_begin(Found(others=(other,)), own, 100, is_forced=False, unfit="")
-    check_begin(Found(others=(other,)), own, 100, is_forced=True, unfit="")
+        check_begin(EtcdGroup(others=(other,)), own, 100, is_forced=False, unfit="")
+    check_begin(EtcdGroup(others=(other,)), own, 100, is_forced=True, unfit="")
     for is_forced in (True, False):
         with pytest.raises(
             RemoteError, match=r"the disk is full\. Remove the cause and try again.*Nothing has changed"
         ):
-            check_begin(Found(others=(other,)), own, 100, is_forced=is_forced, unfit="the disk is full")
+            check_begin(EtcdGroup(others=(other,)), own, 100, is_forced=is_forced, unfit="the disk is full")
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])

@@ -10,7 +10,7 @@ from sparrowmq.testing import ManualClock
 
 
 def test_a_slave_tells_who_it_is_and_in_which_epoch_it_follows():
-    told = Term(2, 7, process_ms=9, log_epoch=lambda: 5).told()
+    told = Term(2, 7, process_ms=9, log_epoch=lambda: 5).status_lines()
     assert told == {"memberId": "2", "masterEpoch": "7", "logEpoch": "5", "memberBootTimestamp": "9"}
 
 
@@ -27,9 +27,9 @@ def test_a_master_tells_who_is_in_sync_too_until_its_lease_has_ended():
         lambda: True,
     )
     in_sync.members |= {3, 2}
-    told = Term(1, 7, in_sync=in_sync).told()
+    told = Term(1, 7, in_sync=in_sync).status_lines()
     assert (told["inSyncMembers"], told["epochSettled"]) == ("1,2,3", "false")
-    told = Term(1, 7, in_sync=in_sync, holds=lambda: False).told()
+    told = Term(1, 7, in_sync=in_sync, holds=lambda: False).status_lines()
     assert "inSyncMembers" not in told and "epochSettled" not in told
 
 

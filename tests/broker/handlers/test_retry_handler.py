@@ -12,7 +12,7 @@ from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCrea
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import ExponentialRetryPolicy, GroupRetryPolicy
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
-from sparrowmq.remoting.handler import After
+from sparrowmq.remoting.handler import ReplyWhenDurable
 from tests.broker.live import live_broker
 from tests.broker.pop_live import ack, pop
 from tests.peers import Asker
@@ -122,7 +122,7 @@ async def test_the_answer_waits_until_the_message_is_on_disk(desk, client):
     handler = RetryHandler(desk.shared, desk.pops)
     header = ConsumerSendMsgBack(0, "g", 0)
     answer = handler.send_back(header, b"", Asker(version=409))
-    assert isinstance(answer, After)
+    assert isinstance(answer, ReplyWhenDurable)
     assert (answer.safety, answer.end, answer.reply) == (desk.store.safety(True), desk.store.end, None)
 
 

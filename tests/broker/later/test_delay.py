@@ -284,7 +284,7 @@ async def test_a_slave_keeps_what_its_master_needs_and_all_before_it_knows(tmp_p
     for each in (slave, master):
         each.send(b"one", 18)
         assert each.store.hold.begin() == 0
-    told = master.delayed.told()
+    told = master.delayed.progress_for_slave()
     assert (told.needed, told.log_end) == (0, master.store.end)
     end = slave.store.end
     slave.delayed.follow(DelayOffsets({18: 1}, needed=70, log_end=end))

@@ -19,7 +19,7 @@ def progress(it):
     found = DelayProgress(it.store, it.file)
     while not found.find_some():
         pass
-    return found.found()
+    return found.exact_offsets()
 
 
 def waiting(it):
@@ -218,5 +218,5 @@ async def test_a_damaged_queue_delays_the_search_and_does_not_end_it(tmp_path, c
             found.find_some()
     while not found.find_some():
         pass
-    assert found.found() == {}
+    assert found.exact_offsets() == {}
     it.store.close()

@@ -75,4 +75,8 @@ async def test_there_are_never_more_pairs_than_the_limit(consumption, clock):
 def test_pulls_are_counted_by_whether_they_found_something(consumption):
     for count in (3, 0, 1, 0, 0):
         consumption.took("g", "Orders", count)
-    assert (consumption.messages.value, consumption.found.value, consumption.missed.value) == (4, 2, 3)
+    assert (consumption.messages.value, consumption.pulls_with_messages.value, consumption.missed.value) == (
+        4,
+        2,
+        3,
+    )

@@ -6,22 +6,22 @@ import tracemalloc
 import pytest
 
 from sparrowmq.broker.pop.pop_queue import CHUNK, PopQueue
-from sparrowmq.broker.pop.pop_steps import Begun, Changed, Dropped, Settled, Taken, runs_of
+from sparrowmq.broker.pop.pop_steps import AckStep, Changed, Dropped, PopStep, RestartStep, runs_of
 
 PLACE = ("orders", "poppers", 3)
 
 
 def taken(offsets, next_offset, due_ms=1000, token=7, attempt=1):
-    return Taken(*PLACE, runs_of(offsets), next_offset, 100, due_ms, token, attempt)
+    return PopStep(*PLACE, runs_of(offsets), next_offset, 100, due_ms, token, attempt)
 
 
 def settled(*offsets):
-    return Settled(*PLACE, runs_of(sorted(offsets)))
+    return AckStep(*PLACE, runs_of(sorted(offsets)))
 
 
 def begun(next_offset=0):
     queue = PopQueue(*PLACE, 0)
-    queue.apply(Begun(*PLACE, next_offset))
+    queue.apply(RestartStep(*PLACE, next_offset))
     return queue
 
 
@@ -105,7 +105,7 @@ def test_a_reset_forgets_everything():
     queue = begun()
     queue.apply(taken([0, 1], 2))
     queue.look(0, 1000)
-    queue.apply(Begun(*PLACE, 1))
+    queue.apply(RestartStep(*PLACE, 1))
     assert (queue.front, queue.next_offset, queue.count, queue.next_ready(9999)) == (1, 1, 0, None)
     queue.apply(Dropped(*PLACE))
     assert queue.count == 0
@@ -159,10 +159,10 @@ def _change(queue, chance, now_ms):
 def test_a_snapshot_has_what_waits_and_the_attempts():
     queue, copy = begun(), PopQueue(*PLACE, 0)
     queue.apply(taken(list(range(70)), 70, attempt=0))
-    queue.apply(Taken(*PLACE, [2, 66], 70, 100, 1000, 7, 1, 5))
-    queue.apply(Taken(*PLACE, [3, 1], 70, 100, 1000, 8, 2, 6))
+    queue.apply(PopStep(*PLACE, [2, 66], 70, 100, 1000, 7, 1, 5))
+    queue.apply(PopStep(*PLACE, [3, 1], 70, 100, 1000, 8, 2, 6))
     queue.apply(settled(4))
-    copy.apply(Taken(*PLACE, [2, 1], 70, 100, 1000, 7, 1, 9))
+    copy.apply(PopStep(*PLACE, [2, 1], 70, 100, 1000, 7, 1, 9))
     for step in queue.snapshot():
         copy.apply(step)
     assert state(copy)[:4] == state(queue)[:4]

@@ -6,13 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparrowmq.broker.pop.pop_steps import (
+    AckStep,
     AnyStep,
-    Begun,
     Changed,
     Dropped,
+    PopStep,
+    RestartStep,
     Restored,
-    Settled,
-    Taken,
     decoded,
     encoded,
     runs_of,
@@ -20,12 +20,12 @@ from sparrowmq.broker.pop.pop_steps import (
 from sparrowmq.errors import RemoteProtocolError
 
 STEPS: list[AnyStep] = [
-    Begun("t", "g", 0, 7),
-    Taken("t", "g", 0, [7, 3, 12, 1], 13, 1000, 2000, 77, 1),
+    RestartStep("t", "g", 0, 7),
+    PopStep("t", "g", 0, [7, 3, 12, 1], 13, 1000, 2000, 77, 1),
     Changed("t", "g", 0, 8, 1500, 2500, 78),
-    Settled("t", "g", 0, [7, 1]),
+    AckStep("t", "g", 0, [7, 1]),
     Restored("t", "g", 0, 1, (1 << 64) - 1, bytes(1536)),
-    Taken("t", "g", 0, [7, 3], 13, 1000, 2000, 77, 1, (1 << 63) - 1),
+    PopStep("t", "g", 0, [7, 3], 13, 1000, 2000, 77, 1, (1 << 63) - 1),
     Restored("t", "g", 0, 1, 3, bytes(1536), [0, 5, 1, (1 << 63) - 1]),
     Dropped("t", "g", 0),
 ]
@@ -39,7 +39,7 @@ def test_steps_of_brokers_that_had_no_attempts_are_read():
     taken = msgspec.msgpack.encode([0, "t", "g", 0, [7, 3], 10, 1000, 2000, 77, 1])
     restored = msgspec.msgpack.encode([4, "t", "g", 0, 1, 3, b"cells"])
     assert list(decoded([taken, restored])) == [
-        Taken("t", "g", 0, [7, 3], 10, 1000, 2000, 77, 1),
+        PopStep("t", "g", 0, [7, 3], 10, 1000, 2000, 77, 1),
         Restored("t", "g", 0, 1, 3, b"cells"),
     ]
 

@@ -1,19 +1,19 @@
 """The pop state of all groups, made of steps."""
 
-from sparrowmq.broker.pop.pop_steps import Begun, Dropped, Taken, encoded
+from sparrowmq.broker.pop.pop_steps import Dropped, PopStep, RestartStep, encoded
 from sparrowmq.broker.pop.pop_table import PopTable
 
 
 def full():
     table = PopTable()
     for topic, group in (("a", "g"), ("a", "h"), ("b", "g")):
-        table.apply(Begun(topic, group, 0, 5))
+        table.apply(RestartStep(topic, group, 0, 5))
     return table
 
 
 def test_steps_go_to_their_queue():
     table = full()
-    (piece,) = encoded([Taken("a", "g", 0, [5, 2], 7, 1, 2, 3, 1), Begun("a", "g", 1, 0)])
+    (piece,) = encoded([PopStep("a", "g", 0, [5, 2], 7, 1, 2, 3, 1), RestartStep("a", "g", 1, 0)])
     table.apply_all(piece)
     assert table.get("a", "g", 0).count == 2
     assert table.get("a", "h", 0).count == 0

@@ -10,7 +10,7 @@ import pytest
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
-from sparrowmq.broker.replication.shown_log import ShownLog
+from sparrowmq.broker.replication.shown_log import HighWatermark
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
@@ -30,9 +30,9 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     store.close()
 
 
-def follower(store: MessageStore, leader: Leader, *, is_full: bool = False) -> tuple[ShownLog, Replica]:
+def follower(store: MessageStore, leader: Leader, *, is_full: bool = False) -> tuple[HighWatermark, Replica]:
     """A slave whose log is proved to be the beginning of its master's."""
-    shown = ShownLog(store, Term(1, 3, leader, is_shared=True), is_full=is_full)
+    shown = HighWatermark(store, Term(1, 3, leader, is_shared=True), is_full=is_full)
     replica = Replica(store, ManualClock(), ReplicaRules(), Figures())
     shown.follow(replica)
     return shown, replica
@@ -41,8 +41,8 @@ def follower(store: MessageStore, leader: Leader, *, is_full: bool = False) -> t
 def test_a_broker_without_failover_shows_all_and_a_member_without_a_master_nothing(
     store: MessageStore,
 ) -> None:
-    assert not ShownLog(store, None, is_full=False).is_hidden
-    assert ShownLog(store, Term(1, 3), is_full=False).is_hidden
+    assert not HighWatermark(store, None, is_full=False).is_hidden
+    assert HighWatermark(store, Term(1, 3), is_full=False).is_hidden
 
 
 def test_a_slave_shows_what_its_master_says_once_that_has_all_from_before(store: MessageStore) -> None:
@@ -73,7 +73,7 @@ def test_a_slave_of_an_older_master_or_without_room_shows_all_that_is_proved(sto
 
 
 def test_a_log_without_a_proof_is_shown_once_an_older_master_is_found_to_have_it(store: MessageStore) -> None:
-    shown = ShownLog(store, Term(1, 3, OLD), is_full=False)
+    shown = HighWatermark(store, Term(1, 3, OLD), is_full=False)
     assert shown.is_hidden
     shown.joined()
     assert not shown.is_hidden

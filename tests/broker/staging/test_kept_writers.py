@@ -79,7 +79,7 @@ async def test_a_broker_without_the_file_knows_a_writer_whose_records_are_delete
     await it.clock.advance(3600)
     for _ in range(3):
         next_file(it)
-        await it.staging.kept.keep()
+        await it.staging.saved_writers.keep()
         expire(it.store)
     assert {message.properties["STAGED_KIND"] for message in staged(it)} == {"kept"}
     found = it.kill(tmp_path / "killed")
@@ -107,7 +107,7 @@ async def test_an_old_file_gives_way_to_what_the_log_has(tmp_path, it, is_of_a_f
     for batch in (1, 2):
         write(it, source(batch, "run-2"), str(batch))
     next_file(it)
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     expire(it.store)
     if is_of_a_former_version:
         content = json.loads(old)
@@ -131,7 +131,7 @@ async def test_a_file_of_a_former_version_is_enough_for_the_log_to_know_its_writ
     path.write_text(json.dumps(content))
     found = it.kill(tmp_path / "killed")
     assert found.staging.writers["query"].kept_at == -1
-    await found.staging.kept.keep()
+    await found.staging.saved_writers.keep()
     assert kept(found) == ["query"]
     found.store.close()
 
@@ -140,7 +140,7 @@ async def test_a_newer_file_is_not_set_back(tmp_path, it):
     it.stage(source(writer="waits"), "a", 0, "x")  # so a start reads from here on
     write(it, source(), "0")
     next_file(it)
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     write(it, source(1, "run-2"), "1")
     await it.staging.close()
     author = it.staging.writers["query"]
@@ -159,14 +159,14 @@ async def test_killed_at_any_record_around_it_a_batch_is_neither_lost_nor_stored
     write(it, source(), "0")
     next_file(it)
     it.stage(source(1), "a", 0, "1", "2")
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     expire(it.store)
     begin = it.store.end
     it.stage(source(1), "b", 0, "3")
     it.commit(source(1), a=1, b=1)
     decided = it.store.end
-    it.staging.kept._writers["query"].kept_at = -1
-    await it.staging.kept.keep()
+    it.staging.saved_writers._writers["query"].kept_at = -1
+    await it.staging.saved_writers.keep()
     it.publish()
     assert kept(it) == ["query", "query"]
     ends = [end for end in it.ends() if end >= begin]
@@ -202,18 +202,18 @@ async def test_a_commit_without_its_deleted_parts_lets_the_broker_start(tmp_path
 
 async def test_each_file_of_the_log_gets_a_writer_once(tmp_path, it):
     write(it, source(), "0")
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     assert kept(it) == []
     next_file(it)
     write(it, source(writer="new"), "0")
     for _ in range(3):
-        await it.staging.kept.keep()
+        await it.staging.saved_writers.keep()
     assert kept(it) == ["query"]
     found = it.kill(tmp_path / "killed")
-    await found.staging.kept.keep()
+    await found.staging.saved_writers.keep()
     assert kept(found) == ["query"]
     next_file(found)
-    await found.staging.kept.keep()
+    await found.staging.saved_writers.keep()
     assert kept(found)[1:] == ["query", "new"]
     found.store.close()
 
@@ -223,20 +223,20 @@ async def test_writers_that_fill_the_log_are_written_less_often(it):
     for number in range(4):
         write(it, source(writer=f"query-{number}"), "0", **many)
     next_file(it)
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     written = len(kept(it))
-    assert it.staging.kept._bytes > FILE
+    assert it.staging.saved_writers._bytes > FILE
     for _ in range(3):
         next_file(it)
-        await it.staging.kept.keep()
+        await it.staging.saved_writers.keep()
     assert len(kept(it)) == written
     for _ in range(6):
         next_file(it)
-        await it.staging.kept.keep()
+        await it.staging.saved_writers.keep()
     assert len(kept(it)) > written
     expire(it.store)  # of them all
     for _ in range(2):
-        await it.staging.kept.keep()
+        await it.staging.saved_writers.keep()
     assert all(author.kept_at >= it.store.begin for author in it.staging.writers.values())
 
 
@@ -250,7 +250,7 @@ async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):
     it.stage(source(writer="small"), "a", 0, "1")
     next_file(it)
     for _ in range(2):
-        await it.staging.kept.keep()
+        await it.staging.saved_writers.keep()
     assert kept(it) == ["small"]
     assert it.staging.writers["query"].kept_at > 0
 
@@ -259,10 +259,10 @@ async def test_a_full_disk_puts_writers_off(it, clock):
     write(it, source(), "0")
     next_file(it)
     it.store.appender.stall(DiskFull("no room"))
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     assert kept(it) == []
     await clock.advance(60)
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     assert kept(it) == ["query"]
 
 
@@ -270,13 +270,13 @@ async def test_a_writer_without_requests_is_forgotten_all_the_same(tmp_path, it)
     write(it, source(), "0")
     await it.clock.advance(FORGOTTEN_MS / 1000 - 10)
     next_file(it)
-    await it.staging.kept.keep()
+    await it.staging.saved_writers.keep()
     found = it.kill(tmp_path / "killed")
     assert kept(found) == ["query"]
     await it.clock.advance(20)
     await found.staging.save()
     assert not found.staging.writers
-    await found.staging.kept.keep()
+    await found.staging.saved_writers.keep()
     again = found.kill(tmp_path / "again")
     await again.staging.save()
     assert not again.staging.writers

@@ -44,5 +44,5 @@ def kept(settings: BrokerSettings, trusts_files: bool = True) -> Kept:
             queues,
             state.locks,
             state.is_from_log,
-            state.found.begin or 0,
+            state.replayed.begin or 0,
         )

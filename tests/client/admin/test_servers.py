@@ -5,7 +5,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NameServerUnreachable, NoBroker
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, QueueRoute, TopicRoute
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import peer as peer
 
@@ -53,7 +53,7 @@ async def half(two, peer, request):
     places["broker-1"] = {0: request.param} if request.param else {1: "127.0.0.1:1"}
     rows = {name: BrokerRoute("DefaultCluster", name, place) for name, place in places.items()}
     table = ClusterTable(rows, {"DefaultCluster": list(rows)})
-    peer.usual[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda _: Answer(body=table.encode())
+    peer.usual[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda _: Reply(body=table.encode())
     queues = [QueueRoute(name, read_queue_nums=1, write_queue_nums=1, perm=6) for name in rows]
     peer.routes["orders"] = TopicRoute(list(rows.values()), queues)
     async with Admin(peer.address) as admin:

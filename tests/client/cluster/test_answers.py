@@ -10,7 +10,7 @@ from sparrowmq.errors import A_SLAVE, ConnectionClosed, InvalidMessage, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
 from tests.client.scripted import Scripted
@@ -20,7 +20,7 @@ REPLY_TOPIC = "c_REPLY_TOPIC"
 REQUEST = stored(
     b"EURUSD", CORRELATION_ID="c-1", REPLY_TO_CLIENT="asker", TTL="3000", CLUSTER="c", TAGS="paid", own="1"
 )
-TAKEN = Answer(header=SendMessageReply("0", 0, 0))
+TAKEN = Reply(header=SendMessageReply("0", 0, 0))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_the_broker_of_the_request_is_told_first_then_those_that_the_asker
     async with Scripted("broker-b") as other:
         peer.has(REPLY_TOPIC, queues=1, others={"broker-b": other.address})
         other.usual[REPLY] = lambda _: TAKEN
-        peer.script(REPLY, Answer(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found"))
+        peer.script(REPLY, Reply(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found"))
         assert await answers.give(REQUEST, "broker-a", b"x")
         assert (len(peer.requests(REPLY)), len(other.requests(REPLY))) == (1, 1)
         assert await answers.give(REQUEST, "broker-b", b"x")
@@ -63,7 +63,7 @@ async def test_the_broker_of_the_request_is_told_first_then_those_that_the_asker
 
 async def test_an_asker_that_no_broker_knows_has_no_answer(peer, answers, caplog):
     peer.has(REPLY_TOPIC, queues=1)
-    peer.script(REPLY, Answer(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found"))
+    peer.script(REPLY, Reply(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found"))
     assert not await answers.give(REQUEST, "broker-a", b"x")
     assert "channel of <asker> not found" in caplog.text
 
@@ -81,8 +81,8 @@ async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer,
     doubts: list[int] = []
     monkeypatch.setattr(answers._routes, "doubt", lambda: doubts.append(1))
     peer.has(REPLY_TOPIC, queues=1)
-    slaves = Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {A_SLAVE}")
-    unknown = Answer(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found")
+    slaves = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {A_SLAVE}")
+    unknown = Reply(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found")
     peer.script(REPLY, slaves, slaves, unknown)
     assert await answers.give(REQUEST, "broker-a", b"x")
     assert len(peer.requests(REPLY)) == 4 and len(doubts) == 3

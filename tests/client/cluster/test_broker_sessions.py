@@ -17,7 +17,7 @@ from sparrowmq.protocol.requests.headers import (
     PullMessage,
     UnregisterClient,
 )
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import EXPIRY_PERIOD_S, MUTE_S
 from sparrowmq.testing.clock import ManualClock
@@ -71,13 +71,13 @@ async def test_a_new_connection_after_a_restart_is_greeted_again(peer, world):
 
 
 async def test_a_refused_greeting_does_not_bar_the_connection(peer, world):
-    peer.script(BEAT, Answer(ResponseCode.SYSTEM_ERROR, remark="no"))
+    peer.script(BEAT, Reply(ResponseCode.SYSTEM_ERROR, remark="no"))
     assert await world.brokers.session(peer.address) is world.brokers.live(peer.address)
 
 
 async def test_a_refusal_that_repeats_itself_is_logged_once_until_a_heartbeat_is_taken(peer, world, caplog):
-    no_group, busy = (Answer(ResponseCode.SYSTEM_ERROR, remark=remark) for remark in ("no group", "busy"))
-    peer.script(BEAT, no_group, no_group, busy, busy, Answer(), busy)
+    no_group, busy = (Reply(ResponseCode.SYSTEM_ERROR, remark=remark) for remark in ("no group", "busy"))
+    peer.script(BEAT, no_group, no_group, busy, busy, Reply(), busy)
     await world.brokers.session(peer.address)
     for _ in range(5):
         await world.brokers.announce()
@@ -145,7 +145,7 @@ async def test_routes_are_doubted_when_a_broker_comes_back_as_it_may_be_a_slave_
 async def test_all_connected_brokers_are_told_whatever_they_answer(peer, world):
     await world.brokers.tell_all(UnregisterClient(client_id="me"))
     await world.brokers.session(peer.address)
-    peer.script(RequestCode.UNREGISTER_CLIENT, Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(RequestCode.UNREGISTER_CLIENT, Reply(ResponseCode.SYSTEM_ERROR))
     await world.brokers.tell_all(UnregisterClient(client_id="me"))
     assert len(peer.requests(RequestCode.UNREGISTER_CLIENT)) == 1
 
@@ -227,7 +227,7 @@ async def test_a_former_master_that_answers_keeps_its_connection(peer, broker, w
 async def test_brokers_behind_one_address_are_known_apart(peer, world):
     one, two = [with_broker(peer.address, name) for name in ("broker-a", "broker-b")]
     can = HeartBeatReply(timer_max_delay_sec=100, repeat_window_ms=1000, takes_reasons=True)
-    peer.script(BEAT, Answer(header=can), Answer(1, remark=f"{ACCESS_EXCEPTION}no"))
+    peer.script(BEAT, Reply(header=can), Reply(1, remark=f"{ACCESS_EXCEPTION}no"))
     able, unable = await world.brokers.session(one), await world.brokers.session(two)
     brokers = world.brokers
     for session, is_able in ((able, True), (unable, False)):

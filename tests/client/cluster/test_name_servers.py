@@ -11,7 +11,7 @@ from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
@@ -50,7 +50,7 @@ async def test_when_none_answers_the_last_error_is_told(pool):
 async def test_an_answer_is_an_answer_even_if_it_is_an_error(peer, pool):
     async with Scripted() as other:
         servers = NameServers(NameServerList([peer.address, other.address], lambda most: 0), pool)
-        peer.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, Answer(ResponseCode.SYSTEM_ERROR))
+        peer.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, Reply(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(RemoteError):
             await servers.call(GetRoute(topic="t"))
         assert not other.received

@@ -19,7 +19,7 @@ from sparrowmq.protocol.requests.headers import (
     ResetConsumerClientOffset,
 )
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.log_limit import LINES
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
@@ -34,8 +34,8 @@ async def consumer(peer):
     peer.has("%RETRY%g", queues=1)
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
-        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Reply(),
     }
     async with (
         connect(peer.address, client_id="me") as mq,
@@ -105,7 +105,7 @@ async def test_an_operator_has_a_message_handled(peer):
     peer.has("t", queues=1)
     peer.has("%RETRY%g", queues=1)
     peer.usual |= {RequestCode.PULL_MESSAGE: lambda _: None}
-    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Answer(ResponseCode.QUERY_NOT_FOUND)
+    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Reply(ResponseCode.QUERY_NOT_FOUND)
     seen = []
 
     def handle(message):

@@ -8,7 +8,7 @@ from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
@@ -61,7 +61,7 @@ async def test_a_broker_that_comes_between_two_questions_is_found(peer, routes, 
     """The topic and the template were unknown when they were asked for, and the broker there when it was."""
     peer.has(topic)
     peer.brokers = {"broker-a": peer.address}
-    unknown = Answer(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+    unknown = Reply(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
     peer.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, unknown)
     assert bool((await routes.for_sending("new")).readable) is (topic == "new")
 

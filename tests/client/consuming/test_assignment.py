@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.headers import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, pulls, rec
@@ -29,7 +29,7 @@ from tests.client.consuming.test_pulling import found, pulls, rec
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(3)]
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
-OF_SLAVE = Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"{A_SLAVE}; its master has the offset")
+OF_SLAVE = Reply(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"{A_SLAVE}; its master has the offset")
 
 
 class Kept:
@@ -75,9 +75,9 @@ async def owner_of(peer, background, locked: bool, flow: FlowLimits | None = Non
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
         QUERY: lambda command: committed(peer, command.header(QueryConsumerOffset).queue_id),
-        UPDATE: lambda _: Answer(),
-        LOCK: lambda command: Answer(body=LockedQueues(LockQueues.decode(command.body).mq_set).encode()),
-        UNLOCK: lambda _: Answer(),
+        UPDATE: lambda _: Reply(),
+        LOCK: lambda command: Reply(body=LockedQueues(LockQueues.decode(command.body).mq_set).encode()),
+        UNLOCK: lambda _: Reply(),
     }
     owner = Owner(peer, background, locked, flow or FlowLimits())
     await owner.routes.of("t")
@@ -112,7 +112,7 @@ async def test_a_pull_asks_for_no_more_messages_than_may_wait(peer, background):
     owner.pool.close()
 
 
-def first_only(command) -> Answer | None:
+def first_only(command) -> Reply | None:
     """One message in each queue."""
     return found(rec(0), next_offset=1) if command.header(PullMessage).queue_offset == 0 else None
 
@@ -122,10 +122,10 @@ def commits(peer) -> list[tuple[int, int]]:
     return [(each.queue_id, each.commit_offset) for each in headers]
 
 
-def committed(peer, queue_id: int) -> Answer:
+def committed(peer, queue_id: int) -> Reply:
     """What a broker answers who has heard those commits."""
     offset = dict(commits(peer)).get(queue_id)
-    return Answer(ResponseCode.QUERY_NOT_FOUND) if offset is None else Answer(header=OffsetReply(offset))
+    return Reply(ResponseCode.QUERY_NOT_FOUND) if offset is None else Reply(header=OffsetReply(offset))
 
 
 def codes(peer, *wanted: int) -> list[int]:
@@ -171,7 +171,7 @@ async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 2)  # The second one commits 0, and is held.
     owner.assignment.state_of(QUEUES[0]).settle(owner.delivery.messages[0])
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(0))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(0))
     await owner.assignment.apply("t", [])
     assert commits(peer) == [(0, 1), (0, 1)]
 
@@ -235,7 +235,7 @@ async def test_only_own_queues_can_be_paused_sought_or_asked_for(owner):
 
 
 async def test_the_lag_is_what_the_broker_has_and_nobody_settled(peer, owner):
-    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(10))
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Reply(header=OffsetReply(10))
     peer.usual[RequestCode.PULL_MESSAGE] = first_only
     await owner.assignment.apply("t", QUEUES[:2])
     await until(lambda: len(owner.delivery.messages) == 2)
@@ -258,7 +258,7 @@ async def test_other_topics_are_left_alone(owner):
 
 
 async def test_a_queue_whose_beginning_is_unknown_is_an_error_after_the_others_are_taken(peer, owner):
-    peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    peer.script(QUERY, Reply(ResponseCode.SYSTEM_ERROR, remark="not now"))
     with pytest.raises(RemoteError, match="not now"):
         await owner.assignment.apply("t", QUEUES[:2])
     assert owner.assignment.queues == [QUEUES[1]]
@@ -285,7 +285,7 @@ async def test_a_broker_that_moves_us_while_we_work_restarts_the_queue(peer, own
     peer.script(
         RequestCode.PULL_MESSAGE,
         found(rec(5), next_offset=6),
-        Answer(ResponseCode.PULL_OFFSET_MOVED, found(next_offset=2).header),
+        Reply(ResponseCode.PULL_OFFSET_MOVED, found(next_offset=2).header),
     )
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: pulls(peer)[-1].queue_offset == 2 if pulls(peer) else False)
@@ -346,7 +346,7 @@ async def test_closing_waits_for_the_next_master_only_for_a_while(peer, owner):
     assert owner.clock.age(begun) == ELECTED_S
 
 
-@pytest.mark.parametrize("answer", [Answer(ResponseCode.SYSTEM_ERROR), OF_SLAVE, None])
+@pytest.mark.parametrize("answer", [Reply(ResponseCode.SYSTEM_ERROR), OF_SLAVE, None])
 async def test_closing_waits_for_no_broker_that_is_away_and_for_no_slave_of_a_dead_master(
     peer, owner, answer
 ):
@@ -368,7 +368,7 @@ async def never_committed(peer, owner) -> None:
 
 @pytest.mark.covers("S-CONS-17")
 async def test_an_orderly_queue_is_owned_only_once_it_is_locked(peer, orderly):
-    peer.script(LOCK, Answer(body=LockedQueues(QUEUES[:1]).encode()))
+    peer.script(LOCK, Reply(body=LockedQueues(QUEUES[:1]).encode()))
     assert not await orderly.assignment.apply("t", QUEUES[:2])
     assert orderly.assignment.queues == QUEUES[:1]
     assert await orderly.assignment.apply("t", QUEUES[:2])
@@ -405,7 +405,7 @@ async def test_locks_are_renewed_and_one_that_another_member_has_is_trusted_no_m
     await orderly.assignment.apply("t", QUEUES[:2])
     kept, lost = (orderly.assignment.state_of(queue) for queue in QUEUES[:2])
     await orderly.clock.advance(20)
-    peer.script(LOCK, Answer(body=LockedQueues(QUEUES[:1]).encode()))
+    peer.script(LOCK, Reply(body=LockedQueues(QUEUES[:1]).encode()))
     assert not await orderly.assignment.renew_locks()
     assert (kept.locked_until, lost.locked_until) == (20 + TRUSTED_S, 0.0)
     assert orderly.delivery.renewals == 1
@@ -417,7 +417,7 @@ async def test_a_lock_that_could_not_be_renewed_runs_out(peer, orderly):
     await orderly.assignment.apply("t", QUEUES[:1])
     state = orderly.assignment.state_of(QUEUES[0])
     await orderly.clock.advance(20)
-    peer.script(LOCK, Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(LOCK, Reply(ResponseCode.SYSTEM_ERROR))
     assert not await orderly.assignment.renew_locks()
     assert state.locked_until == TRUSTED_S
 
@@ -426,7 +426,7 @@ async def test_a_queue_that_goes_on_elsewhere_is_trusted_no_longer_than_before(p
     """An operator resets the offsets of all members, also of one whose lock another has."""
     await orderly.assignment.apply("t", QUEUES[:2])
     await orderly.clock.advance(20)
-    peer.script(LOCK, Answer(body=LockedQueues(QUEUES[:1]).encode()))
+    peer.script(LOCK, Reply(body=LockedQueues(QUEUES[:1]).encode()))
     await orderly.assignment.renew_locks()
     await orderly.clock.advance(5)
     await orderly.assignment.restart(dict.fromkeys(QUEUES[:2], 7))

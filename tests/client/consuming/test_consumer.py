@@ -16,7 +16,7 @@ from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
@@ -229,9 +229,9 @@ def cluster_on(path, namesrv_port: int, broker_port: int) -> Cluster:
 async def test_it_starts_in_order_subscriptions_heartbeat_rebalance_offsets_pulls(peer):
     peer.has("t", queues=1)
     peer.has("%RETRY%g", queues=1)
-    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Answer(header=OffsetReply(5))
+    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Reply(header=OffsetReply(5))
     peer.usual[RequestCode.PULL_MESSAGE] = lambda _: None
-    peer.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    peer.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Reply()
     async with connect(peer.address, client_id="me") as mq:
         for wrong in (0, 10_001):
             with pytest.raises(ConfigError, match="from 1 to 10000"):
@@ -376,8 +376,8 @@ async def test_what_failed_is_given_back_before_the_last_commit(peer):
     peer.has("t", queues=1)
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
-        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Reply(),
         RequestCode.CONSUMER_SEND_MSG_BACK: lambda command: held.append(command),
     }
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))

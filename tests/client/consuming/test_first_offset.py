@@ -15,7 +15,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.consuming.test_held_locks import brokers as brokers
@@ -28,10 +28,10 @@ THEN = datetime(2026, 1, 1, 12)
 @pytest.fixture
 def answers(peer):
     peer.usual |= {
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
-        RequestCode.GET_MAX_OFFSET: lambda _: Answer(header=OffsetReply(offset=100)),
-        RequestCode.GET_MIN_OFFSET: lambda _: Answer(header=OffsetReply(offset=10)),
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda _: Answer(header=OffsetReply(offset=50)),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.GET_MAX_OFFSET: lambda _: Reply(header=OffsetReply(offset=100)),
+        RequestCode.GET_MIN_OFFSET: lambda _: Reply(header=OffsetReply(offset=10)),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda _: Reply(header=OffsetReply(offset=50)),
     }
     return peer
 
@@ -56,7 +56,7 @@ async def test_a_group_that_never_consumed_begins_where_it_wants(answers, broker
 @pytest.mark.parametrize("committed", [0, 7])
 async def test_a_committed_offset_counts_before_all(answers, brokers, start, committed):
     answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offsets_of({"t@g": {0: committed}})
-    answers.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Answer(header=OffsetReply(offset=committed))
+    answers.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Reply(header=OffsetReply(offset=committed))
     assert await first_offset(QUEUE, start, BrokerOffsets("g", brokers), brokers) == committed
 
 
@@ -68,20 +68,20 @@ async def test_a_queue_is_measured(answers, brokers):
     assert (wish.timestamp, wish.boundary_type) == (round(THEN.timestamp() * 1000), "LOWER")
 
 
-def offsets_of(table: dict[str, dict[int, int]]) -> Answer:
-    return Answer(body=ConsumerOffsets(table).encode())
+def offsets_of(table: dict[str, dict[int, int]]) -> Reply:
+    return Reply(body=ConsumerOffsets(table).encode())
 
 
 def says_0_for_a_young_queue(peer, group_has_committed: bool | None = None) -> None:
     """Answer as a broker with a young queue; without `group_has_committed` as Apache's brokers up to 4.9."""
 
-    def answer(command: Command) -> Answer:
+    def answer(command: Command) -> Reply:
         if (
             group_has_committed is False
             and command.header(QueryConsumerOffset).set_zero_if_not_found is False
         ):
-            return Answer(ResponseCode.QUERY_NOT_FOUND)
-        return Answer(header=OffsetReply(offset=0))
+            return Reply(ResponseCode.QUERY_NOT_FOUND)
+        return Reply(header=OffsetReply(offset=0))
 
     peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = answer
 
@@ -92,7 +92,7 @@ def says_0_for_a_young_queue(peer, group_has_committed: bool | None = None) -> N
 async def test_new_is_behind_what_a_young_queue_holds(answers, brokers, kept, offset):
     says_0_for_a_young_queue(answers)
     answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offsets_of(kept)
-    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Reply()
     assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == offset
     commits = answers.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
     assert [each.header(UpdateConsumerOffset).commit_offset for each in commits] == ([100] if offset else [])
@@ -103,14 +103,14 @@ async def test_a_list_of_all_offsets_is_not_needed_where_the_broker_knows_the_qu
     answers, brokers, start, offset
 ):
     says_0_for_a_young_queue(answers, group_has_committed=False)
-    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Reply()
     assert await first_offset(QUEUE, start, BrokerOffsets("g", brokers), brokers) == offset
     assert not answers.requests(RequestCode.GET_ALL_CONSUMER_OFFSET)
 
 
 async def test_a_committed_0_counts_where_the_account_may_not_list_all_offsets(answers, brokers):
     says_0_for_a_young_queue(answers, group_has_committed=True)
-    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: Answer(ResponseCode.NO_PERMISSION)
+    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: Reply(ResponseCode.NO_PERMISSION)
     assert await first_offset(QUEUE, THEN, BrokerOffsets("g", brokers), brokers) == 0
 
 
@@ -137,9 +137,9 @@ async def test_a_new_group_begins_at_the_first_message_stored_since_a_time(tmp_p
 
 
 async def test_new_is_kept_for_members_who_come_later(answers, brokers):
-    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Reply()
     assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == 100
     assert len(answers.requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == 1
-    answers.script(RequestCode.QUERY_CONSUMER_OFFSET, Answer(header=OffsetReply(offset=7)))
+    answers.script(RequestCode.QUERY_CONSUMER_OFFSET, Reply(header=OffsetReply(offset=7)))
     assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == 7
     assert await first_offset(RETRIED, "new", BrokerOffsets("g", brokers), brokers) == 0

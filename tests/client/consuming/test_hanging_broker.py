@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 
 GREETING = RequestCode.HEART_BEAT
@@ -28,7 +28,7 @@ def hanging(peer):
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
         RequestCode.LOCK_BATCH_MQ: lambda _: None,
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
         RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: None,
         RequestCode.UNREGISTER_CLIENT: lambda _: None,
     }
@@ -46,7 +46,7 @@ async def test_a_start_that_is_cancelled_keeps_no_group_and_no_task(hanging, mak
             async with asyncio.timeout(0.3), make(mq):
                 await asyncio.Event().wait()
         assert asyncio.all_tasks() == before
-        hanging.usual[GREETING] = lambda _: Answer()
+        hanging.usual[GREETING] = lambda _: Reply()
         async with asyncio.timeout(10), make(mq) as second:
             assert second.group == "g"
 

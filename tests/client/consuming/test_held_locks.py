@@ -7,7 +7,7 @@ from sparrowmq.client.consuming.held_locks import HeldLocks
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.cluster.test_broker_sessions import World
 
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(3)]
@@ -23,21 +23,21 @@ async def brokers(peer) -> AsyncIterator[Brokers]:
 
 
 async def test_only_what_the_broker_locked_is_ours(peer, brokers):
-    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:2]).encode()))
+    peer.script(RequestCode.LOCK_BATCH_MQ, Reply(body=LockedQueues(QUEUES[:2]).encode()))
     assert await HeldLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])
     wish = LockQueues.decode(peer.requests(RequestCode.LOCK_BATCH_MQ)[0].body)
     assert (wish.consumer_group, wish.client_id, wish.mq_set) == ("g", "me", QUEUES)
 
 
 async def test_a_broker_that_does_not_answer_gives_none(peer, brokers):
-    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(RequestCode.LOCK_BATCH_MQ, Reply(ResponseCode.SYSTEM_ERROR))
     locks = HeldLocks("g", "me", brokers)
     assert await locks.lock(QUEUES) == set()
     assert await locks.lock([MessageQueue("t", "nowhere", 0)]) == set()
 
 
 async def test_an_outage_is_one_line_until_the_next_success(peer, brokers, caplog):
-    refused, locked = Answer(ResponseCode.SYSTEM_ERROR), Answer(body=LockedQueues(QUEUES).encode())
+    refused, locked = Reply(ResponseCode.SYSTEM_ERROR), Reply(body=LockedQueues(QUEUES).encode())
     peer.script(RequestCode.LOCK_BATCH_MQ, refused, refused, locked, refused)
     locks = HeldLocks("g", "me", brokers)
     for lines in (1, 1, 1, 2):
@@ -46,7 +46,7 @@ async def test_an_outage_is_one_line_until_the_next_success(peer, brokers, caplo
 
 
 async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
-    peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(), Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(RequestCode.UNLOCK_BATCH_MQ, Reply(), Reply(ResponseCode.SYSTEM_ERROR))
     locks = HeldLocks("g", "me", brokers)
     await locks.unlock(QUEUES[:1])
     await locks.unlock(QUEUES[1:])
@@ -58,8 +58,8 @@ async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_memb
     peer, brokers
 ):
     """The broker may have locked them. Then no member could consume them for a minute."""
-    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
-    peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer())
+    peer.script(RequestCode.LOCK_BATCH_MQ, Reply(ResponseCode.SYSTEM_ERROR))
+    peer.script(RequestCode.UNLOCK_BATCH_MQ, Reply())
     locks = HeldLocks("g", "me", brokers)
     await locks.lock(QUEUES)
     await locks.unlock_owed(QUEUES[1:])
@@ -70,8 +70,8 @@ async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_memb
 
 
 async def test_queues_that_were_given_up_while_their_broker_was_away_are_unlocked_later(peer, brokers):
-    peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR), Answer())
-    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:1]).encode()))
+    peer.script(RequestCode.UNLOCK_BATCH_MQ, Reply(ResponseCode.SYSTEM_ERROR), Reply())
+    peer.script(RequestCode.LOCK_BATCH_MQ, Reply(body=LockedQueues(QUEUES[:1]).encode()))
     locks = HeldLocks("g", "me", brokers)
     await locks.unlock(QUEUES)
     await locks.lock(QUEUES[:1])  # ours again

@@ -6,7 +6,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.consuming.test_held_locks import brokers as brokers
 
 ONE, TWO = (MessageQueue("t", "broker-a", number) for number in range(2))
@@ -15,18 +15,18 @@ QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_O
 
 @pytest.fixture
 def offsets(peer, brokers) -> BrokerOffsets:
-    peer.usual[UPDATE] = lambda _: Answer()
+    peer.usual[UPDATE] = lambda _: Reply()
     return BrokerOffsets("g", brokers)
 
 
 async def test_a_broker_knows_where_the_group_stands_or_that_it_never_began(peer, offsets):
-    peer.script(QUERY, Answer(header=OffsetReply(offset=42)), Answer(ResponseCode.QUERY_NOT_FOUND))
+    peer.script(QUERY, Reply(header=OffsetReply(offset=42)), Reply(ResponseCode.QUERY_NOT_FOUND))
     assert await offsets.read(ONE) == 42
     assert await offsets.read(ONE) is None
 
 
 async def test_any_other_answer_is_an_error(peer, offsets):
-    peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(QUERY, Reply(ResponseCode.SYSTEM_ERROR))
     with pytest.raises(RemoteError):
         await offsets.read(ONE)
 
@@ -41,7 +41,7 @@ async def test_only_what_changed_is_committed(peer, offsets):
 
 
 async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
-    peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    peer.script(UPDATE, Reply(ResponseCode.SYSTEM_ERROR, remark="not now"))
     await offsets.commit({ONE: 1})
     assert "cannot commit offset 1" in caplog.text and "not now" in caplog.text
     await offsets.commit({ONE: 1, MessageQueue("t", "nowhere", 0): 5})
@@ -49,10 +49,10 @@ async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
 
 
 async def test_an_outage_is_one_line_for_a_queue(peer, offsets, caplog):
-    peer.script(UPDATE, *[Answer(ResponseCode.SYSTEM_ERROR, remark="not now")] * 3)
+    peer.script(UPDATE, *[Reply(ResponseCode.SYSTEM_ERROR, remark="not now")] * 3)
     for _ in range(4):  # the last one is taken
         await offsets.commit({ONE: 1})
-    peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    peer.script(UPDATE, Reply(ResponseCode.SYSTEM_ERROR, remark="not now"))
     await offsets.commit({ONE: 2})
     lines = [record.message for record in caplog.records if "cannot commit" in record.message]
     assert [line[:22] for line in lines] == ["cannot commit offset 1", "cannot commit offset 2"]
@@ -64,13 +64,13 @@ async def away(peer, offsets):
     peer.usual[UPDATE] = lambda _: [session.close() for session in peer.sessions] and None
     await offsets.commit({ONE: 9})
     offsets.forget(ONE)
-    peer.usual[UPDATE] = lambda _: Answer()
+    peer.usual[UPDATE] = lambda _: Reply()
     return offsets
 
 
 async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_back(peer, away):
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=4))
-    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=9))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=4))
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Reply(header=OffsetReply(offset=9))
     assert await away.read(ONE) == 4
     assert await away.resume(ONE) == 9
     assert await away.resume(ONE) == 4, "it counts once; what follows is committed"
@@ -79,53 +79,53 @@ async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_
 async def test_what_a_slave_refused_is_gone_on_with_too(peer, offsets):
     """Its master is elsewhere now, and the broker was the master before."""
     peer.script(
-        UPDATE, Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"the offset is not committed: {A_SLAVE}")
+        UPDATE, Reply(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"the offset is not committed: {A_SLAVE}")
     )
     assert list(await offsets.commit({ONE: 9})) == [ONE]
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=4))
-    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=9))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=4))
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Reply(header=OffsetReply(offset=9))
     assert await offsets.resume(ONE) == 9
 
 
 async def test_whoever_went_further_meanwhile_is_right(peer, away):
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=10))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=10))
     assert await away.resume(ONE) == 10
 
 
 async def test_a_broker_that_lost_its_store_is_believed(peer, away):
-    peer.usual[QUERY] = lambda _: Answer(ResponseCode.QUERY_NOT_FOUND)
-    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=3))
+    peer.usual[QUERY] = lambda _: Reply(ResponseCode.QUERY_NOT_FOUND)
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Reply(header=OffsetReply(offset=3))
     assert await away.resume(ONE) is None
 
 
 async def test_an_operators_word_counts_more_than_what_could_not_be_committed(peer, away):
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=0))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=0))
     away.moved(ONE)
     assert await away.resume(ONE) == 0
 
 
 async def test_what_a_broker_refuses_is_not_remembered(peer, offsets):
-    peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="no such group"))
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=0))
+    peer.script(UPDATE, Reply(ResponseCode.SYSTEM_ERROR, remark="no such group"))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=0))
     await offsets.commit({ONE: 9})
     assert await offsets.resume(ONE) == 0
 
 
 async def test_a_commit_that_did_not_last_is_made_again(peer, offsets, caplog):
-    peer.script(QUERY, Answer(header=OffsetReply(offset=5)), Answer(header=OffsetReply(offset=4)))
+    peer.script(QUERY, Reply(header=OffsetReply(offset=5)), Reply(header=OffsetReply(offset=4)))
     await offsets.commit_again(ONE, 5)
     assert not peer.requests(UPDATE)
     await offsets.commit_again(ONE, 5)
     assert peer.requests(UPDATE)[0].header(UpdateConsumerOffset).commit_offset == 5
-    peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    peer.script(QUERY, Reply(ResponseCode.SYSTEM_ERROR, remark="not now"))
     await offsets.commit_again(ONE, 5)
     assert "cannot commit offset 5" in caplog.text
 
 
 async def test_an_offset_of_0_can_be_told_from_none(peer, offsets, tmp_path):
-    table = Answer(body=ConsumerOffsets({"t@g": {0: 0}, "t@h": {1: 0}}).encode())
+    table = Reply(body=ConsumerOffsets({"t@g": {0: 0}, "t@h": {1: 0}}).encode())
     peer.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: table
-    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=0))
+    peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=0))
     assert await offsets.has(ONE) and not await offsets.has(TWO)
     local = LocalOffsets(tmp_path / "offsets.json")
     await local.commit({ONE: 0})

@@ -9,7 +9,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 from tests.client.consuming.test_assignment import OF_SLAVE
 from tests.client.consuming.test_consumer import cluster_on
@@ -26,11 +26,11 @@ async def talker(peer):
     peer.has("t", queues=2)
     peer.usual |= {
         PULL: lambda _: None,
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
-        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
-        RequestCode.GET_MAX_OFFSET: lambda _: Answer(header=OffsetReply(offset=100)),
-        RequestCode.GET_MIN_OFFSET: lambda _: Answer(header=OffsetReply(offset=10)),
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda _: Answer(header=OffsetReply(offset=50)),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Reply(),
+        RequestCode.GET_MAX_OFFSET: lambda _: Reply(header=OffsetReply(offset=100)),
+        RequestCode.GET_MIN_OFFSET: lambda _: Reply(header=OffsetReply(offset=10)),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda _: Reply(header=OffsetReply(offset=50)),
     }
     async with connect(peer.address) as mq:
         yield mq
@@ -93,7 +93,7 @@ async def test_a_queue_begins_where_it_was_asked_to(talker, reader, start, offse
 
 
 async def test_a_queue_goes_on_where_the_group_stands(peer, reader):
-    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Answer(header=OffsetReply(offset=42))
+    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Reply(header=OffsetReply(offset=42))
     reader.assign(QUEUES[:1])
     assert await reader.position(QUEUES[0]) == 42
     assert await reader.committed(QUEUES[0]) == 42
@@ -122,9 +122,7 @@ async def test_seeking_forgets_what_was_fetched_and_asked_for(peer, reader):
 async def test_filtered_messages_move_the_position(peer, reader, caplog):
     reader.assign(QUEUES[:1], tag="b")
     reader.seek(QUEUES[0], 0)
-    peer.script(
-        PULL, found(rec(0, tag="a"), next_offset=1), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(30))
-    )
+    peer.script(PULL, found(rec(0, tag="a"), next_offset=1), Reply(ResponseCode.PULL_OFFSET_MOVED, reply(30)))
     assert await reader.poll(timeout_s=0.1) == []
     assert await reader.position(QUEUES[0]) == 30
     assert "has no offset 1 for us (it holds 0 to 100); going on at 30" in caplog.text
@@ -165,7 +163,7 @@ async def test_assigning_anew_keeps_positions(reader):
 async def test_trouble_that_passes_is_waited_for(peer, reader, caplog):
     reader.assign(QUEUES[:1])
     reader.seek(QUEUES[0], 0)
-    peer.script(PULL, Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), found(rec(0), next_offset=1))
+    peer.script(PULL, Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), found(rec(0), next_offset=1))
     assert len(await reader.poll(timeout_s=5)) == 1
     assert "trying again" in caplog.text
 
@@ -184,7 +182,7 @@ async def test_a_lost_connection_is_made_again(peer, reader):
 async def test_a_refusal_is_an_error(peer, reader):
     reader.assign(QUEUES[:1])
     reader.seek(QUEUES[0], 0)
-    peer.script(PULL, Answer(ResponseCode.NO_PERMISSION, remark="not for you"))
+    peer.script(PULL, Reply(ResponseCode.NO_PERMISSION, remark="not for you"))
     with pytest.raises(RemoteError, match="not for you"):
         await reader.poll()
 

@@ -15,7 +15,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage, PullMessageReply, SearchOffset
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.log_limit import LogLimit
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
@@ -37,8 +37,8 @@ def rec(offset: int, tag: str = "a", body: bytes = b"body", stored_ms: int = 2) 
     )
 
 
-def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Answer:
-    return Answer(0, reply(next_offset, broker_id), body=b"".join(records))
+def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Reply:
+    return Reply(0, reply(next_offset, broker_id), body=b"".join(records))
 
 
 def reply(next_offset: int, broker_id: int = 0, end: int = 100) -> PullMessageReply:
@@ -157,8 +157,8 @@ async def test_what_is_found_arrives_and_the_next_pull_goes_on_behind_it(peer, p
 async def test_filtered_messages_are_passed_over(peer, pulled):
     peer.script(
         PULL,
-        Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(40)),
-        Answer(ResponseCode.PULL_NOT_FOUND, reply(40)),
+        Reply(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(40)),
+        Reply(ResponseCode.PULL_NOT_FOUND, reply(40)),
     )
     await until(lambda: len(pulls(peer)) == 3)
     assert [each.queue_offset for each in pulls(peer)] == [0, 40, 40]
@@ -166,7 +166,7 @@ async def test_filtered_messages_are_passed_over(peer, pulled):
 
 
 async def test_an_offset_outside_of_the_queue_is_corrected(peer, pulled, caplog):
-    peer.script(PULL, Answer(ResponseCode.PULL_OFFSET_MOVED, reply(30)))
+    peer.script(PULL, Reply(ResponseCode.PULL_OFFSET_MOVED, reply(30)))
     await until(lambda: len(pulls(peer)) == 2)
     assert pulls(peer)[1].queue_offset == 30 and not pulled.moves
     assert "has no offset 0 for us" in caplog.text
@@ -179,8 +179,8 @@ async def test_a_broker_that_lost_messages_is_read_from_the_committed_offset_on(
     pulled.committed = committed
     peer.script(
         PULL,
-        Answer(ResponseCode.PULL_NOT_FOUND, reply(6)),
-        Answer(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)),
+        Reply(ResponseCode.PULL_NOT_FOUND, reply(6)),
+        Reply(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)),
     )
     await until(lambda: len(pulls(peer)) == 3)
     assert [each.queue_offset for each in pulls(peer)] == [0, 6, following]
@@ -195,8 +195,8 @@ async def test_without_a_committed_offset_a_shorter_queue_is_read_from_the_first
         commits,
         None if commits else 0,
     )  # a broker knows no local offsets
-    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=searched))
-    peer.script(PULL, found(rec(5), next_offset=6), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)))
+    peer.usual[SEARCH] = lambda _: Reply(header=OffsetReply(offset=searched))
+    peer.script(PULL, found(rec(5), next_offset=6), Reply(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)))
     await until(lambda: pulled.moves)
     assert pulled.moves == [following]
     (search,) = [command.header(SearchOffset) for command in peer.requests(SEARCH)]
@@ -229,15 +229,15 @@ async def test_nothing_is_committed_at_a_broker_that_came_back_before_it_has_ans
         (found(rec(5), next_offset=6), None, 6),
         (found(rec(5, stored_ms=9), next_offset=6), 4, 4),
         (found(rec(7), next_offset=8), 3, 3),
-        (Answer(ResponseCode.PULL_NOT_FOUND, reply(6)), 2, 2),
-        (Answer(ResponseCode.PULL_NOT_FOUND, reply(6)), 8, 6),
-        (Answer(ResponseCode.PULL_OFFSET_MOVED, reply(3, end=3)), None, 6),
+        (Reply(ResponseCode.PULL_NOT_FOUND, reply(6)), 2, 2),
+        (Reply(ResponseCode.PULL_NOT_FOUND, reply(6)), 8, 6),
+        (Reply(ResponseCode.PULL_OFFSET_MOVED, reply(3, end=3)), None, 6),
     ],
 )
 async def test_after_a_break_the_last_message_shows_whether_others_took_the_place_of_ours(
     peer, pulled, caplog, there, searched, following
 ):
-    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=searched))
+    peer.usual[SEARCH] = lambda _: Reply(header=OffsetReply(offset=searched))
     peer.script(PULL, found(rec(5), next_offset=6))
     await until(lambda: len(pulls(peer)) == 2)
     pulled.owned.settle(ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=5), QUEUE))
@@ -252,12 +252,12 @@ async def test_after_a_break_the_last_message_shows_whether_others_took_the_plac
 
 
 async def test_a_move_with_messages_in_hand_is_the_owners_affair(peer, pulled):
-    peer.script(PULL, found(rec(5), next_offset=6), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(2)))
+    peer.script(PULL, found(rec(5), next_offset=6), Reply(ResponseCode.PULL_OFFSET_MOVED, reply(2)))
     await until(lambda: pulled.moves == [2])
 
 
 async def test_a_move_to_the_same_place_is_not_repeated_at_once(peer, pulled):
-    peer.script(PULL, Answer(ResponseCode.PULL_OFFSET_MOVED, reply(0)))
+    peer.script(PULL, Reply(ResponseCode.PULL_OFFSET_MOVED, reply(0)))
     await until(lambda: len(pulls(peer)) == 1)
     await asyncio.sleep(0.02)
     assert len(pulls(peer)) == 1
@@ -297,7 +297,7 @@ async def test_messages_that_are_never_settled_are_mentioned(peer, caplog):
 
 @pytest.mark.parametrize("code", sorted(pulling.UNKNOWN_HERE))
 async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, pulled, code):
-    peer.script(PULL, Answer(code, remark="who are you"))
+    peer.script(PULL, Reply(code, remark="who are you"))
     await until(lambda: len(peer.requests(RequestCode.HEART_BEAT)) == 2)
     await asyncio.sleep(0.01)
     await pulled.world.clock.advance(pulling.PAUSE_S)
@@ -305,7 +305,7 @@ async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, pulled, cod
 
 
 async def test_trouble_is_logged_once_and_pulling_goes_on(peer, pulled, caplog):
-    peer.script(PULL, *[Answer(ResponseCode.SYSTEM_ERROR, remark="broken")] * 3)
+    peer.script(PULL, *[Reply(ResponseCode.SYSTEM_ERROR, remark="broken")] * 3)
     for count in (1, 2, 3):
         await until(lambda: len(pulls(peer)) == count)  # noqa: B023
         await asyncio.sleep(0.01)
@@ -361,7 +361,7 @@ async def filtered(peer):
 
 
 async def test_an_expression_that_cannot_be_read_ends_the_pulling(peer, filtered):
-    peer.script(PULL, Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="what is that"))
+    peer.script(PULL, Reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="what is that"))
     with pytest.raises(
         ConfigError, match=r"cannot filter t by the SQL92 expression 'a > 5' .what is that.; correct it"
     ):
@@ -369,8 +369,8 @@ async def test_an_expression_that_cannot_be_read_ends_the_pulling(peer, filtered
 
 
 async def test_a_broker_that_says_when_asked_that_it_cannot_filter_ends_the_pulling(peer, filtered):
-    peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="no"))
-    peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="no SQL")
+    peer.script(PULL, Reply(ResponseCode.SYSTEM_ERROR, remark="no"))
+    peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Reply(ResponseCode.SYSTEM_ERROR, remark="no SQL")
     with pytest.raises(ConfigError, match="no SQL"):
         await asyncio.wait_for(filtered.puller.run(), 5)
     (check,) = peer.requests(RequestCode.CHECK_CLIENT_CONFIG)
@@ -379,8 +379,8 @@ async def test_a_broker_that_says_when_asked_that_it_cannot_filter_ends_the_pull
 
 
 async def test_an_error_that_is_not_the_filters_passes(peer, filtered):
-    peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="busy"))
-    peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Answer()
+    peer.script(PULL, Reply(ResponseCode.SYSTEM_ERROR, remark="busy"))
+    peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Reply()
     running = asyncio.ensure_future(filtered.puller.run())
     await until(lambda: peer.requests(RequestCode.CHECK_CLIENT_CONFIG))
     await asyncio.sleep(0.01)
@@ -409,9 +409,9 @@ async def test_messages_that_lead_nowhere_are_not_taken_again_and_again(peer, pu
 @pytest.mark.parametrize(
     "answers",
     [
-        [Answer(ResponseCode.PULL_NOT_FOUND, reply(0))],
-        [Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(-5))],
-        [Answer(ResponseCode.PULL_OFFSET_MOVED, reply(7)), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(3))],
+        [Reply(ResponseCode.PULL_NOT_FOUND, reply(0))],
+        [Reply(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(-5))],
+        [Reply(ResponseCode.PULL_OFFSET_MOVED, reply(7)), Reply(ResponseCode.PULL_OFFSET_MOVED, reply(3))],
         [found(next_offset=0)],
     ],
 )
@@ -427,6 +427,6 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
 @pytest.mark.parametrize("code", [ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SUCCESS])
 async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer, pulled, code):
     """The broker filters them, or the client if only the hashes of their tags are wanted."""
-    peer.script(PULL, *(Answer(code, reply(at)) for at in range(1, 50)))
+    peer.script(PULL, *(Reply(code, reply(at)) for at in range(1, 50)))
     await until(lambda: len(pulls(peer)) == 50)
     assert pulled.owned.next_offset == 49

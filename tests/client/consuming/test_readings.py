@@ -13,7 +13,7 @@ from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec, reply
 
@@ -29,7 +29,7 @@ async def readings(peer):
     peer.has("t")
     peer.usual |= {
         PULL: lambda _: None,
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(header=OffsetReply(offset=3)),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(header=OffsetReply(offset=3)),
     }
     async with connect(peer.address) as mq, Background() as background:
         network = mq._network
@@ -65,7 +65,7 @@ async def test_a_queue_begins_where_the_group_stands_and_is_asked_once(peer, rea
 
 async def test_what_a_broker_does_not_know_is_told_to_it_and_one_line_logged(peer, readings, caplog):
     readings.add(QUEUE, ALL).move(0)
-    peer.usual[PULL] = lambda _: Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="who are you")
+    peer.usual[PULL] = lambda _: Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="who are you")
     await rounds(readings, lambda: "who are you" in caplog.text)
     readings.of(QUEUE).not_before = 0
     await rounds(readings, lambda: len(peer.requests(PULL)) == 2)
@@ -76,7 +76,7 @@ async def test_what_a_broker_does_not_know_is_told_to_it_and_one_line_logged(pee
 
 async def test_a_refusal_is_raised_and_the_queue_asked_again_afterwards(peer, readings):
     readings.add(QUEUE, ALL).move(0)
-    peer.script(PULL, Answer(ResponseCode.NO_PERMISSION, remark="not for you"), found(rec(0), next_offset=1))
+    peer.script(PULL, Reply(ResponseCode.NO_PERMISSION, remark="not for you"), found(rec(0), next_offset=1))
     with pytest.raises(RemoteError, match="not for you"):
         await rounds(readings, lambda: False)
     await rounds(readings, lambda: readings.of(QUEUE).fetched)
@@ -89,7 +89,7 @@ async def test_a_refusal_is_raised_and_the_queue_asked_again_afterwards(peer, re
 async def test_a_refusal_that_passes_is_waited_out(peer, readings, caplog, code):
     reading = readings.add(QUEUE, ALL)
     reading.move(0)
-    peer.script(PULL, Answer(code, remark="try again in a moment"), found(rec(0), next_offset=1))
+    peer.script(PULL, Reply(code, remark="try again in a moment"), found(rec(0), next_offset=1))
     await rounds(readings, lambda: "try again in a moment" in caplog.text)
     reading.not_before = 0
     await rounds(readings, lambda: reading.fetched)
@@ -102,7 +102,7 @@ async def test_a_shared_queue_that_its_topic_has_lost_is_no_error(peer, readings
     readings.add(lost, ALL, is_shared=True).move(0)
     if is_deleted:
         peer.routes.clear()
-    peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="queueId[7] is illegal"))
+    peer.script(PULL, Reply(ResponseCode.SYSTEM_ERROR, remark="queueId[7] is illegal"))
     await rounds(readings, lambda: "queueId[7] is illegal" in caplog.text)
     assert readings.of(lost).not_before > 0, "it is not asked again at once"
 
@@ -110,7 +110,7 @@ async def test_a_shared_queue_that_its_topic_has_lost_is_no_error(peer, readings
 async def test_a_refusal_for_a_shared_queue_that_is_there_is_raised(peer, readings):
     reading = readings.add(QUEUE, ALL, is_shared=True)
     reading.move(0)
-    refusal = Answer(ResponseCode.NO_PERMISSION, remark="not for you")
+    refusal = Reply(ResponseCode.NO_PERMISSION, remark="not for you")
     peer.script(PULL, refusal, refusal)
     await rounds(readings, lambda: reading.is_failing)  # Name servers may not know the reason yet.
     reading.not_before = 0
@@ -158,7 +158,7 @@ async def test_the_same_filter_again_changes_nothing(readings):
 async def test_all_filtered_out_moves_on(peer, readings):
     reading = readings.add(QUEUE, ALL)
     reading.move(0)
-    peer.script(PULL, Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(50)))
+    peer.script(PULL, Reply(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(50)))
     await rounds(readings, lambda: reading.position == 50)
 
 
@@ -170,7 +170,7 @@ def test_an_operator_sees_where_a_queue_stands():
 
 @pytest.mark.parametrize(("is_sought", "following"), [(False, 2), (True, 4)])
 async def test_a_shorter_queue_is_read_from_the_first_newer_message_on(peer, readings, is_sought, following):
-    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=2))
+    peer.usual[SEARCH] = lambda _: Reply(header=OffsetReply(offset=2))
     peer.script(PULL, found(rec(5), next_offset=6))
     reading = readings.add(QUEUE, ALL)
     await rounds(readings, lambda: reading.fetched)
@@ -178,7 +178,7 @@ async def test_a_shorter_queue_is_read_from_the_first_newer_message_on(peer, rea
     if is_sought:
         reading.move(6)
     reading.handled = 6
-    peer.script(PULL, Answer(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)))
+    peer.script(PULL, Reply(ResponseCode.PULL_OFFSET_MOVED, reply(4, end=4)))
     await rounds(readings, lambda: reading.position == following)
     assert reading.handled is None, "a lower offset is not committed before the program has seen its messages"
     await rounds(readings, lambda: len(peer.requests(PULL)) == 3)
@@ -189,7 +189,7 @@ async def test_a_shorter_queue_is_read_from_the_first_newer_message_on(peer, rea
 async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(
     peer, readings, stored_ms, following
 ):
-    peer.usual[SEARCH] = lambda _: Answer(header=OffsetReply(offset=4))
+    peer.usual[SEARCH] = lambda _: Reply(header=OffsetReply(offset=4))
     peer.script(PULL, found(rec(5), next_offset=6))
     reading = readings.add(QUEUE, ALL)
     await rounds(readings, lambda: reading.fetched)
@@ -221,7 +221,7 @@ async def test_messages_that_lead_nowhere_are_said_and_not_handed_out(peer, read
 async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer, readings):
     reading = readings.add(QUEUE, ALL)
     reading.move(0)
-    peer.script(PULL, *(Answer(0, reply(at)) for at in range(1, 20)))
+    peer.script(PULL, *(Reply(0, reply(at)) for at in range(1, 20)))
     await rounds(readings, lambda: len(peer.requests(PULL)) == 20)
     assert (reading.next_offset, reading.not_before) == (19, 0)
 
@@ -230,6 +230,6 @@ async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer,
 async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, readings, code):
     reading = readings.add(QUEUE, ALL)
     reading.move(3)
-    peer.usual[PULL] = lambda _: Answer(code, reply(3))
+    peer.usual[PULL] = lambda _: Reply(code, reply(3))
     await rounds(readings, lambda: reading.not_before > 0)
     assert len(peer.requests(PULL)) == 6

@@ -11,7 +11,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import TopicList
 from sparrowmq.protocol.requests.client_bodies import ConsumerList
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 
@@ -45,8 +45,8 @@ async def owner(peer):
     made.world.pool.close()
 
 
-def members(*names: str) -> Answer:
-    return Answer(body=ConsumerList(list(names)).encode())
+def members(*names: str) -> Reply:
+    return Reply(body=ConsumerList(list(names)).encode())
 
 
 async def pass_time(owner: Owner, seconds: float) -> None:
@@ -109,7 +109,7 @@ async def test_a_topic_that_comes_later_is_found_within_a_second(peer, owner):
 async def test_what_is_owned_stays_while_members_cannot_be_asked(peer, owner, caplog):
     peer.has("t")
     await until(lambda: owner.owned)
-    peer.script(MEMBERS, Answer(ResponseCode.SYSTEM_BUSY, remark="busy"))
+    peer.script(MEMBERS, Reply(ResponseCode.SYSTEM_BUSY, remark="busy"))
     owner.rebalancer.soon()
     await until(lambda: "busy" in caplog.text)
     assert owner.owned == {"t": QUEUES}
@@ -117,7 +117,7 @@ async def test_what_is_owned_stays_while_members_cannot_be_asked(peer, owner, ca
 
 @pytest.mark.covers("S-CONS-06")
 async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, owner):
-    peer.script(MEMBERS, Answer(ResponseCode.SYSTEM_ERROR, remark="no consumer for this group"))
+    peer.script(MEMBERS, Reply(ResponseCode.SYSTEM_ERROR, remark="no consumer for this group"))
     peer.has("t")
     await until(lambda: len(peer.requests(RequestCode.HEART_BEAT)) == 2)
     await pass_time(owner, 1)
@@ -143,7 +143,7 @@ async def test_a_queue_that_is_still_locked_is_tried_again_soon(peer, owner):
 
 async def test_one_trouble_is_logged_once(peer, owner, caplog):
     peer.has("t")
-    peer.usual[MEMBERS] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="all wrong")
+    peer.usual[MEMBERS] = lambda _: Reply(ResponseCode.SYSTEM_ERROR, remark="all wrong")
     for _ in range(3):
         await until(lambda: peer.requests(MEMBERS))
         peer.received.clear()
@@ -180,7 +180,7 @@ async def test_a_round_that_was_asked_for_begins_with_a_commit(peer):
 
 
 async def test_a_topic_that_is_missed_is_told_of_once_and_the_retry_topic_never(peer, owner, caplog):
-    peer.usual[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = lambda _: Answer(
+    peer.usual[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = lambda _: Reply(
         body=TopicList(["orders", "unlike", "%DLQ%order"]).encode()
     )
     peer.has("t")

@@ -14,14 +14,14 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, GetMaxOffset, SendMessageV2
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
-REFUSED = Answer(ResponseCode.SYSTEM_ERROR, remark="no such record")
+REFUSED = Reply(ResponseCode.SYSTEM_ERROR, remark="no such record")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def failed(reconsume_times: int = 2, **named: str) -> ReceivedMessage:
 
 @pytest.mark.covers("S-RETRY-05")
 async def test_the_broker_copies_it_from_its_own_log(peer, retries):
-    peer.script(BACK, Answer())
+    peer.script(BACK, Reply())
     message = failed(UNIQ_KEY="ID")
     message._wish = Wish(delay_level=5)
     await retries.give_back(message)
@@ -171,7 +171,7 @@ async def parked(mq: Client, cluster: Cluster, level: int) -> None:
 
 
 async def test_a_delay_that_is_no_level_takes_the_nearest_one_at_a_broker_with_levels_only(peer, retries):
-    peer.script(BACK, Answer(), Answer())
+    peer.script(BACK, Reply(), Reply())
     for delay, level in (("14s", 3), ("25s", 4)):
         message = ReceivedMessage(failed().stored, MessageQueue("t", "broker-a", 1), lambda *_: None)
         message.retry(delay)

@@ -9,7 +9,7 @@ from sparrowmq.protocol.requests.pop_headers import (
     PopMessageReply,
 )
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.scripted import Scripted
 from tests.records import encoded
 
@@ -19,26 +19,26 @@ BATCH = RequestCode.BATCH_ACK_MESSAGE
 CHANGE = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
 NOTIFICATION = RequestCode.NOTIFICATION
 POPPED_MS = 1_795_144_375_341
-OF_SLAVE = Answer(
+OF_SLAVE = Reply(
     ResponseCode.SLAVE_NOT_AVAILABLE,
     remark="this broker is a slave; its master has the state of popped messages",
 )
-NOTHING = Answer(ResponseCode.PULL_NOT_FOUND, PopMessageReply(0, 0, 0, 0))
+NOTHING = Reply(ResponseCode.PULL_NOT_FOUND, PopMessageReply(0, 0, 0, 0))
 
 
 def answers(peer: Scripted) -> None:
     """Let a peer answer as a broker without messages."""
     peer.usual |= {
         POP: lambda _: NOTHING,
-        ACK: lambda _: Answer(),
-        BATCH: lambda _: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        ACK: lambda _: Reply(),
+        BATCH: lambda _: Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         CHANGE: lambda command: changed(command),
         NOTIFICATION: lambda _: None,
     }
 
 
-def changed(command: Command) -> Answer:
-    return Answer(
+def changed(command: Command) -> Reply:
+    return Reply(
         header=ChangeInvisibleTimeReply(POPPED_MS + 5, int(command.ext_fields()["invisibleTime"]), 3)
     )
 
@@ -48,14 +48,14 @@ def rec(offset: int, tag: str = "a", properties: str = "", topic: str = "t", que
     return encoded(topic, queue_id, b"body", written, queue_offset=offset, physical_offset=1000)
 
 
-def popped(*records: bytes, start: int = 5, invisible_ms: int = 30_000, counts: str | None = None) -> Answer:
+def popped(*records: bytes, start: int = 5, invisible_ms: int = 30_000, counts: str | None = None) -> Reply:
     """An answer with records of queue 1."""
     header = PopMessageReply(POPPED_MS, invisible_ms, 2, 0, f"0 1 {start}", None, counts)
-    return Answer(0, header, body=b"".join(records))
+    return Reply(0, header, body=b"".join(records))
 
 
-def found() -> Answer:
-    return Answer(header=NotificationReply(has_msg=True))
+def found() -> Reply:
+    return Reply(header=NotificationReply(has_msg=True))
 
 
 def fields(peer: Scripted, code: int) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.popping.answers import ACK, POP, POPPED_MS, fields, popped, rec
 
 HANDLE = f"5 {POPPED_MS} 30000 2 0 broker-a 1 7"
@@ -23,7 +23,7 @@ async def test_messages_of_one_queue_share_a_receipt_and_differ_in_their_offsets
 @pytest.mark.parametrize("counts", ["2,1", "1,1", "3", "3,0", None])
 async def test_messages_have_the_receipt_of_their_queue_whatever_the_broker_counts(peer, popping, counts):
     header = PopMessageReply(POPPED_MS, 30_000, 2, 0, "0 1 5;0 2 9", most_msg_nums=512, queue_counts=counts)
-    peer.script(POP, Answer(0, header, body=rec(7) + rec(8) + rec(9, queue_id=2)))
+    peer.script(POP, Reply(0, header, body=rec(7) + rec(8) + rec(9, queue_id=2)))
     first, second, other = await popping.pop()
     assert [each._handle_text for each in (first, other)] == [HANDLE, f"9 {POPPED_MS} 30000 2 0 broker-a 2 9"]
     assert first._receipt is second._receipt is not other._receipt
@@ -33,7 +33,7 @@ async def test_a_message_of_a_retry_topic_keeps_its_own_handle_if_the_broker_cou
     handle = f"4 {POPPED_MS} 20000 2 1 broker-a 1 4"
     header = PopMessageReply(POPPED_MS, 30_000, 2, 0, "1 1 4;0 1 5", most_msg_nums=512, queue_counts="1,1")
     body = rec(4, properties=f"POP_CK\x01{handle}\x02") + rec(7)
-    peer.script(POP, Answer(0, header, body=body))
+    peer.script(POP, Reply(0, header, body=body))
     assert [each._handle_text for each in await popping.pop()] == [handle, HANDLE]
 
 

@@ -8,7 +8,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ConsumerList
 from sparrowmq.protocol.requests.headers import OffsetReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 from tests.client.popping.answers import ACK, CHANGE, POP, answers, fields, popped, rec
 from tests.client.scripted import Scripted
@@ -48,7 +48,7 @@ async def test_handled_messages_are_acknowledged_one_by_one(peer, mq):
 async def test_every_member_pops_even_if_there_are_more_members_than_queues(peer, mq):
     peer.has("t", queues=1)
     members = ConsumerList(["a", "b", mq.client_id])
-    peer.usual[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda _: Answer(body=members.encode())
+    peer.usual[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda _: Reply(body=members.encode())
     async with consume(mq) as consumer:
         await until(lambda: fields(peer, POP))
         assert consumer.queues == [PLACE]
@@ -98,7 +98,7 @@ async def test_the_time_of_a_message_is_extended_while_it_is_handled(peer, mq):
 
 
 async def test_a_message_that_another_member_may_have_frees_its_place(peer, mq):
-    peer.usual[CHANGE] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="no such receipt")
+    peer.usual[CHANGE] = lambda _: Reply(ResponseCode.SYSTEM_ERROR, remark="no such receipt")
     peer.script(POP, popped(rec(7), invisible_ms=100))
     async with consume(mq, invisible_s=0.4) as consumer:
         state = consumer._assignment.state_of
@@ -134,9 +134,9 @@ async def test_leaving_waits_for_acks_under_way(peer, mq):
 async def test_the_retry_topic_is_pulled_by_shared_queues(peer, mq):
     peer.has("%RETRY%g", queues=1)
     peer.usual |= {
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda _: Answer(body=ConsumerList([mq.client_id]).encode()),
-        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(header=OffsetReply(offset=3)),
-        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda _: Reply(body=ConsumerList([mq.client_id]).encode()),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Reply(header=OffsetReply(offset=3)),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Reply(),
         RequestCode.PULL_MESSAGE: lambda _: None,
     }
     async with consume(mq) as consumer:
@@ -157,7 +157,7 @@ async def test_a_popped_topic_has_neither_positions_nor_a_lag_of_one_member(peer
 
 
 async def test_a_broker_that_cannot_pop_ends_the_consumer_with_advice(peer, mq):
-    peer.usual[POP] = lambda _: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    peer.usual[POP] = lambda _: Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     with pytest.raises(ConfigError, match="broker-a cannot pop"):
         async with consume(mq) as consumer:
             await consumer.closed()

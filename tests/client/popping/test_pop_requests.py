@@ -13,7 +13,7 @@ from sparrowmq.protocol.requests.pop_headers import (
     ChangeInvisibleTimeReply,
     PopMessageReply,
 )
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 from tests.client.popping.answers import (
     ACK,
@@ -103,7 +103,7 @@ async def test_a_pop_that_is_cancelled_as_its_answer_comes_shows_its_messages(pe
 
 @pytest.mark.parametrize("code", ["PULL_NOT_FOUND", "POLLING_TIMEOUT", "POLLING_FULL", "NO_MESSAGE"])
 async def test_nothing_found_is_no_error(peer, popping, code):
-    peer.script(POP, Answer(ResponseCode[code]))
+    peer.script(POP, Reply(ResponseCode[code]))
     assert await popping.pop() == []
 
 
@@ -117,11 +117,11 @@ async def test_messages_of_other_tags_are_acknowledged_here(peer, popping):
 
 async def test_a_broker_that_cannot_pop_is_named_with_advice(peer, popping):
     peer.script(
-        POP, Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="request type 200050 not supported")
+        POP, Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="request type 200050 not supported")
     )
     with pytest.raises(ConfigError, match=r"broker-a cannot pop: .* Apache RocketMQ 5"):
         await popping.pop()
-    peer.script(NOTIFICATION, Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+    peer.script(NOTIFICATION, Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
     with pytest.raises(ConfigError, match="cannot pop"):
         await popping.pops.wait(PLACE, 1.0, is_orderly=False, attempt_id=None)
 
@@ -139,7 +139,7 @@ async def test_waiting_ends_when_a_pop_would_find_a_message(peer, popping):
 
 
 async def test_acks_of_one_turn_travel_together(peer, popping):
-    peer.usual[BATCH] = lambda _: Answer()
+    peer.usual[BATCH] = lambda _: Reply()
     peer.script(POP, popped(rec(7), rec(8)))
     messages = await popping.pop()
     before = len(popping.tasks)
@@ -155,7 +155,7 @@ async def test_acks_of_one_turn_travel_together(peer, popping):
 
 
 async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popping):
-    peer.usual[BATCH] = lambda _: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    peer.usual[BATCH] = lambda _: Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     for _ in range(2):
         peer.script(POP, popped(rec(7), rec(8)))
         popping.pops.acks.extend(await popping.pop())
@@ -165,7 +165,7 @@ async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popp
 
 
 async def test_a_batch_that_fails_is_acknowledged_one_by_one(peer, popping):
-    peer.usual[BATCH] = lambda _: Answer(ResponseCode.SYSTEM_ERROR)
+    peer.usual[BATCH] = lambda _: Reply(ResponseCode.SYSTEM_ERROR)
     peer.script(POP, popped(rec(7), rec(8)))
     popping.pops.acks.extend(await popping.pop())
     await popping.pops.acked()
@@ -179,7 +179,7 @@ async def test_a_batch_that_fails_is_acknowledged_one_by_one(peer, popping):
 async def test_a_batch_of_which_a_message_may_be_left_out_is_acknowledged_one_by_one_too(
     peer, popping, left_out, batches, singles
 ):
-    peer.usual[BATCH] = lambda _: Answer(header=BatchAckReply(left_out))
+    peer.usual[BATCH] = lambda _: Reply(header=BatchAckReply(left_out))
     for _ in range(2):
         peer.script(POP, popped(rec(7), rec(8)))
         await popping.pops.ack(await popping.pop())
@@ -189,8 +189,8 @@ async def test_a_batch_of_which_a_message_may_be_left_out_is_acknowledged_one_by
 
 async def test_more_messages_are_asked_for_when_the_broker_says_so_until_it_refuses(peer, popping):
     header = PopMessageReply(0, 30_000, 2, 0, "0 1 5", most_msg_nums=256)
-    answer = Answer(0, header, body=rec(7))
-    refusal = Answer(ResponseCode.INVALID_PARAMETER)
+    answer = Reply(0, header, body=rec(7))
+    refusal = Reply(ResponseCode.INVALID_PARAMETER)
     peer.script(POP, answer, refusal, popped(rec(8)))
     await popping.pop(most=500)
     with pytest.raises(RemoteError):
@@ -220,11 +220,11 @@ async def test_acks_are_repeated_after_a_lost_connection(peer, popping):
 async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, popping):
     peer.script(POP, popped(rec(7), rec(8)))
     messages = await popping.pop()
-    peer.script(ACK, Answer(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
+    peer.script(ACK, Reply(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
     with pytest.raises(RemoteError, match="offset is illegal"):
         await popping.pops.ack(messages)
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
-    peer.script(ACK, Answer(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
+    peer.script(ACK, Reply(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
     popping.pops.acks.add(messages[0])  # is only logged
     await popping.pops.acked()
 
@@ -283,7 +283,7 @@ async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):
     assert message._left_s == 1.5
 
     whole = f"7 {POPPED_MS + 9} 1000 0 0 broker-a 1 7 99"
-    peer.script(CHANGE, Answer(header=ChangeInvisibleTimeReply(POPPED_MS + 9, 1000, 0, whole)))
+    peer.script(CHANGE, Reply(header=ChangeInvisibleTimeReply(POPPED_MS + 9, 1000, 0, whole)))
     await popping.pops.change_invisible(message, 1)
     assert message._handle_text == whole
 

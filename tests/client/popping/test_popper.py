@@ -13,7 +13,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 from sparrowmq.protocol.subscription import Subscription
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 from tests.client.popping.answers import CHANGE, POP, POPPED_MS, fields, popped, rec
 from tests.client.popping.conftest import ALL
@@ -66,7 +66,7 @@ async def test_it_does_not_pop_while_it_holds_many(peer, world):
 
 
 async def test_it_goes_on_after_an_error_and_ends_at_a_broker_that_cannot_pop(peer, world):
-    peer.script(POP, Answer(ResponseCode.SYSTEM_BUSY), Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+    peer.script(POP, Reply(ResponseCode.SYSTEM_BUSY), Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
     running = asyncio.create_task(world.popper.run())
     while not running.done():
         await world.clock.advance(1)
@@ -92,7 +92,7 @@ async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world
 async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer, world, popping):
     roomy = World(popping, concurrency=64)
     broken = PopMessageReply(POPPED_MS, 30_000, 2, 0, "nonsense", None, None)
-    peer.script(POP, Answer(0, broken, body=rec(7)), None)
+    peer.script(POP, Reply(0, broken, body=rec(7)), None)
     running = asyncio.create_task(roomy.popper.run())
     await until(lambda: len(fields(peer, POP)) == 2)
     answer = popped(rec(8))
@@ -104,7 +104,7 @@ async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer
 
 @pytest.mark.parametrize("code", [ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND])
 async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(peer, world, code):
-    peer.usual[POP] = lambda _: Answer(code, PopMessageReply())
+    peer.usual[POP] = lambda _: Reply(code, PopMessageReply())
     running = asyncio.create_task(world.popper.run())
     await until(lambda: len(fields(peer, POP)) == 6)
     await asyncio.sleep(0.02)

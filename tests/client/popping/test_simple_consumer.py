@@ -12,7 +12,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import QueueRoute
 from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, HeartBeatReply
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 from tests.client.popping.answers import (
@@ -111,13 +111,13 @@ async def test_each_broker_has_its_turn_to_be_first(peer, other, consumer):
 
 @pytest.mark.parametrize("code", [ResponseCode.FLOW_CONTROL, ResponseCode.FLUSH_SLAVE_TIMEOUT])
 async def test_a_used_up_quota_and_slaves_that_are_behind_are_waited_out(peer, consumer, code):
-    peer.script(POP, Answer(code, remark="not now"), popped(rec(7)))
+    peer.script(POP, Reply(code, remark="not now"), popped(rec(7)))
     assert len(await consumer.receive(1)) == 1
 
 
 async def test_a_broker_that_has_lost_the_topic_is_no_error(peer, other, consumer):
     """`topic move` takes the topic from a broker."""
-    gone = Answer(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist")
+    gone = Reply(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist")
     peer.usual[POP] = other.usual[POP] = lambda _: popped(rec(7))
     assert len(await consumer.receive(2)) == 2
     peer.usual[POP] = lambda _: gone
@@ -129,7 +129,7 @@ async def test_a_broker_that_has_lost_the_topic_is_no_error(peer, other, consume
 
 
 async def test_a_topic_that_no_broker_has_any_more_is_an_error(peer, consumer):
-    peer.script(POP, Answer(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist"))
+    peer.script(POP, Reply(ResponseCode.TOPIC_NOT_EXIST, remark="topic[t] not exist"))
     peer.routes.clear()
     with pytest.raises(NoRoute):
         await consumer.receive(1)
@@ -184,17 +184,17 @@ async def test_a_former_master_that_refuses_is_waited_out(peer, consumer):
 
 
 async def test_errors_that_stay_are_raised_and_those_that_pass_are_not(peer, consumer):
-    peer.script(POP, Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="cannot parse"))
+    peer.script(POP, Reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="cannot parse"))
     with pytest.raises(RemoteError, match="cannot parse"):
         await consumer.receive()
     beats = len(fields(peer, RequestCode.HEART_BEAT))
-    peer.script(POP, Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), popped(rec(7)))
+    peer.script(POP, Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), popped(rec(7)))
     assert len(await consumer.receive()) == 1
     assert len(fields(peer, RequestCode.HEART_BEAT)) == beats + 1
 
 
 async def test_a_broker_without_pop_is_named_with_advice(peer, consumer):
-    peer.script(POP, Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+    peer.script(POP, Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
     with pytest.raises(ConfigError, match="cannot pop"):
         await consumer.receive()
 
@@ -261,8 +261,8 @@ async def test_a_message_that_was_acknowledged_does_not_settle_itself_again(peer
 async def test_an_ack_that_failed_is_sent_again_when_the_program_asks_again(peer, consumer):
     peer.script(POP, popped(rec(7), rec(8)))
     both = await consumer.receive()
-    refusal = Answer(ResponseCode.SYSTEM_ERROR, remark="not now")
-    peer.script(ACK, Answer(), refusal)
+    refusal = Reply(ResponseCode.SYSTEM_ERROR, remark="not now")
+    peer.script(ACK, Reply(), refusal)
     with pytest.raises(RemoteError, match="not now"):
         await consumer.ack(both)
     await consumer.ack(both)  # the first one is settled already
@@ -287,7 +287,7 @@ async def test_an_ack_that_was_cancelled_is_sent_again_when_the_program_asks_aga
 async def test_a_message_whose_ack_failed_can_settle_itself(peer, consumer):
     peer.script(POP, popped(rec(7)))
     (message,) = await consumer.receive()
-    peer.script(ACK, Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(ACK, Reply(ResponseCode.SYSTEM_ERROR))
     with pytest.raises(RemoteError):
         await consumer.ack(message)
     message.ack()
@@ -346,13 +346,13 @@ async def test_a_dead_letter_is_sent_without_tries_and_then_acknowledged(peer, c
 
 @pytest.mark.parametrize("is_refused", [False, True])
 async def test_a_broker_that_takes_a_reason_makes_the_dead_letter(peer, is_refused):
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(takes_reasons=True))
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(takes_reasons=True))
     peer.has("t")
     peer.has("%RETRY%g")
     answers(peer)
     peer.script(POP, popped(rec(7)))
     code = ResponseCode.NO_PERMISSION if is_refused else ResponseCode.SUCCESS
-    peer.script(RequestCode.CONSUMER_SEND_MSG_BACK, Answer(code, remark="only reads"))
+    peer.script(RequestCode.CONSUMER_SEND_MSG_BACK, Reply(code, remark="only reads"))
     async with connect(peer.address) as mq, mq.simple_consumer("t", group="g") as consumer:
         (message,) = await consumer.receive()
         await consumer.dead_letter(message, "no such customer")
@@ -398,7 +398,7 @@ async def test_a_dead_letter_whose_ack_failed_is_not_sent_again(peer, consumer):
     peer.script(POP, popped(rec(7)))
     peer.has("%RETRY%g")
     (message,) = await consumer.receive()
-    peer.script(ACK, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    peer.script(ACK, Reply(ResponseCode.SYSTEM_ERROR, remark="not now"))
     with pytest.raises(RemoteError, match="not now"):
         await consumer.dead_letter(message)
     await consumer.dead_letter(message)

@@ -18,15 +18,15 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply, SendMessageV2
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, messages_in, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
-ILLEGAL = Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no")
-BUSY = Answer(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
+ILLEGAL = Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no")
+BUSY = Reply(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ def bodies(peer: Scripted) -> list[list[bytes]]:
 async def test_sends_of_one_turn_are_one_request_with_a_result_for_each(peer):
     async with client(peer) as mq:
         reply = SendMessageReply(msg_id="A0,A1,A2", queue_id=2, queue_offset=10)
-        peer.script(BATCH, Answer(header=reply))
+        peer.script(BATCH, Reply(header=reply))
         sends = [mq.send("t", b"0"), mq.send("t", b"1", tag="a"), mq.send("t", b"2", properties={"a": "b"})]
         results = await asyncio.gather(*sends)
         header = peer.sent[1].header(SendMessageV2)
@@ -228,7 +228,7 @@ async def test_nothing_is_gathered_if_that_is_not_wanted(peer):
 async def test_the_message_that_a_broker_refuses_takes_no_other_with_it(peer, code):
     """A broker refuses a batch as a whole. What each message is worth shows when it is sent alone."""
     async with client(peer) as mq:
-        peer.usual[BATCH] = lambda _: Answer(code, remark="one of them is wrong")
+        peer.usual[BATCH] = lambda _: Reply(code, remark="one of them is wrong")
         peer.usual[SEND] = lambda command: ILLEGAL if command.body == b"1" else stored(queue_offset=9)
         sends = [mq.send("t", b"%d" % number) for number in range(3)]
         results: list[Any] = await asyncio.gather(*sends, return_exceptions=True)
@@ -242,7 +242,7 @@ async def test_the_message_that_a_broker_refuses_takes_no_other_with_it(peer, co
 async def test_a_batch_that_fails_for_an_unknown_reason_is_retried_and_then_parted(peer):
     """Apache's 4.9.7 answers SYSTEM_ERROR if one of the messages is too large."""
     async with client(peer, retries=1) as mq:
-        peer.usual[BATCH] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="message size exceeded")
+        peer.usual[BATCH] = lambda _: Reply(ResponseCode.SYSTEM_ERROR, remark="message size exceeded")
         peer.usual[SEND] = lambda command: ILLEGAL if command.body == b"1" else stored()
         sends = [mq.send("t", b"%d" % number) for number in range(2)]
         results: list[Any] = await asyncio.gather(*sends, return_exceptions=True)
@@ -266,7 +266,7 @@ async def test_a_busy_broker_is_left_for_another_with_the_whole_batch(peer):
 
 async def test_a_denied_batch_is_denied_for_each(peer):
     async with client(peer, retries=0) as mq:
-        peer.script(BATCH, Answer(ResponseCode.NO_PERMISSION, remark="the topic is sealed"))
+        peer.script(BATCH, Reply(ResponseCode.NO_PERMISSION, remark="the topic is sealed"))
         results = await asyncio.gather(*(mq.send("t", b"x") for _ in range(3)), return_exceptions=True)
     assert len(peer.sent) == 2 and [type(each) for each in results] == [SendFailed] * 3
     assert len({id(each) for each in results}) == 3, "each sender has an error of its own"
@@ -297,7 +297,7 @@ async def test_a_batch_whose_connection_breaks_is_sent_again_as_a_whole(peer):
 async def test_a_repeated_batch_that_a_crash_had_cut_has_its_places_apart(peer):
     async with client(peer) as mq:
         reply = SendMessageReply(msg_id="A0,A1", queue_id=2, queue_offset=10, stored_at="2:10,3:4")
-        peer.script(BATCH, Answer(header=reply))
+        peer.script(BATCH, Reply(header=reply))
         results = await asyncio.gather(mq.send("t", b"0"), mq.send("t", b"1"))
     assert [(each.offset_msg_id, each.queue.queue_id, each.offset) for each in results] == [
         ("A0", 2, 10), ("A1", 3, 4),
@@ -306,7 +306,7 @@ async def test_a_repeated_batch_that_a_crash_had_cut_has_its_places_apart(peer):
 
 async def test_a_doubtful_batch_that_is_parted_stays_at_its_broker(peer):
     """Otherwise another broker would store what the first one has already."""
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(repeat_window_ms=3_600_000))
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(repeat_window_ms=3_600_000))
     async with Scripted("broker-b") as other, client(peer, idempotent=True) as mq:
         peer.script(BATCH, None, ILLEGAL)
         futures = [mq.send_soon("t", b"%d" % number) for number in range(12)]

@@ -23,13 +23,13 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, messages_in, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
-BUSY = Answer(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
+BUSY = Reply(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy")
 NOBODY = "127.0.0.1:1"  # nobody listens on tcpmux
 
 
@@ -69,7 +69,7 @@ async def test_a_retry_on_the_only_broker_goes_to_another_queue(peer, queues):
 @pytest.mark.covers("S-PROD-21")
 async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
     peer.has("t")
-    peer.script(SEND, *[Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark="disk full")] * 3)
+    peer.script(SEND, *[Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark="disk full")] * 3)
     async with client(peer) as mq:
         with pytest.raises(SendFailed, match=r"after 3 attempts.*disk full.*send it again later") as caught:
             await mq.send("t", b"x")
@@ -79,7 +79,7 @@ async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
 
 async def test_a_send_that_a_slave_refuses_waits_for_the_master_and_has_all_attempts_there(peer):
     peer.has("t")
-    of_a_slave = Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"no: {OF_A_SLAVE}")
+    of_a_slave = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"no: {OF_A_SLAVE}")
     peer.script(SEND, *[of_a_slave] * 5, None)
     async with client(peer, timeout_s=30) as mq:
         future = mq.send_soon("t", b"x")
@@ -92,7 +92,7 @@ async def test_a_send_that_a_slave_refuses_waits_for_the_master_and_has_all_atte
 @pytest.mark.covers("S-PROD-19")
 async def test_an_error_that_no_other_broker_would_mend_is_not_retried(peer):
     peer.has("t")
-    peer.script(SEND, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long"))
+    peer.script(SEND, Reply(ResponseCode.MESSAGE_ILLEGAL, remark="too long"))
     async with client(peer) as mq:
         with pytest.raises(SendFailed, match=r"at the first attempt.*too long"):
             await mq.send("t", b"x")
@@ -285,7 +285,7 @@ async def test_queues_and_brokers_take_turns(peer):
 async def test_a_broker_that_failed_is_left_alone_if_wanted(peer, settings, is_avoided):
     async with Scripted("broker-b") as other, client(peer, timeout_s=2, **settings) as mq:
         peer.has("t", queues=2, others={other.name: other.address})
-        other.script(SEND, Answer(ResponseCode.SYSTEM_ERROR))
+        other.script(SEND, Reply(ResponseCode.SYSTEM_ERROR))
         for _ in range(8):
             await mq.send("t", b"x")
         assert (len(other.sent) == 1) == is_avoided
@@ -335,7 +335,7 @@ async def test_when_all_are_avoided_another_than_the_one_that_failed_just_now_is
     async with Scripted("broker-b") as other, client(peer, avoid_slow_brokers=True, timeout_s=2) as mq:
         peer.has("t", queues=2, others={other.name: other.address})
         for each in (peer, other):
-            each.script(SEND, *[Answer(ResponseCode.SYSTEM_ERROR)] * 2)
+            each.script(SEND, *[Reply(ResponseCode.SYSTEM_ERROR)] * 2)
         with pytest.raises(SendFailed):
             await mq.send("t", b"x")
         assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]

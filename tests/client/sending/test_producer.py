@@ -24,7 +24,7 @@ from sparrowmq.protocol.requests.headers import (
     SendMessageReply,
     SendMessageV2,
 )
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 
 
@@ -161,8 +161,8 @@ async def test_a_broker_that_knows_levels_only_is_sent_no_other_time(peer, sende
     ],
 )
 async def test_a_broker_that_delivers_at_any_time_is_told_it(peer, sender, later, wire):
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(timer_max_delay_sec=99))
-    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: Answer(
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(timer_max_delay_sec=99))
+    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: Reply(
         header=SendMessageReply("id", 0, 7, recall_handle="aGFuZGxl")
     )
     result = await sender.send("t", b"1", **later)
@@ -171,7 +171,7 @@ async def test_a_broker_that_delivers_at_any_time_is_told_it(peer, sender, later
 
 
 async def test_messages_for_a_time_travel_alone(peer, sender):
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(timer_max_delay_sec=99))
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(timer_max_delay_sec=99))
     await sender.send_many([Message("t", b"x", delay_ms=5), Message("t", b"y", deliver_at_ms=5)])
     assert [command.body for command in peer.sent] == [b"x", b"y"]
 
@@ -186,8 +186,8 @@ async def test_a_recall_is_stored_although_no_slave_has_it_and_is_not_safe_if_on
     handle = str(RecallHandle("t", "broker-a", 4102444800000, "id"))
     peer.script(
         RequestCode.RECALL_MESSAGE,
-        Answer(ResponseCode.SLAVE_NOT_AVAILABLE, header=RecallMessageReply("id")),
-        Answer(ResponseCode.FLUSH_SLAVE_TIMEOUT, header=RecallMessageReply("id")),
+        Reply(ResponseCode.SLAVE_NOT_AVAILABLE, header=RecallMessageReply("id")),
+        Reply(ResponseCode.FLUSH_SLAVE_TIMEOUT, header=RecallMessageReply("id")),
     )
     await sender.recall(handle)
     with pytest.raises(RemoteError, match="code 12"):
@@ -216,7 +216,7 @@ async def test_a_one_way_message_has_an_id_too(peer, sender):
 @pytest.mark.covers("S-PROD-18")
 async def test_a_batch_is_one_request_with_a_result_for_each_message(peer, sender):
     reply = SendMessageReply(msg_id="A0,A1,A2", queue_id=2, queue_offset=10)
-    peer.script(RequestCode.SEND_BATCH_MESSAGE, Answer(header=reply))
+    peer.script(RequestCode.SEND_BATCH_MESSAGE, Reply(header=reply))
     results = await sender.send_many([Message("t", b"%d" % number, tag="a") for number in range(3)])
     (command,) = peer.sent
     header = command.header(SendMessageV2)
@@ -233,7 +233,7 @@ async def test_a_batch_is_one_request_with_a_result_for_each_message(peer, sende
 async def test_many_messages_become_as_many_batches_as_the_rules_want(peer):
     peer.has("t")
     peer.has("u")
-    peer.usual[RequestCode.SEND_BATCH_MESSAGE] = lambda _: Answer(
+    peer.usual[RequestCode.SEND_BATCH_MESSAGE] = lambda _: Reply(
         header=SendMessageReply(msg_id="A", queue_id=0, queue_offset=0)
     )
     async with connect(peer.address, settings=ProducerSettings(max_bytes=250)) as client:
@@ -247,7 +247,7 @@ async def test_many_messages_become_as_many_batches_as_the_rules_want(peer):
 
 async def test_a_batch_kept_as_one_record_has_one_offset_id(peer, sender):
     reply = SendMessageReply(msg_id="A0", queue_id=0, queue_offset=10)
-    peer.script(RequestCode.SEND_BATCH_MESSAGE, Answer(header=reply))
+    peer.script(RequestCode.SEND_BATCH_MESSAGE, Reply(header=reply))
     results = await sender.send_many([Message("t", b"x")] * 2)
     assert [each.offset_msg_id for each in results] == ["A0", "A0"]
 
@@ -255,7 +255,7 @@ async def test_a_batch_kept_as_one_record_has_one_offset_id(peer, sender):
 async def test_where_the_broker_put_it_is_told(peer, sender):
     peer.script(
         RequestCode.SEND_MESSAGE_V2,
-        Answer(header=SendMessageReply(msg_id="A", queue_id=3, queue_offset=1)),
+        Reply(header=SendMessageReply(msg_id="A", queue_id=3, queue_offset=1)),
     )
     result = await sender.send("t", b"x", queue=MessageQueue("t", "broker-a", -1))
     assert result.queue == MessageQueue("t", "broker-a", 3)
@@ -299,8 +299,8 @@ async def test_of_many_messages_each_has_its_result_or_error_when_some_fail(peer
     peer.has("t")
     peer.script(
         RequestCode.SEND_MESSAGE_V2,
-        Answer(header=SendMessageReply(msg_id="A", queue_id=0, queue_offset=5)),
-        Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"),
+        Reply(header=SendMessageReply(msg_id="A", queue_id=0, queue_offset=5)),
+        Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"),
     )
     async with connect(peer.address) as client:
         with pytest.raises(
@@ -314,7 +314,7 @@ async def test_of_many_messages_each_has_its_result_or_error_when_some_fail(peer
 
 
 async def test_every_message_of_a_batch_that_fails_has_its_error(peer, sender):
-    peer.script(RequestCode.SEND_BATCH_MESSAGE, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
+    peer.script(RequestCode.SEND_BATCH_MESSAGE, Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
     with pytest.raises(SendManyFailed, match="3 of 3 messages failed") as caught:
         await sender.send_many([Message("t", b"x")] * 3)
     assert [type(result) for result in caught.value.results] == [SendFailed] * 3

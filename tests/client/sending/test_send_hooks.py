@@ -12,7 +12,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.conftest import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -77,7 +77,7 @@ async def test_every_way_of_sending_is_seen(peer, mq, seen):
 
 
 async def test_a_failure_and_a_cancellation_are_told(peer, mq, seen):
-    peer.script(SEND, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"), None)
+    peer.script(SEND, Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"), None)
     with pytest.raises(SendFailed) as caught:
         await mq.send("t", b"1")
     sending = asyncio.ensure_future(mq.send("t", b"2"))
@@ -93,7 +93,7 @@ async def test_a_failure_and_a_cancellation_are_told(peer, mq, seen):
 
 
 async def test_of_many_messages_each_is_told_its_own_fate(peer, mq, seen):
-    peer.script(SEND, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
+    peer.script(SEND, Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
     with pytest.raises(SendManyFailed):
         await mq.send_many([Message("t", b"1", delay_level=1), Message("t", b"2", delay_level=1)])
     outcomes = [outcome for what, who, outcome in seen if (what, who) == ("after", "one")]

@@ -8,13 +8,13 @@ from sparrowmq.errors import A_SLAVE, ClientClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.headers import EndTransaction, HeartBeatReply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 
 END = RequestCode.END_TRANSACTION
-OF_SLAVE = Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"end transaction is forbidden: {A_SLAVE}")
-LATE = Answer(ResponseCode.FLUSH_SLAVE_TIMEOUT, remark="no slave has it")
+OF_SLAVE = Reply(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"end transaction is forbidden: {A_SLAVE}")
+LATE = Reply(ResponseCode.FLUSH_SLAVE_TIMEOUT, remark="no slave has it")
 
 
 def end(number):
@@ -70,8 +70,8 @@ class Ending(World):
 @pytest.fixture
 async def ending(peer):
     peer.has("t")
-    peer.usual[END] = lambda _: Answer()
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(takes_reasons=True))
+    peer.usual[END] = lambda _: Reply()
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply(takes_reasons=True))
     made = Ending(peer)
     await made.routes.of("t")
     yield made
@@ -94,7 +94,7 @@ async def test_an_end_that_a_master_has_not_is_asked_again(peer, ending, refusal
 
 
 async def test_another_refusal_stays(peer, ending):
-    peer.script(END, Answer(ResponseCode.SYSTEM_ERROR, remark="was rolled back"))
+    peer.script(END, Reply(ResponseCode.SYSTEM_ERROR, remark="was rolled back"))
     await ending.is_master()
     assert not ending.tasks and ending.seen() == [(0, False)]
 
@@ -129,7 +129,7 @@ async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
 
 
 async def test_a_broker_of_apache_gets_an_end_once(peer, ending):
-    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply())
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Reply(header=HeartBeatReply())
     await ending.tell(0)
     await ending.sees((0, True))
     await ending.cut()

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.console.reading.cluster_view import BrokerNow, Look
 from sparrowmq.console.reading.troubles import Troubles
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NameServerUnreachable
-from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
+from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
 from sparrowmq.testing import ManualClock
 
 HOUR_S = 3600.0
@@ -35,8 +35,8 @@ async def test_nothing_is_wrong_with_brokers_that_answer(troubles):
 
 
 async def test_a_condition_has_what_the_broker_says(troubles):
-    told = ToldCondition(severity="critical", what="it failed", since_ms=5, remedy="restart it")
-    mild = ToldCondition(severity="warning", what="it is drained", since_ms=1, remedy="undrain it")
+    told = ReportedCondition(severity="critical", what="it failed", since_ms=5, remedy="restart it")
+    mild = ReportedCondition(severity="warning", what="it is drained", since_ms=1, remedy="undrain it")
     figures = {
         CONDITION + "store_failed": told.encode().decode(),
         CONDITION + "drained": mild.encode().decode(),
@@ -48,9 +48,9 @@ async def test_a_condition_has_what_the_broker_says(troubles):
 
 
 async def test_an_effect_names_its_cause_and_comes_after_it_also_on_the_pages_that_suffer(troubles):
-    no_slave = ToldCondition(severity="critical", what="no slave follows", since_ms=1, remedy="start it")
-    full = ToldCondition(severity="warning", what="no room", since_ms=9, remedy="free some")
-    drained = ToldCondition(severity="warning", what="it is drained", since_ms=2, remedy="undrain it")
+    no_slave = ReportedCondition(severity="critical", what="no slave follows", since_ms=1, remedy="start it")
+    full = ReportedCondition(severity="warning", what="no room", since_ms=9, remedy="free some")
+    drained = ReportedCondition(severity="warning", what="it is drained", since_ms=2, remedy="undrain it")
     master = broker("a", figures={CONDITION + "no_slave": no_slave.encode().decode()})
     slave = broker("a", 1, figures={CONDITION + "disk_full": full.encode().decode()})
     other = broker("b", figures={CONDITION + "drained": drained.encode().decode()})

@@ -285,7 +285,7 @@ async def test_requests_leave_a_master_that_hangs_once_another_one_leads(
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     async with server, proxied(tmp_path, 1) as place:
         session = await pool.session(with_broker(place.address, "broker-0"))
-        made[0]._known["broker-0"] = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        made[0]._masters["broker-0"] = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         first = session.call(GetMaxOffset("orders", 0), timeout_s=60)
         await asyncio.sleep(MUTE_S + 0.2)
         if is_closed:  # as Java's clients do when an answer is late

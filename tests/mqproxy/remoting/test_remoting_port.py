@@ -250,7 +250,7 @@ async def test_requests_in_flight_get_their_answers_when_it_stops(tmp_path):
                 pull = session.call(
                     held, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED}
                 )
-                await until(lambda: any(each._held for each in cluster.brokers[0]._server.sessions))
+                await until(lambda: any(each._waiting for each in cluster.brokers[0]._server.sessions))
                 late = asyncio.get_running_loop().create_future()
                 asyncio.get_running_loop().call_later(
                     0.1, lambda: late.set_result(session.call(SEND, b"late"))

@@ -33,5 +33,5 @@ def test_a_client_with_many_questions_occupies_little(monkeypatch):
     monkeypatch.setattr(repeated_questions, "MOST_QUESTIONS", 10)
     questions = Repeats(ManualClock())
     assert not any(questions.has(asked(str(number)), 2) for number in range(100))
-    assert len(questions._asked) == 10
+    assert len(questions._questions) == 10
     assert questions.has(asked("99"), 2)

@@ -43,7 +43,7 @@ def test_sound_records_pass_in_one_go_and_the_time_of_the_last_is_known(place: i
     content, ends = row(*MIXED, place=place)
     passed = Passed()
     assert pass_sound(content, place, NEVER, passed) == ends[-1]
-    assert (passed.count, passed.last_ms, passed.settled) == (4, 1, set())
+    assert (passed.count, passed.last_ms, passed.finished_halves) == (4, 1, set())
 
 
 def test_a_record_without_its_own_crc_stops_it_where_each_must_have_one():
@@ -71,7 +71,7 @@ def test_ends_of_transactions_are_remembered():
     content, _ = row({}, commit, rollback, {"sys_flag": 0x4})
     passed = Passed()
     pass_sound(content, 0, NEVER, passed)
-    assert passed.settled == {77, 78}
+    assert passed.finished_halves == {77, 78}
 
 
 @pytest.mark.parametrize("crc", [True, False])

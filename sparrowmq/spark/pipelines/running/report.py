@@ -31,8 +31,8 @@ class Report:
         read: messages; None if they are not counted. written, errors: rows of the table, and of the table of errors.
         offsets: where it is in each queue: topic, broker, queue id, next offset.
         lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
-            damaged. Both are None if they cannot be counted: a filter passes over offsets, too. `lost` is also None after
-            a topic was made again.
+            damaged. Both are None if they cannot be counted: a filter passes over offsets, too. `lost` is also None
+            after a topic was made again.
         lag: how far a stream was behind at its last batch.
         stopped: whether it was stopped before it had done all. error: why it failed. restarts: how often a stream was
             started again after a failure. away: brokers whose messages a run with an end lacks, as they did not answer.

@@ -9,7 +9,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.headers import PullMessageReply, QueryMessage
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.consuming.test_pulling import rec
 from tests.client.scripted import Scripted
 
@@ -55,6 +55,6 @@ async def test_page_that_leads_nowhere_is_an_error(code, following):
     """printMsg and the like would ask for the same page without end."""
     async with Scripted() as peer, Network(peer.address) as network:
         reply = PullMessageReply(0, following, 0, 100)
-        peer.usual[RequestCode.PULL_MESSAGE] = lambda _: Answer(code, reply, body=rec(7))
+        peer.usual[RequestCode.PULL_MESSAGE] = lambda _: Reply(code, reply, body=rec(7))
         with pytest.raises(RemoteProtocolError, match=f"from offset 7 on, and names {following} as the next"):
             await messages.pull_page(Servers(network, 5.0), peer.address, QUEUE, 7)

@@ -8,7 +8,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfigReply
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicConfigTable
-from sparrowmq.remoting.handler import Answer
+from sparrowmq.remoting.handler import Reply
 from tests.client.scripted import Scripted
 
 
@@ -50,7 +50,7 @@ async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin)
 async def test_topics_that_come_again_and_again_are_an_error():
     async with Scripted() as peer, Network(peer.address) as network:
         body = TopicConfigTable(topic_config_table={name: TopicConfig(name) for name in "ab"}).encode()
-        peer.usual[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda _: Answer(
+        peer.usual[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda _: Reply(
             header=GetAllTopicConfigReply(9), body=body
         )
         with pytest.raises(RemoteProtocolError, match="it has 9 topics, and gives 2 of them"):
