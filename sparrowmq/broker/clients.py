@@ -49,6 +49,7 @@ class Member:
     Attributes:
         owner: the account that announced it (remoting/ownership.py).
         filters: the filter of each topic in its last heartbeat.
+        difference: how it differs from other members; "" if all want the same.
     """
 
     client_id: str
@@ -59,8 +60,8 @@ class Member:
     last_seen: float
     owner: str | None
     clash_told: bool = False
-    filters: dict[str, object] = field(default_factory=dict)
-    difference_told: bool = False
+    filters: dict[str, str] = field(default_factory=dict)
+    difference: str = ""
 
 
 @dataclass(slots=True)
@@ -137,7 +138,8 @@ class ConsumerGroup:
 
     def differing_topics(self) -> set[str]:
         """Return the topics that some members want and others do not, though all share the queues."""
-        wants = [each.filters.keys() for each in self.members.values()] if self.is_shared else []
+        members = self.members.values() if self.is_shared else ()
+        wants = [each.filters.keys() for each in members if each.filters]
         return set().union(*wants) - set[str](wants[0]).intersection(*wants) if wants else set()
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
@@ -316,6 +318,11 @@ class Clients:
                 peer.close()
             yield
 
+    def difference(self, group: str, peer: Peer) -> str:
+        """Return how a member differs from others of its group in what it wants; "" if it does not."""
+        known = self._consumers.get(group)
+        return known.members[peer].difference if known is not None and peer in known.members else ""
+
     # Questions ------------------------------------------------------------------------------------------------------
 
     def group_view(self, group: str) -> ConsumerGroup | None:
@@ -430,25 +437,21 @@ class Clients:
         Members of a running program change one after the other. So this logs only if a member repeats what it wanted,
         after another member wanted something else. Members that pull may have different topics.
         """
-        filters, others = (
+        wanted, others = (
             _filters_by_topic(beat.subscription_data_set),
             _filters_by_topic(group.subscriptions.values()),
         )
-        is_repeated, member.filters = filters == member.filters, filters
-        if filters == others or not is_repeated or not group.is_shared or member.difference_told:
+        is_repeated, member.filters = wanted == member.filters, wanted
+        before, member.difference = member.difference, ""
+        if wanted == others or not is_repeated or not group.is_shared:
             return
-        member.difference_told = True
-        self._lines.log(
-            log,
-            logging.WARNING,
-            "members of group %s differ: %s at %s wants %s, and others %s; queues are shared out as if all wanted the "
-            "same, so some messages reach no consumer: give each set of topics and filters a group of its own",
-            shown(group.name),
-            shown(member.client_id),
-            member.peer.address,
-            shown(str(filters)),
-            shown(str(others)),
+        member.difference = (
+            f"members of group {shown(group.name)} differ: {shown(member.client_id)} wants {shown(str(wanted))}, and "
+            f"others {shown(str(others))}; queues are shared out as if all wanted the same, so some messages reach no "
+            "consumer: give each set of topics and filters a group of its own"
         )
+        if not before:
+            self._lines.log(log, logging.WARNING, "%s: %s", member.peer.address, member.difference)
 
     def _ended(self, peer: Peer) -> None:
         known = self._present.pop(peer, None)
@@ -495,10 +498,6 @@ class Clients:
             self.notices.changed(group)
 
 
-def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, object]:
+def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, str]:
     """The filter of each topic, without the retry topic, which only some clients name."""
-    return {
-        each.topic: sorted(each.tags) or each.expression
-        for each in subscriptions
-        if not each.topic.startswith(RETRY)
-    }
+    return {each.topic: each.filter_text for each in subscriptions if not each.topic.startswith(RETRY)}

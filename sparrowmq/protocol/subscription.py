@@ -64,6 +64,11 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
         force_setattr(self, "tags", tags)
         force_setattr(self, "codes", frozenset(map(tag_hash, tags)))
 
+    @property
+    def filter_text(self) -> str:
+        """The filter in a form that is the same for the same tags in another order."""
+        return f" {SEPARATOR} ".join(sorted(self.tags)) or self.expression
+
     @classmethod
     def build(
         cls, topic: str, expression: str | None = ALL, kind: str | None = TAG, version: int = 0

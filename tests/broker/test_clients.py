@@ -237,7 +237,7 @@ async def test_members_that_want_other_topics_or_filters_are_named_in_the_log_on
     for _ in range(3):
         beat(clients, one, "one", "Orders", version=3)
         beat(clients, two, "two", "Orders", "Payments", version=2)
-    told = [each for each in caplog.messages if "two at" in each]
+    told = [each for each in caplog.messages if "two wants" in each and two.far.address in each]
     assert len(caplog.messages) == 2 and len(told) == 1
     assert "wants {'Orders': '*', 'Payments': '*'}, and others {'Orders': '*'}" in told[0]
 

@@ -82,7 +82,7 @@ async def test_a_group_that_pops_lags_by_all_messages_that_are_not_acknowledged(
 
 
 async def test_messages_that_reach_no_member_are_lag_because_members_want_different_topics(
-    cluster: Cluster,
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled: list[sparrowmq.ReceivedMessage] = []
     async with (
@@ -105,3 +105,8 @@ async def test_messages_that_reach_no_member_are_lag_because_members_want_differ
             for topic in ("orders", "payments")
         }
         assert by_topic == {"orders": 20, "payments": 20} and len(handled) == 40
+        for client in (first, second, first, second):
+            await client._network.brokers.announce()
+    warned = [each.getMessage() for each in caplog.records if each.name.endswith("broker_sessions")]
+    assert len(warned) == 2 and all("members of group billing differ" in each for each in warned)
+    assert "'orders': '*'" in warned[0] and "'payments': '*'" in warned[0]

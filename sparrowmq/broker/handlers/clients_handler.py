@@ -67,8 +67,11 @@ class ClientHandler(Handler):
         changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
         for group in produced:
             self._clients.produce(peer, beat.client_id, group)
+        differences = [self._clients.difference(group, peer) for group in consumed]
         reply = msgspec.structs.replace(
-            self._offers, is_sub_change=any(changed) or not beat.heartbeat_fingerprint
+            self._offers,
+            is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
+            difference="\n".join(filter(None, differences)) or None,
         )
         return reply if self._topics.version is before else self._when_announced(reply)
 

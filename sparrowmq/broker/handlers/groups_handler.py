@@ -167,8 +167,12 @@ class GroupHandler(Handler):
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"the consumer group[{header.consumer_group}] not online",
             )
+        members = list(group.members.values())
         found = ConsumerConnections(
-            _connections(group.members.values()),
+            [
+                msgspec.structs.replace(each, wanted=member.filters or None)
+                for each, member in zip(_connections(members), members, strict=True)
+            ],
             dict(group.subscriptions),
             group.consume_type,
             group.message_model,

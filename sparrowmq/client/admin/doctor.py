@@ -416,11 +416,11 @@ async def _group(servers: Servers, group: str) -> list[Finding]:
 
 def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
     """Check for "the consumer's subscription not latest", the error of Java's brokers for members that differ."""
-    check = "asked each member what it subscribes (307)"
+    check = "asked each member what it subscribes (307), and the brokers for its heartbeats (203)"
     wanted: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for member in members:
-        if member.running is not None:
-            topics = {each.topic: each.expression for each in member.running.subscription_set}
+        if member.wanted is not None:
+            topics = {topic: text for topic, text in member.wanted.items() if not topic.startswith(RETRY)}
             wanted.setdefault(tuple(sorted(topics.items())), []).append(member.client_id)
     if len(wanted) > 1:
         says = [f"{', '.join(who)}: {dict(topics)}" for topics, who in wanted.items()]
@@ -434,11 +434,14 @@ def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
                 "of their own",
             )
         ]
-    return (
-        [Finding(Verdict.OK, f"the {len(members)} members of {group} want the same", check)]
-        if members
-        else []
-    )
+    count = sum(map(len, wanted.values()))
+    if count < len(members):
+        what = f"nothing says what {len(members) - count} of the {len(members)} members of {group} subscribe"
+        mend = (
+            "look at the log of their programs; all members subscribe the same topics with the same filters"
+        )
+        return [Finding(Verdict.WARNING, what, check, mend)]
+    return [Finding(Verdict.OK, f"the {count} members of {group} want the same", check)] if members else []
 
 
 def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> list[Finding]:
@@ -458,12 +461,7 @@ async def _places(
     servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag
 ) -> list[Finding]:
     """Check whether the group consumes from offsets that exist."""
-    subscribed = {
-        each.topic
-        for member in members
-        if member.running is not None
-        for each in member.running.subscription_set
-    }
+    subscribed = {topic for member in members for topic in member.wanted or ()}
     held: dict[str, dict[MessageQueue, range]] = {}
     for topic in sorted(subscribed | {each.queue.topic for each in lag.queues}):
         full = servers.network.full_name(topic)

@@ -141,6 +141,7 @@ class Member:
         version: the name of its client's version; its number if the report has no name.
         running: its settings by Java's names, subscriptions and queues; None without a report.
         silence: the reason why there is no report.
+        wanted: the filter of each topic, by its report or its heartbeats; None if neither says so.
     """
 
     client_id: str
@@ -149,11 +150,17 @@ class Member:
     version: str
     running: ConsumerRunning | None
     silence: SparrowError | None
+    wanted: Mapping[str, str] | None = None
 
     @staticmethod
-    def _of(connection: Connection, said: ConsumerRunning | SparrowError) -> Member:
+    def _of(connection: Connection, said: ConsumerRunning | SparrowError, network: Network) -> Member:
         running, silence = (None, said) if isinstance(said, SparrowError) else (said, None)
         named = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
+        wanted = None
+        if running is not None:
+            wanted = {each.topic: each.filter_text for each in running.subscription_set}
+        elif connection.wanted is not None:
+            wanted = {network.plain_name(topic): text for topic, text in connection.wanted.items()}
         return Member(
             connection.client_id,
             connection.client_addr,
@@ -161,6 +168,7 @@ class Member:
             named or str(connection.version),
             running,
             silence,
+            wanted,
         )
 
 
@@ -251,7 +259,10 @@ async def members(servers: Servers, name: str) -> list[Member]:
             return error
 
     said = await servers.all(addresses, at)
-    return [Member._of(connections[client_id][0], said[client_id]) for client_id in sorted(connections)]
+    return [
+        Member._of(connections[client_id][0], said[client_id], servers.network)
+        for client_id in sorted(connections)
+    ]
 
 
 def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:

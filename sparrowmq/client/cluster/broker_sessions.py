@@ -29,6 +29,7 @@ from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Brokers:
         self._take_reasons: set[Session] = set()
         self._denials: dict[Session, AccessDenied] = {}
         self._refusals: dict[Session, str] = {}
+        self._differences: set[str] = set()
         self._masters: set[str] = set()
         routes.watch(self._leave_mute)
 
@@ -194,11 +196,18 @@ class Brokers:
             ):
                 known.add(session) if is_said else known.discard(session)
             self._refusals.pop(session, None)
+            self._log_differences(reply.header.difference or "")
         except RemoteError as error:
             # The broker may still take our sends. Calls that need the heartbeat have an error of their own.
             self._log_refusal(session, error)
             if isinstance(error, AccessDenied):
                 self._denials[session] = error
+
+    def _log_differences(self, said: str) -> None:
+        """Log once that other members of a group want something else. Each of our brokers says so at each heartbeat."""
+        for difference in set(said.splitlines()) - self._differences:
+            self._differences.add(difference)
+            log.warning("%s", shown(difference))
 
     def _log_refusal(self, session: Session, error: RemoteError) -> None:
         """Log a refusal once. A consumer of a group that does not exist sends heartbeats every second."""

@@ -118,10 +118,13 @@ class LockedQueues(Body):
 
 
 class Connection(Body):
+    """A member of a group. Our brokers add the filter of each topic that a consumer wants, by its heartbeats."""
+
     client_id: str = ""
     client_addr: str = ""
     language: str = "JAVA"
     version: int = 0
+    wanted: dict[str, str] | None = None
 
 
 class ConsumerConnections(Body):

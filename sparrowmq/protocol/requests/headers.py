@@ -351,8 +351,9 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
 class HeartBeatReply(Header):
     """Java 5 clients read the first two; always sent. The others are ours.
 
-    They say how far ahead messages can be delivered, how long the broker recognises a message that is sent again, and
-    that dead letters may have a reason (`ConsumerSendMsgBack.reject_reason`).
+    They say how far ahead messages can be delivered, how long the broker recognises a message that is sent again, that
+    dead letters may have a reason (`ConsumerSendMsgBack.reject_reason`), and how this member wants other topics or
+    filters than others of its group.
     """
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
@@ -360,6 +361,7 @@ class HeartBeatReply(Header):
     timer_max_delay_sec: Long | None = field(name="TIMER_MAX_DELAY_SEC", default=None)
     repeat_window_ms: Long | None = field(name="REPEAT_WINDOW_MS", default=None)
     takes_reasons: bool | None = field(name="TAKES_REASONS", default=None)
+    difference: str | None = field(name="DIFFERENCE", default=None)
 
 
 @request(RequestCode.HEART_BEAT)

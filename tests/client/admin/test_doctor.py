@@ -25,9 +25,11 @@ from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import CONDITION
-from sparrowmq.protocol.requests.headers import UpdateConsumerOffset
+from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
+from sparrowmq.protocol.requests.headers import HeartBeat, UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
+from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing import Cluster
 
@@ -228,6 +230,22 @@ async def test_members_that_want_different_things_are_told(tmp_path):
                 await asyncio.sleep(0)
             found = wrong(await one.admin.examine(group="g"), "subscription not latest")
             assert "a group of their own" in found.mend
+
+
+async def test_members_that_do_not_answer_want_what_their_heartbeats_say(tmp_path):
+    pools = [Pool(SystemClock()), Pool(SystemClock())]
+    async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
+        sessions = [await pool.session(cluster.brokers[0].address) for pool in pools]
+        for topic, session in zip(("t", "u"), sessions, strict=True):
+            await mq.admin.create_topic(topic)
+            consumer = ConsumerBeat("g", subscription_data_set=[Subscription(topic, "b || a")])
+            await session.call(HeartBeat(), Heartbeat(topic, [], [consumer]).encode())
+        found = wrong(await mq.admin.examine(group="g"), "the members of g want different things")
+        assert "t: {'t': 'a || b'}" in found.what and "u: {'u': 'a || b'}" in found.what
+        await sessions[0].call(HeartBeat(), Heartbeat("t", [], [ConsumerBeat("h")]).encode())
+        wrong(await mq.admin.examine(group="h"), "nothing says what 1 of the 1 members of h subscribe")
+    for pool in pools:
+        pool.close()
 
 
 async def test_dead_letters_are_told(tmp_path):
