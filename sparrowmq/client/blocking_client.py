@@ -228,7 +228,7 @@ class SyncConsumer(Context[Consumer]):
                 if message.is_current:
                     yield message
             except IndexError:
-                fetched = self.take(PREFETCHED)
+                fetched = self.take(PREFETCHED if self._inner._is_quick else 1)
                 if not fetched:
                     return
                 self._fetched.extend(fetched)

@@ -195,6 +195,7 @@ async def handling(mq: Client) -> None:
     mq.subscribe("t", lambda message: message.ack(), group="g")
     mq.subscribe("t", lambda messages: messages[0].ack(), group="g", batch=2)
     mq.subscribe("t", one, group="g", handler_timeout_s=None)
+    mq.subscribe("t", one, group="g", mode="pop", prefetch=0)
     mq.subscribe("t", one, group="g", on_assigned=moved, on_revoked=moved)
 
 

@@ -45,6 +45,7 @@ class Concurrently:
 
     Args:
         retries: gives failed messages back; None in a broadcast group.
+        inbox: gets the messages that wait for a handler.
         namespace: the client's; messages leave it out of names.
     Attributes:
         take_here: returns the next messages that are here, at most so many, perhaps none.
@@ -57,6 +58,7 @@ class Concurrently:
         clock: Clock,
         spawn: Spawn,
         *,
+        inbox: Inbox[ReceivedMessage] | None = None,
         namespace: str = "",
     ) -> None:
         self._retries = retries
@@ -64,7 +66,7 @@ class Concurrently:
         self._spawn = spawn
         self._namespace = namespace
         self._home = Home()
-        self._inbox: Inbox[ReceivedMessage] = Inbox()
+        self._inbox: Inbox[ReceivedMessage] = Inbox() if inbox is None else inbox
         self.take_here = self._inbox.take_here
         self.next_here = self._inbox.next_here  # a call less for each message
         self._returning: set[asyncio.Task[None]] = set()

@@ -127,6 +127,11 @@ class Consumer:
             self._assignment.commit,  # A new member takes over at the present offsets, not at those of 5 s ago.
         )
 
+    @property
+    def _is_quick(self) -> bool:
+        """Whether a blocking program may take many messages at once, before it handles the first."""
+        return True
+
     # Taking messages ------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:

@@ -90,6 +90,7 @@ class Tuning(TypedDict, total=False):
     handler_timeout_s: float | None
     suspend_s: float
     mode: Mode
+    prefetch: int | None
     invisible_s: float
     on_assigned: QueuesChanged | None
     on_revoked: QueuesChanged | None
@@ -136,6 +137,9 @@ class ConsumerSettings:
     mode: Mode = "pull"
     """"pull" gives each queue to one member. With "pop" the brokers give each message to one member, so there may be
     more members than queues, and a slow message delays no other. (Java: clientRebalance=false)"""
+    prefetch: int | None = None
+    """With mode="pop" the most messages that wait here while every handler has one; other members get the rest. None is
+    one message, and with quick handlers as many as they have lately handled in 0.1 s, up to `flow.messages`."""
     invisible_s: float = 60.0
     """With mode="pop" the time after which the messages of a member that has died are delivered again. A member that
     lives extends the time of messages that it still handles. (Java: popInvisibleTime)"""
@@ -175,8 +179,12 @@ class ConsumerSettings:
         check_invisible("invisible_s", self.invisible_s)
         if self.mode not in ("pull", "pop"):
             raise ConfigError(f"mode={self.mode!r} is unknown; use 'pull' or 'pop'")
+        if self.prefetch is not None:
+            check_count("prefetch", self.prefetch, at_least=0, at_most=INT32)
         if self.mode == "pop":
             self._check_pop()
+        elif self.prefetch is not None:
+            raise ConfigError('prefetch= needs mode="pop"; queues of its own have flow=FlowLimits(messages=...)')
 
     def _check_pop(self) -> None:
         check_pop_start(self.start)

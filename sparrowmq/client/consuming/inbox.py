@@ -23,9 +23,17 @@ class InboxClosed(Exception):
 
 
 class Inbox(Generic[T]):
-    """A closable queue of one event loop."""
+    """A closable queue of one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        on_idle: called when a taker begins to wait, or takes the last item.
+    Attributes:
+        idle: the number of takers that wait.
+    """
+
+    def __init__(self, on_idle: Callable[[], object] = lambda: None) -> None:
+        self.idle = 0
+        self._on_idle = on_idle
         self._items: deque[T] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -45,18 +53,27 @@ class Inbox(Generic[T]):
                 raise InboxClosed
             taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
+            self.idle += 1
+            self._on_idle()
             try:
                 await taker
             except asyncio.CancelledError:
                 if taker.done() and not taker.cancelled():
                     self._wake(1)  # Another taker may have the item for which this one was woken.
+                else:
+                    self.idle -= 1
                 raise
         return self.take_here(1)[0]
 
     def next_here(self) -> T | None:
         """The next item; None if there is none, or it is closed. A taker was woken for the rest when they came."""
         items = self._items
-        return items.popleft() if items and not self._closed else None
+        if not items or self._closed:
+            return None
+        item = items.popleft()
+        if not items:
+            self._on_idle()
+        return item
 
     def take_here(self, count: int) -> list[T]:
         """Up to `count` items that are there; none if it is closed. Wakes takers for the rest."""
@@ -64,7 +81,9 @@ class Inbox(Generic[T]):
         if not items or self._closed:
             return []
         taken = [items.popleft()] if count == 1 else [items.popleft() for _ in range(min(count, len(items)))]
-        if items and self._takers:
+        if not items:
+            self._on_idle()
+        elif self._takers:
             self._wake(min(len(items), _WOKEN))
         return taken
 
@@ -96,4 +115,5 @@ class Inbox(Generic[T]):
             taker = self._takers.popleft()
             if not taker.done():
                 taker.set_result(None)
+                self.idle -= 1
                 count -= 1

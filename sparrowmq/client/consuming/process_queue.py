@@ -117,6 +117,11 @@ class ProcessQueue:
         return len(self._unsettled)
 
     @property
+    def is_full(self) -> bool:
+        """Whether messages that are not settled are what leaves no room."""
+        return not self.has_room
+
+    @property
     def has_room(self) -> bool:
         limits = self._limits
         return (

@@ -212,13 +212,14 @@ class Asker:
         try:
             await self._clock.wait_for(_room(self._owned), STALLED_S)
         except TimeoutError:
-            log.warning(
-                "%s waits: %d messages (%d bytes) are delivered and not settled; use `async with msg.process()`, "
-                "or call msg.ack()",
-                self._owned.queue,
-                self._owned.unsettled,
-                self._owned.unsettled_bytes,
-            )
+            if self._owned.is_full:
+                log.warning(
+                    "%s waits: %d messages (%d bytes) are delivered and not settled; use "
+                    "`async with msg.process()`, or call msg.ack()",
+                    self._owned.queue,
+                    self._owned.unsettled,
+                    self._owned.unsettled_bytes,
+                )
             await _room(self._owned)
 
     async def _recover(self, error: SparrowError) -> None:

@@ -20,7 +20,7 @@ from sparrowmq.client.consuming.offset_store import offsets_of
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import HOLD_S, Asker
 from sparrowmq.client.consuming.received import ConsumeHooks
-from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
 from sparrowmq.client.popping.pop_requests import AT_ONCE_S, MOST_POPPED, PopRequests, Wish
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.client.popping.popper import Popper
@@ -42,6 +42,7 @@ class PopAssignment(Assignment):
     def __init__(
         self,
         pops: PopRequests,
+        credit: PopCredit,
         settings: ConsumerSettings,
         network: Network,
         delivery: Concurrently,
@@ -64,6 +65,7 @@ class PopAssignment(Assignment):
             hooks=hooks,
         )
         self._pops = pops
+        self._credit = credit
         self._concurrently = delivery
 
     async def apply(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
@@ -128,8 +130,7 @@ class PopAssignment(Assignment):
         if queue.queue_id != ANY_QUEUE:
             return super()._new_state(queue, offset)
         answers, pace = self._network.answers, self._paces.of(queue.topic)
-        now = self._network.clock.monotonic
-        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.acks, now)
+        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.acks, self._credit)
 
     def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
         if not isinstance(state, PopQueue):

@@ -4,35 +4,112 @@
                |
                +- its time is half over: extended, for as long as the message is held
 
-A member pops only while it holds few messages, so that the others get their share: twice as many as it has handlers, or
-as many as they have lately handled within AHEAD_S. So quick handlers find many messages with one request. A message
-that is handled for long takes one of these places and stops nothing else.
+A consumer pops what its idle handlers wait for, and a few messages more, so that other members get their share. A
+message that is handled for long delays nothing else. Quick handlers find more messages here, while the broker has more:
+as many as were settled lately within AHEAD_S. So a request brings many of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.delivered import DeliveredMessage
+from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received import ConsumeHooks
+from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.message_runs import unspent_of
-from sparrowmq.client.popping.pop_requests import MOST_POPPED
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 
-_PER_HANDLER: Final = 2  # messages held for each handler
-AHEAD_S: Final = 0.1  # of work that is held
-# The share of what may be held up to which more is asked for. A whole answer of a broker of ours, 512 messages of 1000,
-# leaves room, so the broker makes the next answer while this one is handled.
-_ASK_AT: Final = 2 / 3
+AHEAD_S: Final = 0.1  # of work that waits for quick handlers
+PREFETCH: Final = 1  # so that no handler waits for an answer
+# The share of the messages ahead that is missing when more are asked for. A whole answer of a broker of ours, 512
+# messages of 1000, leaves room, so the broker makes the next answer while this one is handled.
+_ASK_AT: Final = 1 / 3
 _GROWTH: Final = 2
+
+
+class PopCredit:
+    """The number of messages that a consumer may pop, of all its topics and at all brokers:
+
+        what idle handlers wait for + messages ahead - messages that wait for a handler
+
+    Args:
+        now: the time of the clock.
+    Attributes:
+        inbox: the messages that wait for a handler, and the handlers that wait for one.
+        queues: those that the consumer pops.
+        is_awaited: whether one of them waits for credit.
+        settled: messages since the last measurement.
+        portion: messages that a handler takes at once.
+        least: messages ahead of slow handlers.
+    """
+
+    def __init__(self, settings: ConsumerSettings, now: Callable[[], float]) -> None:
+        self.inbox: Inbox[ReceivedMessage] = Inbox(self.wake)
+        self.queues: list[PopQueue] = []
+        self.is_awaited = False
+        self.settled = 0
+        self.portion = settings.batch or 1
+        self._is_fixed = settings.prefetch is not None
+        self.least = PREFETCH if settings.prefetch is None else settings.prefetch
+        self._ahead = self.least
+        self._longest = settings.flow.messages
+        self._now = now
+        self._measured_at = now()
+        self._held_before = 0  # at the last measurement
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether handlers are quick enough for more messages ahead."""
+        return self._ahead > self.least
+
+    def ahead(self, queue: PopQueue) -> int:
+        """Return the number of messages that may wait for handlers: few, unless the broker has more of the queue."""
+        return self._ahead if queue.has_more else self.least
+
+    def beside(self, coming: int, ahead: int) -> int:
+        """Return the credit beside so many messages that come."""
+        inbox = self.inbox
+        return inbox.idle * self.portion + ahead - len(inbox) - coming
+
+    def asked_for(self) -> int:
+        """Return the number of messages that pops in flight ask for."""
+        return sum([queue.asked_for for queue in self.queues])
+
+    def measure(self, come: int) -> None:
+        """Hold more or fewer messages ahead from now on, as quickly as they were settled since the last time.
+
+        Several slow handlers may end together. So a short time counts only if as many messages were settled as were
+        held at its begin, and those that are handled count as held ahead.
+
+        Args:
+            come: the number of messages that have just come.
+        """
+        now = self._now()
+        passed_s = now - self._measured_at
+        if self._is_fixed or (self.settled < self._held_before and passed_s < AHEAD_S):
+            return
+        held = sum([queue.unsettled for queue in self.queues])
+        handled = held - come - len(self.inbox)
+        wanted = int(self.settled * AHEAD_S / max(passed_s, 1e-6)) - handled
+        self._ahead = max(self.least, min(wanted, self._held_before * _GROWTH, self._longest))
+        self._measured_at, self.settled, self._held_before = now, 0, held
+
+    def wake(self) -> None:
+        """Let the queues go on that wait for credit, if there is some. The caller's handler may be idle soon."""
+        if not self.is_awaited:
+            return
+        self.is_awaited = False
+        for queue in self.queues:
+            if not queue.wake_with_room(self.portion):
+                self.is_awaited = True
 
 
 class PopQueue(ProcessQueue):
@@ -40,7 +117,9 @@ class PopQueue(ProcessQueue):
 
     Args:
         acks: gets the messages to acknowledge.
-        now: the time of the clock.
+    Attributes:
+        asked_for: messages, by the pop in flight.
+        has_more: whether the broker's last answer left new messages.
     """
 
     def __init__(
@@ -51,18 +130,25 @@ class PopQueue(ProcessQueue):
         pace: Pace,
         hooks: Sequence[ConsumeHooks],
         acks: AckBuffer,
-        now: Callable[[], float],
+        credit: PopCredit,
     ) -> None:
-        most = min(settings.flow.messages, max(MOST_POPPED, settings.concurrency * _PER_HANDLER))
-        limits = FlowLimits(most, settings.flow.size_bytes)
-        super().__init__(queue, 0, limits, answers, pace, hooks, settings.rules)
+        super().__init__(queue, 0, settings.flow, answers, pace, hooks, settings.rules)
+        self.asked_for = 0
+        self.has_more = False
         self._acks = acks
-        self._now = now
+        self._credit = credit
         self._held: dict[Any, int] = {}  # bytes by message
-        self._longest = settings.flow.messages
-        self._most = most
-        self._settled = 0
-        self._held_at = now()
+        credit.queues.append(self)
+
+    def drop(self) -> None:
+        super().drop()
+        if self in self._credit.queues:
+            self._credit.queues.remove(self)
+
+    @property
+    def is_full(self) -> bool:
+        limits = self._limits
+        return len(self._held) >= limits.messages or self.unsettled_bytes >= limits.size_bytes
 
     @property
     def has_room(self) -> bool:
@@ -70,13 +156,27 @@ class PopQueue(ProcessQueue):
 
     def has_room_beside(self, coming: int) -> bool:
         """Return whether more may be popped, beside so many messages that are not held yet."""
-        limits, count = self._limits, len(self._held) + coming
-        is_few = count < limits.messages or count <= self._most * _ASK_AT
-        return is_few and self.unsettled_bytes < limits.size_bytes
+        ahead = self._credit.ahead(self)
+        is_credited = self._credit.beside(coming, ahead) > ahead * _ASK_AT
+        return is_credited and not self.is_full and len(self._held) + coming < self._limits.messages
 
     def room_beside(self, coming: int) -> int:
-        """Return the number of messages that the next pop asks for."""
-        return max(MOST_POPPED, self._most - len(self._held) - coming)
+        """Return the number of messages that the next pop asks for: one, if those in flight may use up the credit."""
+        credit, ahead = self._credit, self._credit.ahead(self)
+        room = credit.beside(coming, ahead)
+        if ahead == credit.least:
+            room -= credit.asked_for() - self.asked_for
+        return max(1, min(room, self._limits.messages - len(self._held) - coming))
+
+    def wake_with_room(self, freed: int) -> bool:
+        """Let a waiting queue go on if it has room, once so many messages more are wanted. Return if none waits."""
+        if self._is_awaited and (self.has_room_beside(-freed) or self.is_leaving):
+            self._wake()
+        return not self._is_awaited
+
+    def changed(self) -> Coroutine[Any, Any, bool]:
+        self._credit.is_awaited = True
+        return super().changed()
 
     @property
     def unsettled(self) -> int:
@@ -87,24 +187,17 @@ class PopQueue(ProcessQueue):
         return list(self._held)
 
     def hold(self, messages: Sequence[PoppedMessage]) -> None:
-        self._adapt()
         sizes = [message.store_size for message in messages]
         self._held.update(zip(messages, sizes, strict=True))
         self.unsettled_bytes += sum(sizes)
-
-    def _adapt(self) -> None:
-        """Hold more or fewer messages from now on, as quickly as they were settled since the last pop."""
-        now = self._now()
-        wanted = int(self._settled * AHEAD_S / max(now - self._held_at, 1e-6))
-        self._held_at, self._settled = now, 0
-        self._most = max(self._limits.messages, min(wanted, self._most * _GROWTH, self._longest))
+        self._credit.measure(len(messages))
 
     def settle(self, message: DeliveredMessage) -> None:
         """Remove a message, and acknowledge it, unless it was given back."""
         size = self._held.get(message)
-        if size is not None and not self._is_awaited:
+        if size is not None and not self._credit.is_awaited:
             del self._held[message]
-            self._settled += 1
+            self._credit.settled += 1
             self.unsettled_bytes -= size
             if not message._is_spent:
                 self._acks.add(message)
@@ -120,10 +213,9 @@ class PopQueue(ProcessQueue):
         """Remove those of messages that are held: the time of some may be over."""
         take = self._held.pop
         sizes = [size for message in messages if (size := take(message, None)) is not None]
-        self._settled += len(sizes)
+        self._credit.settled += len(sizes)
         self.unsettled_bytes -= sum(sizes)
-        if self._is_awaited and (self.has_room or self.is_leaving):
-            self._wake()
+        self._credit.wake()
 
     def report(self, now: float) -> ProcessQueueState:
         """The state for an operator. There are no offsets."""

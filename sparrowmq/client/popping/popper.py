@@ -43,19 +43,27 @@ class Popper(Asker):
         owned = self._popped
         found = False
         owned.last_pull_ms = self._clock.now_ms()
-        asked: PopInFlight | None = await self._pops.begin(self._place, self._wish_beside(0), owned)
-        while asked is not None:
-            answer = await self._pops.answer(asked)
-            asked = self._take(asked, answer)
-            found = found or bool(answer.body)  # also messages whose tags are not wanted
+        wish = self._wish_beside(0)
+        owned.asked_for = wish.most
+        try:
+            asked: PopInFlight | None = await self._pops.begin(self._place, wish, owned)
+            while asked is not None:
+                answer = await self._pops.answer(asked)
+                asked = self._take(asked, answer)
+                found = found or bool(answer.body)  # also messages whose tags are not wanted
+        finally:
+            owned.asked_for = 0
         return found
 
     def _take(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
         """Take the messages of an answer. Return the next pop if there is room: it is sent before they are read."""
         owned, pace, coming = self._popped, self._popped.pace, asked.request.max_msg_nums
         following = None
+        owned.has_more = answer.header.rest_num > 0
         if answer.code == ResponseCode.SUCCESS and owned.has_room_beside(coming):
-            following = self._pops.begin_next(asked, self._wish_beside(coming))
+            wish = self._wish_beside(coming)
+            following = self._pops.begin_next(asked, wish)
+            owned.asked_for = wish.most
             owned.last_pull_ms = following.request.born_time
         try:
             messages = self._pops.found(asked, answer)

@@ -86,3 +86,20 @@ async def test_a_closed_inbox_can_be_opened():
     inbox.open()
     inbox.extend([1])
     assert await inbox.take() == 1
+
+
+async def test_it_counts_takers_that_wait_and_says_when_one_begins_to_wait_or_takes_the_last_item():
+    calls: list[int] = []
+    inbox: Inbox[int] = Inbox(lambda: calls.append(len(inbox)))
+    takers = [asyncio.ensure_future(inbox.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert (inbox.idle, calls) == (3, [0, 0, 0])
+    takers.pop().cancel()
+    await asyncio.sleep(0)
+    assert inbox.idle == 2
+    inbox.extend([1])
+    assert (inbox.idle, len(inbox)) == (1, 1)
+    inbox.extend([2, 3])
+    await asyncio.gather(*takers)
+    assert (inbox.idle, inbox.next_here()) == (0, 3)
+    assert len(calls) == 4

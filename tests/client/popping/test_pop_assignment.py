@@ -171,7 +171,16 @@ async def test_settings_that_need_queues_of_its_own_are_refused(mq, tuning):
         consume(mq, **tuning)
 
 
-@pytest.mark.parametrize("tuning", [{"mode": "push"}, {"mode": "pop", "invisible_s": 0}])
+@pytest.mark.parametrize(
+    "tuning",
+    [
+        {"mode": "push"},
+        {"mode": "pop", "invisible_s": 0},
+        {"mode": "pop", "prefetch": -1},
+        {"mode": "pop", "prefetch": 1.5},
+        {"mode": "pull", "prefetch": 1},
+    ],
+)
 async def test_wrong_modes_and_times_are_refused(mq, tuning):
     with pytest.raises(ConfigError, match=list(tuning)[-1]):
         mq.subscribe("t", group="g", **tuning)

@@ -1,9 +1,11 @@
+import asyncio
 from typing import Any
 
 import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.testing import Cluster
+from tests.client.conftest import until
 
 
 async def test_a_consumer_that_pops_gives_back_to_the_broker_that_it_pops(peer):
@@ -27,3 +29,53 @@ async def test_new_group_that_pops_starts_in_a_young_queue_as_one_that_pulls(tmp
             while len(messages) < len(bodies):
                 messages += await consumer.receive()
     assert [message.text() for message in messages] == bodies
+
+
+@pytest.mark.parametrize(
+    ("iterates", "tuning", "held"),
+    [
+        (False, {}, 2),
+        (False, {"prefetch": 0}, 1),
+        (False, {"prefetch": 3}, 4),
+        (True, {}, 2),
+        (True, {"prefetch": 0}, 1),
+    ],
+)
+async def test_members_that_are_idle_get_the_messages_that_a_busy_one_does_not_handle(
+    tmp_path, iterates, tuning, held
+):
+    by_first, by_second, is_free = [], [], asyncio.Event()
+
+    async def work(message):
+        await is_free.wait()
+        by_first.append(message.text())
+
+    async def help_out(message):
+        by_second.append(message.text())
+
+    async def iterate(consumer):
+        async for message in consumer:
+            await work(message)
+            message.ack()
+
+    async with (
+        Cluster(tmp_path) as cluster,
+        connect(cluster.namesrv) as mq,
+        connect(cluster.namesrv) as other,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await mq.admin.create_topic("tasks", queues=4)
+        for number in range(10):
+            await mq.send("tasks", b"%d" % number)
+        options = {"group": "g", "mode": "pop", **tuning}
+        handler = None if iterates else work
+        first: Any = mq.subscribe("tasks", handler, concurrency=1, **options)
+        async with first:
+            iterating = tasks.create_task(iterate(first)) if iterates else None
+            await until(lambda: sum(state.unsettled for state in first._assignment._popped()) == held)
+            async with other.subscribe("tasks", help_out, concurrency=1, **options):
+                await until(lambda: len(by_second) == 10 - held)
+                is_free.set()
+                await until(lambda: len(by_first) == held)
+            if iterating is not None:
+                iterating.cancel()

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.popping.ack_buffer import AckBuffer
-from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
 from sparrowmq.client.popping.pop_requests import Wish
 from sparrowmq.client.popping.popper import Popper
 from sparrowmq.errors import ConfigError
@@ -24,17 +24,18 @@ QUEUE = MessageQueue("t", "broker-a", -1)
 class World:
     """A topic that is popped at a scripted broker, which holds every other pop."""
 
-    def __init__(self, popping, concurrency: int = 16, wanted: Subscription = ALL) -> None:
+    def __init__(self, popping, prefetch: int | None = None, wanted: Subscription = ALL) -> None:
         self.clock = popping.world.clock
-        now = self.clock.monotonic
-        settings = ConsumerSettings("g", concurrency=concurrency)
-        self.owned = PopQueue(QUEUE, settings, None, Pace(), (), AckBuffer(lambda: None), now)
+        settings = ConsumerSettings("g", mode="pop", prefetch=prefetch)
+        self.credit = PopCredit(settings, self.clock.monotonic)
+        self.owned = PopQueue(QUEUE, settings, None, Pace(), (), AckBuffer(lambda: None), self.credit)
         self.arrived: list[int] = []
         wish = Wish(wanted, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)
 
     def _arrive(self, owned, messages) -> None:
         owned.hold(messages)
+        self.credit.inbox.extend(messages)
         self.arrived += [each.offset for each in messages]
 
 
@@ -44,8 +45,9 @@ async def world(peer, popping):
     return World(popping)
 
 
-async def test_it_pops_again_after_each_answer_and_counts(peer, world):
+async def test_it_pops_again_after_each_answer_and_counts(peer, world, popping):
     peer.script(POP, popped(rec(7), rec(8)), popped(rec(9)))
+    world = World(popping, prefetch=100)
     running = asyncio.create_task(world.popper.run())
     await until(lambda: len(fields(peer, POP)) == 3)
     assert world.arrived == [7, 8, 9]
@@ -60,6 +62,7 @@ async def test_it_does_not_pop_while_it_holds_many(peer, world):
     await until(lambda: len(world.arrived) == 32)
     await asyncio.sleep(0.02)
     assert len(fields(peer, POP)) == 1
+    world.credit.inbox.take_here(32)
     world.owned.settle(world.owned.held[0])
     await until(lambda: len(fields(peer, POP)) == 2)
     running.cancel()
@@ -77,7 +80,7 @@ async def test_it_goes_on_after_an_error_and_ends_at_a_broker_that_cannot_pop(pe
 
 
 async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world, popping):
-    roomy = World(popping, concurrency=64)
+    roomy = World(popping, prefetch=100)
     peer.script(POP, popped(rec(7)))
     session = await popping.world.network.brokers.of(QUEUE.broker_name)
     written: list[int] = []
@@ -90,7 +93,7 @@ async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world
 
 
 async def test_messages_behind_an_answer_that_cannot_be_read_become_visible(peer, world, popping):
-    roomy = World(popping, concurrency=64)
+    roomy = World(popping, prefetch=100)
     broken = PopMessageReply(POPPED_MS, 30_000, 2, 0, "nonsense", None, None)
     peer.script(POP, Reply(0, broken, body=rec(7)), None)
     running = asyncio.create_task(roomy.popper.run())
@@ -117,6 +120,8 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
 async def test_no_pause_comes_between_messages_of_another_tag(peer, popping):
     peer.usual[POP] = lambda _: None
     peer.script(POP, *(popped(rec(offset, "b")) for offset in range(20)))
-    running = asyncio.create_task(World(popping, wanted=subscription("t", "a", None, 5)).popper.run())
+    running = asyncio.create_task(
+        World(popping, prefetch=100, wanted=subscription("t", "a", None, 5)).popper.run()
+    )
     await until(lambda: len(fields(peer, POP)) == 21)
     running.cancel()
