@@ -35,6 +35,7 @@ _SAID: Final = re.compile(
     rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{_WORDS}): '([^']+)'"
     rf"|(/\S+) \((?:{_WORDS})\)|(/[^\s:]+): (?:{_WORDS})|{_WORDS}"
 )
+_NOT_CONNECTED: Final = "Python worker failed to connect back"  # Spark's; no setting changes the 10 s
 _DISKS: Final = "the table, its progress, or the temporary files of Spark"
 _PYTHONS: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
 
@@ -80,6 +81,12 @@ def ours(text: str, place: str = _DISKS) -> Failure | None:
     """
     if found := _OURS.findall(text):
         return Failure(*found[-1])
+    if _NOT_CONNECTED in text:
+        return Failure(
+            "SlowWorker",
+            "Spark waits 10 s for each of its Python processes, and one took longer to start; start fewer streams at "
+            "once, or use a machine with more processors",
+        )
     words = next((each for each in _OF_THE_SYSTEM if each in text), None)
     if words is None:
         return None

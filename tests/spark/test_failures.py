@@ -81,6 +81,12 @@ def test_a_failure_of_java_alone_has_its_first_line_and_may_pass():
     assert ours("Job aborted") is None
 
 
+def test_a_python_process_that_starts_too_late_is_a_sentence_with_the_remedy():
+    found = failure("Python worker failed to connect back.\n=== Streaming Query ===\nIdentifier: [id = 1]\n")
+    assert found.kind == "SlowWorker" and not found.is_permanent
+    assert found.why.endswith("start fewer streams at once, or use a machine with more processors")
+
+
 def test_each_permanent_error_exists():
     known = {name for module in (errors, bad_records, partition_ranges) for name in vars(module)}
     assert known >= PERMANENT
