@@ -475,6 +475,9 @@ def test_a_topic_is_a_table_in_sql(topic, spark):
         spark.sql("INSERT INTO orders_view SELECT CAST('12' AS BINARY) AS body")
         topic.wait_for(13)
         assert numbers(spark.table("orders")) == numbers(spark.table("orders_view")) == list(range(13))
+        topic.send(13, 2)
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders_view USING rocketmq OPTIONS ({options})")
+        assert numbers(spark.table("orders")) == numbers(spark.table("orders_view")) == list(range(15))
     finally:
         spark.sql("DROP TABLE orders")
         spark.catalog.dropTempView("orders_view")
