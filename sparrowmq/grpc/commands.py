@@ -14,10 +14,10 @@ import secrets
 from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.grpc_clients import POP, Client, Clients
+from sparrowmq.grpc.grpc_clients import Client, Clients
 from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.statuses import Status, status
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import LanguageCode, ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -51,7 +51,7 @@ class Commands:
                 for client in found
             ],
             {each.topic: each for client in found for each in client.subscriptions},
-            POP,
+            _consume_type(found[0]) if found else None,
             "CLUSTERING",
             "CONSUME_FROM_LAST_OFFSET",
         )
@@ -61,7 +61,8 @@ class Commands:
         client = self._clients.with_settings(client_id)
         found = ConsumerRunning(
             properties={
-                "PROP_CONSUME_TYPE": POP,
+                "PROP_CONSUME_TYPE": _consume_type(client),
+                "PROP_CONSUMER_START_TIMESTAMP": str(client.began_ms),  # Java's tools end with an error without it
                 "PROP_CONSUMEORDERLY": str(client.is_fifo).lower(),
                 "PROP_CLIENT_VERSION": f"{client.language} {client.version}".strip(),
             },
@@ -121,6 +122,11 @@ class Commands:
                 f"the client cannot do this: {found.status.message}",
             )
         return found
+
+
+def _consume_type(client: Client) -> str:
+    """How a consumer consumes, as Apache's proxy says it: Java's tools of 4.x do not know CONSUME_POP."""
+    return "CONSUME_ACTIVELY" if client.kind == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
 
 
 def _own_id(client: Client) -> str:

@@ -41,6 +41,7 @@ class Client:
     """A client with its latest settings.
 
     Attributes:
+        began_ms: when it was first seen.
         version: of its library.
         brokers: as the client may use them.
         send: sends a command on its latest stream; None without a stream.
@@ -55,6 +56,7 @@ class Client:
     """
 
     client_id: str
+    began_ms: int = 0
     language: str = ""
     address: str = ""
     version: str = ""
@@ -136,7 +138,7 @@ class Clients:
             if self._owned[owner] >= MOST_CLIENTS:
                 raise too_many_clients(host)
             self._owned[owner] += 1
-            client = self._by_id[client_id] = Client(client_id, owner=owner)
+            client = self._by_id[client_id] = Client(client_id, self._clock.now_ms(), owner=owner)
         client.seen = self._clock.monotonic()
         return client
 

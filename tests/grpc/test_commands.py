@@ -52,7 +52,12 @@ async def test_result_counts_only_from_the_client_that_was_asked():
     port.answer(port.first, nonce, "again")
     found = await asked
     assert found.jstack == "at main"
-    assert found.properties["PROP_CLIENT_VERSION"] == "JAVA 5.2.0"
+    assert found.properties == {
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",  # a word that tools of 4.x know
+        "PROP_CONSUMER_START_TIMESTAMP": str(port.clock.now_ms()),
+        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CLIENT_VERSION": "JAVA 5.2.0",
+    }
     port.answer(port.first, nonce, "too late")
 
 
@@ -88,6 +93,9 @@ def test_consumers_of_a_group_are_shown_without_their_accounts():
     found = port.commands.consumers("g")
     rows = [(each.client_id, each.client_addr, each.language) for each in found.connection_set]
     assert rows == [("first", "10.0.0.1:5000", "JAVA"), ("second", "", "GO")]
+    assert found.consume_type == "CONSUME_PASSIVELY"
+    port.first.kind = ClientType.SIMPLE_CONSUMER
+    assert port.commands.consumers("g").consume_type == "CONSUME_ACTIVELY"
     port.second.language = "KLINGON"
     assert port.commands.consumers("g").connection_set[1].language == "OTHER"
     assert port.commands.consumers("h").connection_set == []

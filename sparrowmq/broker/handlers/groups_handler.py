@@ -174,7 +174,8 @@ class GroupHandler(Handler):
                 for each, member in zip(_connections(members), members, strict=True)
             ],
             dict(group.subscriptions),
-            group.consume_type,
+            # Java's tools of 4.x do not know CONSUME_POP, and Apache's proxy does not say it.
+            group.consume_type.replace("POP", "PASSIVELY"),
             group.message_model,
             group.consume_from_where,
         )

@@ -80,10 +80,10 @@ class Client:
             await self.session.call(request, body)
         return refused.value
 
-    async def beat(self, client_id, *topics, group="g", **more):
+    async def beat(self, client_id, *topics, group="g", consume_type="CONSUME_PASSIVELY", **more):
         """Send the heartbeat of a consumer."""
         subscriptions = [Subscription.build(topic, version=1) for topic in topics]
-        consumers = [ConsumerBeat(group, subscription_data_set=subscriptions)] if group else []
+        consumers = [ConsumerBeat(group, consume_type, subscription_data_set=subscriptions)] if group else []
         body = Heartbeat(client_id, consumer_data_set=consumers, **more)
         return (await self.session.call(HeartBeat(), body.encode())).header
 

@@ -194,6 +194,12 @@ async def test_the_members_of_a_group_are_shown_with_their_addresses(client):
     assert shown.subscription_table["Orders"].expression == "*"
 
 
+async def test_group_that_pops_is_shown_with_a_type_that_tools_of_4_know(client):
+    await client.beat("one", "Orders", consume_type="CONSUME_POP")
+    shown = ConsumerConnections.decode((await client.call(GetConsumerConnectionList("g"))).body)
+    assert shown.consume_type == "CONSUME_PASSIVELY"
+
+
 async def test_producers_are_shown_likewise(client):
     await client.produce("one", "p")
     shown = ProducerConnections.decode((await client.call(GetProducerConnectionList("p"))).body)
