@@ -31,7 +31,7 @@ from typing import Final
 
 SERVER_VERSIONS: Final = ("4.9.7", "5.4.0")
 CLIENT_VERSIONS: Final = ("4.9.8", "5.4.0")
-SAMPLE_VERSIONS: Final = ("4.7.0", "5.5.0")
+SAMPLE_VERSIONS: Final = ("4.3.2", "4.7.0", "5.5.0")
 # 5.0.7 is the one of Spring's starter; the last has recalls and priorities.
 FIVE_JAVA_VERSIONS: Final = ("5.0.5", "5.0.7", "5.1.0", "5.2.0")
 
@@ -43,6 +43,7 @@ _ARTIFACTS: Final = {
     "client-4.9.8": ("rocketmq-client", "rocketmq-acl"),
     "client-5.4.0": ("rocketmq-client",),  # which signs by itself; rocketmq-acl ended with 5.3
     # Of 4.7.1 to 5.4.0 there are none on Maven Central.
+    "samples-4.3.2": ("rocketmq-example",),
     "samples-4.7.0": ("rocketmq-example",),
     "samples-5.5.0": ("rocketmq-example",),
     **{f"five-java-{version}": ("rocketmq-client-java",) for version in FIVE_JAVA_VERSIONS},
@@ -76,6 +77,10 @@ _FIVE_CLIENTS: Final = "https://github.com/apache/rocketmq-clients"
 FIVE_COMMIT: Final = "da8271b572b41b627bcbbdfb5b3310c0c5e4736b"
 PEERS_LOCK: Final = _HERE.parents[1] / "requirements" / "peers.txt"
 FIVE_LOCK: Final = _HERE.parents[1] / "requirements" / "five.txt"
+_OLDEST_FIVE_PYTHON: Final = (
+    "rocketmq-python-client==5.0.1"
+    " --hash=sha256:a13db4858e3bf5fdaef9e035d369797e496ad732adbc53ca3e3adfc34bca7546"
+)
 
 
 class PeerMissing(unittest.SkipTest):
@@ -169,8 +174,14 @@ def five_python() -> Path:
     return _python_with(FIVE_LOCK, "five-python")
 
 
-def _python_with(lock: Path, name: str) -> Path:
-    """The Python of an environment with the packages of a lock. Raises: PeerMissing."""
+@cache
+def oldest_five_python() -> Path:
+    """As `five_python`, with the oldest release of the client. Raises: PeerMissing."""
+    return _python_with(FIVE_LOCK, "oldest-five-python", _OLDEST_FIVE_PYTHON)
+
+
+def _python_with(lock: Path, name: str, other: str = "") -> Path:
+    """The Python of an environment with the packages of a lock, one in an `other` release. Raises: PeerMissing."""
 
     def install(kit: Path) -> None:
         _run([sys.executable, "-m", "venv", str(kit)], kit, "Python does not make an environment")
@@ -178,8 +189,12 @@ def _python_with(lock: Path, name: str) -> Path:
         _run(
             [*pip, "--require-hashes", "-r", str(lock)], kit, f"pip does not install requirements/{lock.name}"
         )
+        if other:
+            (kit / "other.txt").write_text(other)
+            words = ["--no-deps", "--require-hashes", "-r", "other.txt"]
+            _run([*pip, *words], kit, f"pip does not install {other}")
 
-    digest = hashlib.sha256(sys.version.encode() + lock.read_bytes())
+    digest = hashlib.sha256(sys.version.encode() + lock.read_bytes() + other.encode())
     return _whole(f"{name}-{digest.hexdigest()[:12]}", install) / "bin" / "python"
 
 

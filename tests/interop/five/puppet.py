@@ -13,21 +13,23 @@ from contextlib import suppress
 
 from rocketmq import (
     ClientConfiguration,
-    ConsumeResult,
     Credentials,
     FilterExpression,
     Message,
-    MessageListener,
     Producer,
-    PushConsumer,
     SimpleConsumer,
     TransactionChecker,
     TransactionResolution,
 )
 from rocketmq.grpc_protocol import FilterType
 
+try:
+    from rocketmq import ConsumeResult, MessageListener, PushConsumer
+except ImportError:  # a release before 5.1
+    MessageListener = object
+
 LIMIT_S = 60
-TLS = "TLS" in os.environ
+TLS = {"tls_enable": True} if "TLS" in os.environ else {}
 
 
 def outgoing(body, **fields):
@@ -96,14 +98,14 @@ def received(consumer, count):
 
 
 def sends_and_receives(config):
-    producer = Producer(config, ("orders",), tls_enable=TLS)
+    producer = Producer(config, ("orders",), **TLS)
     producer.startup()
     for number in range(20):
         message = outgoing(f"m{number}", tag="a" if number < 19 else "b", keys=f"k{number}")
         message.add_property("own", "x")
         producer.send(message)
     producer.send_async(outgoing("later", tag="a")).result(LIMIT_S)
-    consumer = SimpleConsumer(config, "simple", {"orders": FilterExpression("a")}, 3, tls_enable=TLS)
+    consumer = SimpleConsumer(config, "simple", {"orders": FilterExpression("a")}, 3, **TLS)
     consumer.startup()
     found = received(consumer, 20)
     producer.shutdown()
@@ -156,7 +158,7 @@ def ends_transactions(config):
     receipt = producer.send(outgoing("asked"), producer.begin_transaction())
     asked = checker.asked.get(timeout=LIMIT_S)
     producer.shutdown()
-    return [code, asked == receipt.message_id]
+    return [code, receipt.message_id.endswith(asked)]  # 5.0.1 leaves out the version of an id
 
 
 def recalls(config):

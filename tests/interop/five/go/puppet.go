@@ -1,4 +1,4 @@
-// A program with Apache's own Go client of RocketMQ 5: what puppet.py does, without the recall that this client lacks.
+// A program with Apache's own Go client of RocketMQ 5: what puppet.py does.
 //
 //	puppet ENDPOINTS TASK      prints JSON
 package main
@@ -141,6 +141,16 @@ func endsTransactions() any {
 	}
 }
 
+func recalls() any {
+	producer := producing()
+	late := outgoing("never")
+	late.SetDelayTimestamp(time.Now().Add(10 * time.Minute))
+	receipt := send(producer, late)
+	id, err := producer.Recall(context.TODO(), "orders", receipt.RecallHandle)
+	must(err)
+	return id == receipt.MessageID
+}
+
 func next(consumer client.SimpleConsumer, invisible time.Duration) *client.MessageView {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		messages, _ := consumer.Receive(context.TODO(), 1, invisible)
@@ -186,6 +196,7 @@ func main() {
 	client.EnableSsl = os.Getenv("TLS") != ""
 	tasks := map[string]func() any{
 		"sends_and_receives": sendsAndReceives, "pushes": pushes, "ends_transactions": endsTransactions, "settles": settles,
+		"recalls": recalls,
 	}
 	line, err := json.Marshal(tasks[os.Args[2]]())
 	must(err)
