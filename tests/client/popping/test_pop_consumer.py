@@ -36,7 +36,6 @@ async def test_new_group_that_pops_starts_in_a_young_queue_as_one_that_pulls(tmp
     [
         (False, {}, 2),
         (False, {"prefetch": 0}, 1),
-        (False, {"prefetch": 3}, 4),
         (True, {}, 2),
         (True, {"prefetch": 0}, 1),
     ],
