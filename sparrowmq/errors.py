@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sparrowmq.safe_text import shown
+from sparrowmq.core.safe_text import shown
 
 # Codes after which the same send may succeed on another broker (Java client 4.9.8,
 # DefaultMQProducer.retryResponseCodes).

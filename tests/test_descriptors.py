@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from sparrowmq import descriptors
-from sparrowmq.descriptors import Share, share
+from sparrowmq.core import descriptors
+from sparrowmq.core.descriptors import Share, share
 from sparrowmq.errors import ConfigError
 
 
@@ -46,7 +46,7 @@ def test_too_few_are_refused_with_what_to_do():
 def test_the_limit_is_raised_to_what_the_system_allows():
     program = (
         "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (300, 700))\n"
-        "from sparrowmq import descriptors\n"
+        "from sparrowmq.core import descriptors\n"
         "print(descriptors.limit(), descriptors.raise_limit(), descriptors.raise_limit(), descriptors.limit())"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,10 +1,10 @@
-"""sparrowmq.digits: whole numbers that others write."""
+"""sparrowmq.core.digits: whole numbers that others write."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 
 
 @pytest.mark.parametrize(

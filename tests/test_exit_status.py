@@ -2,8 +2,8 @@
 
 import pytest
 
+from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import ConfigError, InvalidName, NoRoute, SparrowError
-from sparrowmq.exit_status import exit_status
 
 
 @pytest.mark.parametrize(

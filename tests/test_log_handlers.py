@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from sparrowmq import log_handlers, logs
-from sparrowmq.logs import Form
+from sparrowmq.core import log_handlers, logs
+from sparrowmq.core.logs import Form
 
 
 @pytest.fixture(params=[None, 10_000], ids=["watched", "rotated"])

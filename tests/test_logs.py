@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from sparrowmq import logs
-from sparrowmq.logs import Form, JsonLines, Level, LogSettings
+from sparrowmq.core import logs
+from sparrowmq.core.logs import Form, JsonLines, Level, LogSettings
 
 
 @pytest.fixture

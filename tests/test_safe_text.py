@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sparrowmq.safe_text import counted, sentence, shown, why_not_written, without_folders
+from sparrowmq.core.safe_text import counted, sentence, shown, why_not_written, without_folders
 
 
 @pytest.mark.parametrize(

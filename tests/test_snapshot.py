@@ -6,7 +6,7 @@ import stat
 import msgspec
 import pytest
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.stats import Counter, Histogram, Rate
+from sparrowmq.core.stats import Counter, Histogram, Rate
 
 
 def rate_after(per_second, seconds):

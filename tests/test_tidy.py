@@ -56,7 +56,7 @@ CIRCLES = [
 READ_DIGITS = {
     "sparrowmq/broker/transactions/half_message.py",
     "sparrowmq/cli/terminal/time_arguments.py",
-    "sparrowmq/digits.py",
+    "sparrowmq/core/digits.py",
     "sparrowmq/filter/numbers.py",
     "sparrowmq/protocol/wire/json.py",
     "sparrowmq/settings/setting_kinds.py",

@@ -20,19 +20,11 @@ PACKAGE: Final = ROOT / "sparrowmq"
 
 FLOORS: Final = (
     {
+        "core",
         "errors",
         "loop",
-        "snapshot",
         "settings",
-        "stats",
-        "log_handlers",
-        "logs",
         "compiled",
-        "memory",
-        "descriptors",
-        "safe_text",
-        "digits",
-        "exit_status",
         "version",
     },
     {"protocol", "filter"},
@@ -76,7 +68,7 @@ _WIDTH: Final = 130
 
 
 def part_of(file: Path) -> str:
-    """The part that a file belongs to: `store` for sparrowmq/store/log/flush.py, `logs` for logs.py."""
+    """The part that a file belongs to: `store` for sparrowmq/store/log/flush.py, `errors` for errors.py."""
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

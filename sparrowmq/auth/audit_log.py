@@ -29,6 +29,7 @@ from typing import Any, Final
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
 from sparrowmq.auth.rotated_file import RotatedFile, denials_file
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
@@ -39,7 +40,6 @@ from sparrowmq.protocol.requests.settings_text import of_request
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

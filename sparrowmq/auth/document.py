@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparrowmq.auth.accounts import ACCESS_KEY, list_of, text_of
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.settings.file_text import value_of

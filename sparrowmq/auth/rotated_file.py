@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.safe_text import why_not_written
+from sparrowmq.core.safe_text import why_not_written
 
 log = logging.getLogger(__name__)
 

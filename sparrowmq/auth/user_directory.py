@@ -25,6 +25,7 @@ from sparrowmq.auth.policies import (
     parse_policy_kind,
 )
 from sparrowmq.auth.users import User
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_bodies import (
     DISABLED,
@@ -36,7 +37,6 @@ from sparrowmq.protocol.requests.user_bodies import (
     UserEntry,
 )
 from sparrowmq.protocol.signature import SigningKey
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

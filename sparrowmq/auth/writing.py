@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.snapshot import sync
+from sparrowmq.core.snapshot import sync
 
 _OWNERS_ALONE: Final = 0o600
 _ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

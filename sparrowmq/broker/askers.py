@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property

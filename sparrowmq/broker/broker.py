@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparrowmq import descriptors, logs
 from sparrowmq.broker import changes
 from sparrowmq.broker.access_control import AccessControl, create_first_users, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
@@ -78,6 +77,7 @@ from sparrowmq.broker.store_opening import open_store
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import Transactions
+from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock

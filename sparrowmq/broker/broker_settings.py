@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from sparrowmq.broker import accepted_keys
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.errors import ConfigError
-from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Iterable
 
 from sparrowmq.broker.part import Chore
+from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
-from sparrowmq.safe_text import sentence
 
 log = logging.getLogger(__name__)
 

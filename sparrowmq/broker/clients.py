@@ -20,6 +20,7 @@ from typing import Any, Final
 from sparrowmq.broker.askers import ReplyWaiter
 from sparrowmq.broker.notices import ROUND_S, Notices
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
@@ -30,7 +31,6 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry, Placed

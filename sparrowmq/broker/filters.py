@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.broker.sql_matching import predicate
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
 from sparrowmq.filter.tree import Filter
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -26,7 +27,6 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import SQL92, java_hash
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sparrowmq import snapshot
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.core import snapshot
+from sparrowmq.core.safe_text import why_not_written
 from sparrowmq.errors import RemoteError
 from sparrowmq.metrics.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire import json
-from sparrowmq.safe_text import why_not_written
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.snapshot import SPARE
+from sparrowmq.core.snapshot import SPARE
 
 LEAST_BYTES: Final = 4 << 20
 PERIOD_S: Final = 10.0

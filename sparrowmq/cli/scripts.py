@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from sparrowmq.exit_status import INTERRUPTED
+from sparrowmq.core.exit_status import INTERRUPTED
 from sparrowmq.version import VERSION
 
 NEEDED: Final = (

@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparrowmq.client.arguments import check_callable
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

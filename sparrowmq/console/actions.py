@@ -25,11 +25,11 @@ from sparrowmq.console.reading.dead_letter_search import topic_of
 from sparrowmq.console.reading.reset_effects import ResetEffect, position_of, skip_text, topics_of
 from sparrowmq.console.reading.shown_settings import hidden
 from sparrowmq.console.users import Role
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountList
 from sparrowmq.protocol.requests.group_settings import LEVELS, text_of
-from sparrowmq.safe_text import counted
 
 _CLUSTER: Final = Field("cluster", "Cluster, if there are several")
 _MAX_RETRIES: Final = "Maximum retries before dead letters"

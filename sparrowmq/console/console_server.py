@@ -28,7 +28,6 @@ from nicegui import core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from sparrowmq import descriptors
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.console_pages import add_pages
@@ -41,6 +40,7 @@ from sparrowmq.console.login.socket_sessions import BoundSockets
 from sparrowmq.console.login.trusted_proxies import TrustedProxies
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
+from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock

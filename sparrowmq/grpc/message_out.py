@@ -11,7 +11,7 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.grpc.wire_bytes import field, put, put_number, put_text, time_of, varint
 from sparrowmq.grpc.wire_types import MD5, Encoding, MessageType
 from sparrowmq.protocol.messages.compression import decompress

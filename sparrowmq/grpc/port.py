@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from sparrowmq.descriptors import Share
+from sparrowmq.core.descriptors import Share
 from sparrowmq.grpc.brokers import Cluster
 from sparrowmq.grpc.methods import Methods
 from sparrowmq.http2.limits import Limits

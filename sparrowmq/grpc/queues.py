@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.grpc.wire_types import AddressScheme, MessageType, Permission, message
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages import message_types

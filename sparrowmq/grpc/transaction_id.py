@@ -12,7 +12,7 @@ import base64
 import binascii
 from typing import Final, NamedTuple
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.grpc.statuses import Status, refused
 
 _VERSION: Final = "v1"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.http2.calls import GrpcError, Status
 
 HEAD_BYTES: Final = 5

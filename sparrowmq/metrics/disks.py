@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sparrowmq import logs
+from sparrowmq.core import logs
 from sparrowmq.metrics.figures import Figures, Rows
 
 

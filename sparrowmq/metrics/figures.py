@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from sparrowmq.stats import Counter, Histogram, Rate
+from sparrowmq.core.stats import Counter, Histogram, Rate
 
 Kind = Literal["counter", "gauge", "histogram"]
 Row = tuple[tuple[str, ...], float]  # a value for each label, and the number

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from sparrowmq import descriptors
+from sparrowmq.core import descriptors
 from sparrowmq.errors import SparrowError
 from sparrowmq.remoting.door import Door
 

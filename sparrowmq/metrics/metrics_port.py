@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparrowmq import stats
+from sparrowmq.core import stats
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end

@@ -13,8 +13,8 @@ import gc
 from time import perf_counter
 from typing import Final
 
+from sparrowmq.core.stats import Histogram
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.stats import Histogram
 
 _PERIOD_S: Final = 1.0
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest, nsmallest
 from typing import Final, NamedTuple, cast
 
+from sparrowmq.core.stats import Histogram
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.metrics.figures import Figure, Figures, Histograms, Kind, Row, Rows
-from sparrowmq.stats import Histogram
 
 OTHERS: Final = "(others)"
 _ROWS_AT_ONCE: Final = 100

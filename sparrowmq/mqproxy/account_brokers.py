@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from sparrowmq.auth.grpc_signature import Freshness, grpc_principal
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import account_of, client_of
@@ -33,7 +34,6 @@ from sparrowmq.protocol.requests.headers import CheckClientConfig
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.safe_text import shown
 
 R = TypeVar("R", bound=Header)
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS
@@ -46,7 +47,6 @@ from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import MUTE_S, Session
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from sparrowmq import descriptors
 from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.background import Background

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from sparrowmq import snapshot
-from sparrowmq.safe_text import why_not_written
+from sparrowmq.core import snapshot
+from sparrowmq.core.safe_text import why_not_written
 
 Table = dict[str, dict[str, str]]
 

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from sparrowmq import descriptors, logs
 from sparrowmq.auth.rotated_file import denials_file
+from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import ClientClosed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock

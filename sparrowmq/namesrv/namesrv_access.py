@@ -29,6 +29,7 @@ from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.auth.users import User
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import (
@@ -44,7 +45,6 @@ from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.signature import LargeBodies
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.safe_text import shown
 
 ANY_CLUSTER: Final = ""  # brokers of several clusters register here; only `Cluster:*` fits this name
 _SHOWN: Final = 3  # accounts in a text

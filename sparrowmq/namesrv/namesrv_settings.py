@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from sparrowmq.logs import LogSettings
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings.setting_kinds import BOOLEAN, PATH, TEXT, integer

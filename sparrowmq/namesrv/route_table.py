@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.slices import Steps, at_once
@@ -41,7 +42,6 @@ from sparrowmq.protocol.requests.bodies import (
     TopicRoute,
 )
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -29,6 +29,7 @@ from sparrowmq.client.sending.outcome import is_slaves, may_go_right_again
 from sparrowmq.client.sending.packing import Packing
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, sending
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     ClientClosed,
     ConfigError,
@@ -40,7 +41,6 @@ from sparrowmq.errors import (
 from sparrowmq.once.identity import ONCE_ID
 from sparrowmq.protocol.messages.delays import level_s, nearest_level
 from sparrowmq.protocol.messages.message import Message
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

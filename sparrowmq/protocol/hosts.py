@@ -13,7 +13,7 @@ import ipaddress
 import re
 from functools import lru_cache
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")

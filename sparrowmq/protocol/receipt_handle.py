@@ -26,7 +26,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.names import RETRY
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Final
 
-from sparrowmq import logs
+from sparrowmq.core import logs
 from sparrowmq.loop.slices import to_end
 from sparrowmq.loop.stacks import stacks_now
 from sparrowmq.settings.settings import Settings

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.core.stats import Histogram
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE
-from sparrowmq.stats import Histogram
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer

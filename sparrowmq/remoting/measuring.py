@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrowmq.logs import LogSettings
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.latencies import Latencies

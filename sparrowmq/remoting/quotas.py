@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
@@ -37,7 +38,6 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer, Principal
 from sparrowmq.remoting.quota_rules import ACCOUNT, ADDRESS, EACH, LIMITS, TOPIC, Network, QuotaRule, Rate
 from sparrowmq.remoting.session import Session
-from sparrowmq.safe_text import shown
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from librt.strings import BytesWriter
 
+from sparrowmq.core.safe_text import without_folders
 from sparrowmq.errors import (
     AccessDenied,
     ClientClosed,
@@ -51,7 +52,6 @@ from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, respons
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Session
-from sparrowmq.safe_text import without_folders
 
 log = logging.getLogger(__name__)
 

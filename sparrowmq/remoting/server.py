@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparrowmq import descriptors
+from sparrowmq.core import descriptors
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import for_each, to_end
 from sparrowmq.loop.turn import Turn

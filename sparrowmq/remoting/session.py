@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar, cast
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import free_soon
@@ -29,7 +30,6 @@ from sparrowmq.remoting.budget import NOTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.remoting.tls_errors import why_closed
 from sparrowmq.remoting.turn_share import COUNTED_BYTES, LEAST_TURN_BYTES, SHORT_ANSWERS, TurnShare
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
+from sparrowmq.core.safe_text import why_not_written
 from sparrowmq.errors import ConfigError
-from sparrowmq.safe_text import why_not_written
 from sparrowmq.settings.settings import Settings, build, keyed, nearest_key, refused
 
 log = logging.getLogger(__name__)

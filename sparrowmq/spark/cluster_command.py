@@ -8,8 +8,8 @@ from typing import Final, NoReturn
 
 import click
 
+from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import ConfigError
-from sparrowmq.exit_status import exit_status
 from sparrowmq.settings.path_type import PATH, WrittenPath
 from sparrowmq.spark.cluster.environment import kept_in, pack, packed, to_be_packed
 from sparrowmq.spark.cluster.submission import submission

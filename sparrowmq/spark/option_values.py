@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages.message import MessageQueue

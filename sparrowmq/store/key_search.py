@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.record import has_key, outline
-from sparrowmq.safe_text import shown
 from sparrowmq.store.keys.index import Index
 
 MOST_FOUND_BYTES: Final = 8 << 20  # of one search: Java's clients take frames of at most 16 MB

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import InvalidName, SparrowError
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag

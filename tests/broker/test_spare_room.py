@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import snapshot
 from sparrowmq.broker.spare_room import LEAST_BYTES, PERIOD_S, SpareRoom
+from sparrowmq.core import snapshot
 from tests.broker.live import live_broker
 
 

@@ -1,4 +1,4 @@
-"""The exit status of every command of `sparrowmq` that asks a cluster: `sparrowmq/exit_status.py` has the rule."""
+"""The exit status of every command of `sparrowmq` that asks a cluster: `sparrowmq/core/exit_status.py` has the rule."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from itertools import repeat
 import psutil
 import pytest
 
-from sparrowmq import descriptors
+from sparrowmq.core import descriptors
 from tests.interop.apache import free_ports
 from tests.interop.wire import PULL, SEND, Wire, pull_fields, request, send_fields
 

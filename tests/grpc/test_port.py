@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 from grpc import aio
 
-from sparrowmq.descriptors import share
+from sparrowmq.core.descriptors import share
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import snapshot
 from sparrowmq.cli.store.log_copy import LogCopy
+from sparrowmq.core import snapshot
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry

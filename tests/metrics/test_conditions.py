@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sparrowmq import snapshot
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import less_than_all
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.core import snapshot
 from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,
     DRAINED,

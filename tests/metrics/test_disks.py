@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import logs
-from sparrowmq.logs import Form
+from sparrowmq.core import logs
+from sparrowmq.core.logs import Form
 from sparrowmq.metrics.disks import declare_disks, disk_use, with_logs
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.testing import Cluster

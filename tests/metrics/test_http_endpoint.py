@@ -6,7 +6,7 @@ from time import thread_time
 
 import pytest
 
-from sparrowmq import descriptors
+from sparrowmq.core import descriptors
 from sparrowmq.errors import StoreError
 from sparrowmq.metrics import http_endpoint
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint

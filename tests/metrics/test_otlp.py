@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
+from sparrowmq.core.stats import Histogram
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.otlp import Push
 from sparrowmq.metrics.series import Series, series_of
-from sparrowmq.stats import Histogram
 from sparrowmq.testing.clock import ManualClock
 from tests.metrics.receiver import Receiver, receiving
 

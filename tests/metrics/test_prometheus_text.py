@@ -6,11 +6,11 @@ from time import thread_time
 import pytest
 from prometheus_client import ProcessCollector
 
+from sparrowmq.core.stats import Histogram
 from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
-from sparrowmq.stats import Histogram
 from tests.metrics.test_series import parsed
 
 

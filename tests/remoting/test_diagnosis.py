@@ -1,8 +1,8 @@
 import logging
 from pathlib import Path
 
-from sparrowmq import logs
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.core import logs
 from sparrowmq.remoting.diagnosis import diagnosis, secrets_of, without
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.logs import LogSettings
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.measuring import Measuring

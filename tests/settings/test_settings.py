@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from sparrowmq import logs
 from sparrowmq.auth import first_users
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers import serve
+from sparrowmq.core import logs
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics import metrics_port
 from sparrowmq.metrics.metrics_settings import MetricsSettings

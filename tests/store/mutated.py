@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.subscription import java_hash

@@ -19,10 +19,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq import descriptors
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.member_presence import Present, compare_first, none_can_have_more
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.door import Door

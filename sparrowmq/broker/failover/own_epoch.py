@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 
 RECOVERING: Final = "its last recovery did not end"
 _MOST: Final = 100  # epochs

@@ -18,6 +18,7 @@ from sparrowmq.auth.grpc_signature import Signer
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.local_link import linked
 from sparrowmq.broker.topics import Topics
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import client_of
@@ -68,7 +69,6 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.descriptors import Share
+from sparrowmq.core.descriptors import Share
 from sparrowmq.grpc import packages
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn

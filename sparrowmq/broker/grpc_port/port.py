@@ -13,6 +13,7 @@ from typing import Final, Self
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, Signer, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
@@ -23,7 +24,6 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
-from sparrowmq.safe_text import shown
 
 LOOK_S: Final = 30.0
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.broker.access_control import AccessControl
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
@@ -29,7 +30,6 @@ from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList, DataVe
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles, Change

@@ -16,6 +16,7 @@ from sparrowmq.broker.cluster_queues import ClusterQueues
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.request_modes import RequestModes
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import allocation, names
 from sparrowmq.protocol.codes import ResponseCode
@@ -31,7 +32,6 @@ from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAss
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.topics_handler import check_few
 from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, to_end
 from sparrowmq.protocol import attributes, names
@@ -51,7 +52,6 @@ from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicS
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import Queue, QueueLocks
 from sparrowmq.broker.state.journal import Journal
 from sparrowmq.broker.state.kept_state import KeptState
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol import names
@@ -22,7 +23,6 @@ from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 _LONGEST_ID: Final = 255  # bytes: a record of the journal has the ids of 200 holders
 

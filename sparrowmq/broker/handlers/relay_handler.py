@@ -16,6 +16,7 @@ import msgspec
 
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import NetworkError, RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -30,7 +31,6 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

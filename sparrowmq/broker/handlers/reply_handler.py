@@ -20,6 +20,7 @@ from typing import Final
 from sparrowmq.broker.askers import Askers
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.handlers.send_handler import SendHandler
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import resolved
@@ -34,7 +35,6 @@ from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.remoting.handler import Reply, ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -30,7 +31,6 @@ from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, to_end
 from sparrowmq.protocol import attributes, names
@@ -36,7 +37,6 @@ from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from sparrowmq.broker.transactions.transactions import Transactions
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
@@ -20,7 +21,6 @@ from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfM
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

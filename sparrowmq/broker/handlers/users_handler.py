@@ -14,6 +14,7 @@ import msgspec
 
 from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.state.users import Users
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.user_bodies import (
@@ -37,7 +38,6 @@ from sparrowmq.protocol.requests.user_headers import (
 )
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, Re
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DELIVERY_LATE

@@ -24,8 +24,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from sparrowmq import snapshot
 from sparrowmq.broker.saved_state import saved_content
+from sparrowmq.core import snapshot
 from sparrowmq.protocol.delay_levels import delivered, level_of
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint

@@ -21,6 +21,7 @@ from typing import Final
 
 from sparrowmq.broker.detour import Detour
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     BadStore,
     DiskFull,
@@ -34,7 +35,6 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

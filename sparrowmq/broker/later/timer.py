@@ -29,7 +29,7 @@ from sparrowmq.broker.later.delivery import Alarms, Delivery, Redelivery
 from sparrowmq.broker.later.recalled_ids import TURN, TURN_BYTES, RecalledIds, turn_of
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DELIVERY_LATE

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.core.stats import Counter, Rate
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures, Rows
-from sparrowmq.stats import Counter, Rate
 
 WINDOW_S: Final = 60.0
 SAMPLE_PERIOD_S: Final = 6.0

@@ -14,10 +14,10 @@ from typing import Final
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
+from sparrowmq.core.stats import WINDOWS_S
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.names import DLQ, RETRY
-from sparrowmq.stats import WINDOWS_S
 
 CLUSTERING: Final = "1"  # as Java numbers MessageModel
 # The exporter's name behind rocketmq_brokeruntime_, and brokerStatus's.

@@ -18,12 +18,12 @@ from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.core.stats import Counter, Rate
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DRAINED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.bodies import CONDITION
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
-from sparrowmq.stats import Counter, Rate
 from sparrowmq.store.put_times import PutTimes
 
 VERSION_NAME: Final = "V4_9_8"

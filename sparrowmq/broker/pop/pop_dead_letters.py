@@ -14,11 +14,11 @@ from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.pop.pop_queue import Cell, PopQueue
 from sparrowmq.broker.topics import Topics
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, RemoteError, StoreError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

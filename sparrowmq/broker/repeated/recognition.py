@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from sparrowmq.broker.repeated.retried_ids import Key, RetriedIds
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures

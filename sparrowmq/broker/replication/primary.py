@@ -19,12 +19,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq import descriptors
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.namesakes import slave_of
 from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.broker.replication.slave_link import ShippingRules, SlaveLink
+from sparrowmq.core import descriptors
 from sparrowmq.errors import NoSlaveNear
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.durability import Durability, Requirement

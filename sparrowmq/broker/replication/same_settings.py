@@ -16,7 +16,7 @@ from typing import Final
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.replica import Replica
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, NetworkError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig

@@ -41,7 +41,6 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq import snapshot
 from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
@@ -74,6 +73,8 @@ from sparrowmq.broker.staging.writers import (
 )
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
+from sparrowmq.core import snapshot
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BadStore, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, at_once, to_end
@@ -86,7 +87,6 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

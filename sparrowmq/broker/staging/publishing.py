@@ -20,6 +20,7 @@ from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.staging.writers import GONE, OpenPiece, Piece, Publication, Source
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import in_turns
@@ -30,7 +31,6 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparrowmq.broker.staging.writers import Address, CommitBody, Others, SavedAuthor, Source, begins
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.message import StoredMessage

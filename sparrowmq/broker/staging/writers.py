@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.remoting.ownership import Signer, may_act_for, may_take_over, owner_of
-from sparrowmq.safe_text import shown
 
 # The latest runs that are remembered of a writer. It begins a run when it is started again.
 REMEMBERED_RUNS: Final = 32

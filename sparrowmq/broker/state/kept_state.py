@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq import snapshot
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
@@ -25,6 +24,7 @@ from sparrowmq.broker.state.replay import ReplayedState, Saved, recover
 from sparrowmq.broker.state.users import FILE as users_file
 from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
+from sparrowmq.core import snapshot
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.names import is_system_topic

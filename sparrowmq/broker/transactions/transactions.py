@@ -40,6 +40,7 @@ from sparrowmq.broker.transactions.deciders import Deciders, MaySend
 from sparrowmq.broker.transactions.open_transactions import Transaction
 from sparrowmq.broker.transactions.stored_transactions import StoredTransactions
 from sparrowmq.broker.transactions.transaction_rules import TransactionRules
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import in_turns
@@ -54,7 +55,6 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 from sparrowmq.store.appender import FULL_TOLD_S
 from sparrowmq.store.message_store import MessageStore
 

@@ -3,7 +3,7 @@
 messages    those that are certain: acknowledged by the broker, or handled here
 seconds     from the start to the last of them
 MB          1,000,000 bytes of bodies
-quantiles   at most 12.5 % too high, never too low, as `sparrowmq.stats.Histogram` keeps them
+quantiles   at most 12.5 % too high, never too low, as `sparrowmq.core.stats.Histogram` keeps them
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from sparrowmq.cli.terminal.output import Table, heads
+from sparrowmq.core.stats import Histogram
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.stats import Histogram
 
 HEADS: Final = heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 MS|P99 MS|GREATEST MS|FAILED")
 ERRORS: Final = ("ERROR", "COUNT", "THE FIRST")

@@ -23,10 +23,10 @@ from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Number
 
 _LOOK_S: Final = 1.0

@@ -27,10 +27,10 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
 from sparrowmq.settings.path_type import PATH
 

@@ -20,8 +20,8 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
 
 _SHOWN_AT_ONCE: Final = 64

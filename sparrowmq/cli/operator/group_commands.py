@@ -27,12 +27,12 @@ from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
 from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeStatus
 from sparrowmq.protocol.requests.group_settings import text_of
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Whole
 
 _COUNT = Whole(0)

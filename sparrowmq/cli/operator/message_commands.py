@@ -31,9 +31,9 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.readable_body import ReadableBody, readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError, NoMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Whole
 
 SHOWN: Final = 60  # characters of a body that a table shows

@@ -22,9 +22,9 @@ from sparrowmq.client.admin.decommission import Content, Decommission
 from sparrowmq.client.admin.restart_plan import BrokerNow, Plan
 from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
 from sparrowmq.client.admin.scaling import Waits
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Number
 from sparrowmq.version import VERSION
 

@@ -23,8 +23,8 @@ from sparrowmq.client.admin.activity import Activity, TopicRate, activity
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.standings import Standing
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import NetworkError
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.number_type import Number, Whole
 
 _BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")

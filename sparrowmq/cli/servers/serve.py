@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeV
 
 import click
 
-from sparrowmq import descriptors, logs, memory
 from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.proxy_file import PORT
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.cli.servers.version_line import identity, keeping
+from sparrowmq.core import descriptors, logs, memory
+from sparrowmq.core.exit_status import exit_status
+from sparrowmq.core.logs import LogSettings
+from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import ConfigError, SparrowError, StoreFailed
-from sparrowmq.exit_status import exit_status
-from sparrowmq.logs import LogSettings
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.restart import OF_PROCESS
-from sparrowmq.safe_text import sentence
 from sparrowmq.settings import settings as config
 from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.setting_kinds import size

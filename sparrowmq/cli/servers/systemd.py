@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from sparrowmq.cli.terminal.time_arguments import iso
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.resending import Resending, Standing
 from sparrowmq.client.admin.resent_message import LeftOut, Resent
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.path_type import PATH
 
 T = TypeVar("T")

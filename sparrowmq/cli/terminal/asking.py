@@ -30,8 +30,8 @@ from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.admin.servers import utc
 from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import NoBroker, SparrowError
-from sparrowmq.exit_status import exit_status
 from sparrowmq.remoting.tls.tls_settings import SHARED_FILE
 from sparrowmq.settings.number_type import ABOVE_ZERO
 

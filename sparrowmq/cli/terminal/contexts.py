@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq import snapshot
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.namesrv_addresses import ADDRESSES, DOMAIN
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 
 FILE: Final = "SPARROWMQ_CONTEXTS"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.single_brokers import address_of, place_of
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NotElected, SparrowError
 from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead
 

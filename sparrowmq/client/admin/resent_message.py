@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.sending.packed import Packed
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag

@@ -19,7 +19,7 @@ from sparrowmq.client.admin.lacking import lacking
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import SparrowError
 
 _NO_MASTER: Final = "no broker of this name is the master"

@@ -23,6 +23,7 @@ from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.home import Home
 from sparrowmq.client.message_ids import MessageIds
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
@@ -31,7 +32,6 @@ from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.typed_bodies import CONTENT_TYPE
 from sparrowmq.protocol.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendReplyV2
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

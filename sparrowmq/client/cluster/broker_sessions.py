@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -29,7 +30,6 @@ from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from http.client import HTTPException
 from typing import Final, TypeVar
 
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, split
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -28,7 +29,6 @@ from sparrowmq.protocol.requests.namesrv_headers import if_broker
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

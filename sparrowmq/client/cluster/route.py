@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.named_address import with_broker
 from sparrowmq.protocol.requests.bodies import MASTER as MASTER

@@ -22,6 +22,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage, is_ending
 from sparrowmq.client.functions import is_stray
 from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
@@ -29,7 +30,6 @@ from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMe
 from sparrowmq.protocol.requests.headers import CheckTransactionState, EndTransaction
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

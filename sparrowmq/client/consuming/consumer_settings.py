@@ -184,7 +184,9 @@ class ConsumerSettings:
         if self.mode == "pop":
             self._check_pop()
         elif self.prefetch is not None:
-            raise ConfigError('prefetch= needs mode="pop"; queues of its own have flow=FlowLimits(messages=...)')
+            raise ConfigError(
+                'prefetch= needs mode="pop"; queues of its own have flow=FlowLimits(messages=...)'
+            )
 
     def _check_pop(self) -> None:
         check_pop_start(self.start)

@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
-from sparrowmq import snapshot
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.sending.outcome import is_slaves
+from sparrowmq.core import snapshot
 from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -21,6 +21,7 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.first_offset import offset_since
 from sparrowmq.client.consuming.fruitless import Fruitless
 from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     AccessDenied,
     ConfigError,
@@ -41,7 +42,6 @@ from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, 
 from sparrowmq.protocol.subscription import TAG, Subscription
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outgoing import Outgoing
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.delays import nearest_level
@@ -25,7 +26,6 @@ from sparrowmq.protocol.messages.message import INT32, Property, SysFlag
 from sparrowmq.protocol.messages.property_names import DELAYS, LONGEST_REASON, POP_NOTES, TIMER_NOTES
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import Clock
 

@@ -14,7 +14,7 @@ from sparrowmq.console.layout.tables import Column, Columns, Details, Folding, L
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.message_body import BEGINNING, form_of, short, shown
-from sparrowmq.safe_text import counted
+from sparrowmq.core.safe_text import counted
 
 _REPORT: Final = 1000  # messages searched between two reports of it
 _UNFOLDED: Final = 16 << 10  # bytes of a body below its row

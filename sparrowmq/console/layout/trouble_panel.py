@@ -14,7 +14,7 @@ from sparrowmq.console.layout.described_page import Part, Update
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.troubles import Trouble
-from sparrowmq.safe_text import counted
+from sparrowmq.core.safe_text import counted
 
 T = TypeVar("T")
 _AWAY: Final = frozenset({"no_answer", "no_master", "missing", "unregistered"})

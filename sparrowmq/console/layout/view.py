@@ -22,7 +22,7 @@ from sparrowmq.console.login.login_guard import forwarded_prefix
 from sparrowmq.console.login.sessions import Notice, Session
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import SparrowError
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparrowmq.console.login.sessions import Session
-from sparrowmq.safe_text import shown
+from sparrowmq.core.safe_text import shown
 
 log = logging.getLogger(__name__)
 

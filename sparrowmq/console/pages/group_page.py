@@ -19,9 +19,9 @@ from sparrowmq.console.pages.groups_page import span_text
 from sparrowmq.console.reading.cluster_view import behind_s
 from sparrowmq.console.reading.reset_effects import topics_of
 from sparrowmq.console.reading.troubles import Trouble
+from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.group_settings import text_of
-from sparrowmq.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sparrowmq.console.layout.described_page import Description, Page, Update, s
 from sparrowmq.console.layout.tables import Column, Columns, link
 from sparrowmq.console.layout.trouble_panel import left_out_text, trouble_panel
 from sparrowmq.console.layout.view import View
-from sparrowmq.safe_text import counted
+from sparrowmq.core.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.console.page_times import moment_of
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True)

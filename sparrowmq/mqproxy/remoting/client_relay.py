@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -49,7 +50,6 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
-from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,

@@ -15,6 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.java_numbers import INT32 as INT32
@@ -25,7 +26,6 @@ from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.messages.property_names import Property as Property
 from sparrowmq.protocol.messages.typed_bodies import CONTENT_TYPE, Body, encode
-from sparrowmq.safe_text import shown
 
 KEY_SEPARATOR = " "
 _NO_KEYS: Final[tuple[str, ...]] = ()

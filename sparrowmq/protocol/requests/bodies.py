@@ -13,13 +13,13 @@ from typing import Annotated, Final, Self, TypeAlias
 
 from msgspec import Meta, field
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.safe_text import shown
 
 # Routes -------------------------------------------------------------------------------------------------------------
 

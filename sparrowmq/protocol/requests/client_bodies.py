@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import field
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import Subscription, with_subscriptions

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.delay_levels import DelayLevels, duration_word, level_ms
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.safe_text import shown
 
 LONGEST_MS: Final = 40 * 86_400_000  # the longest delay that a broker allows by default
 MOST_PAUSES: Final = 1000

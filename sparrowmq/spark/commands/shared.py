@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from sparrowmq.core.exit_status import INCOMPLETE
+from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.exit_status import INCOMPLETE
-from sparrowmq.safe_text import sentence
 from sparrowmq.settings.path_type import PATH, WrittenPath
 from sparrowmq.spark.commands.ending import Ended, Ending, end_of_java, is_interrupted
 from sparrowmq.spark.failures import ours

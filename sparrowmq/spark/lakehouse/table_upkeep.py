@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from sparrowmq.safe_text import counted
+from sparrowmq.core.safe_text import counted
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.lakehouse.batch_parts import error_text
 from sparrowmq.spark.lakehouse.kept_table import KeptTable

@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
-from sparrowmq.safe_text import counted
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake

@@ -16,9 +16,9 @@ from zlib import crc32
 
 from pyspark.sql import functions as f
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore, ConfigError
-from sparrowmq.safe_text import counted
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import Copying, ends_of, paired

@@ -27,9 +27,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.subscription import ALL
-from sparrowmq.safe_text import counted
 from sparrowmq.spark.options import SourceOptions, StoredOptions, parse
 from sparrowmq.spark.pipelines import query_plan
 from sparrowmq.spark.pipelines.running.folders import new_folder

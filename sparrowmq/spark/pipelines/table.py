@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
-from sparrowmq.safe_text import counted
 from sparrowmq.spark.options import SourceOptions, parse, past_damage
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS

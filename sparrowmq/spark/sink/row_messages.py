@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.client.sending.queue_choice import by_key
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import InvalidMessage, InvalidName
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.safe_text import counted
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used, reserved
 from sparrowmq.spark.sink.rejects import Rejects

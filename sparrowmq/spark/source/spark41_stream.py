@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.incarnations import ends_of

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from sparrowmq.core.memory import freeze_loaded, keep_freed
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.memory import freeze_loaded, keep_freed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.spark.columns.records import RecordColumns

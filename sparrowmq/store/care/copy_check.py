@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.wire import json
 from sparrowmq.store.care import manifest as manifests

@@ -25,10 +25,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.safe_text import counted
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.inspect_file import (
     Line,

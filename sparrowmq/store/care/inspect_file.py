@@ -15,7 +15,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore, RemoteProtocolError
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
@@ -37,7 +38,6 @@ from sparrowmq.protocol.messages.record_layout import (
 )
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.wire import json
-from sparrowmq.safe_text import counted
 from sparrowmq.store import checkpoint
 from sparrowmq.store.keys import index
 from sparrowmq.store.keys.slots import SLOT_SIZE

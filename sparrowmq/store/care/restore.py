@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore
-from sparrowmq.safe_text import counted
 from sparrowmq.store.care import manifest as manifests
 from sparrowmq.store.care.agreement import agree
 from sparrowmq.store.care.backup import paths

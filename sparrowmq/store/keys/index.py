@@ -25,7 +25,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.keys.key_columns import (
     BATCH,

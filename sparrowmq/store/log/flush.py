@@ -25,9 +25,9 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from sparrowmq.core.stats import Histogram
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.stats import Histogram
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.log_file import LogFile
 from sparrowmq.store.log.synced_mark import SyncedMark

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import outline

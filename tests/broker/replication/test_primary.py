@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sparrowmq import descriptors
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.replication import primary
+from sparrowmq.core import descriptors
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from sparrowmq import snapshot
 from sparrowmq.broker.staging.writers import SavedStaging
+from sparrowmq.core import snapshot
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparrowmq import snapshot
 from sparrowmq.broker.state.change import Change
+from sparrowmq.core import snapshot
 from sparrowmq.protocol.requests.admin_headers import (
     GetAllSubscriptionGroup,
     GetAllTopicConfig,

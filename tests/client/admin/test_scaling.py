@@ -9,8 +9,8 @@ from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.scaling import Scaling, Waits, waiting_in
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, NotEmpty, StillUnread
-from sparrowmq.exit_status import exit_status
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 

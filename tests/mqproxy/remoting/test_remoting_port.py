@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from sparrowmq import Credentials, connect, descriptors
+from sparrowmq import Credentials, connect
+from sparrowmq.core import descriptors
 from sparrowmq.errors import RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy import users

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq import snapshot
 from sparrowmq.client import blocking_client as sync
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import backfill, publish, table

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import CorruptRecord, DiskFull
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.copy_check import config_problems, copy_problems, is_copy

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import snapshot
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.copy_check import copy_problems

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.protocol.messages.message import MessageQueue
 
 

@@ -33,9 +33,9 @@ from typing import Final, Self
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
+from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore
-from sparrowmq.snapshot import sync
 
 Key = bytes
 # A key, and when its message was stored, in ms.

@@ -30,7 +30,7 @@ from sparrowmq.client.cluster.blocking_link import Link, answer
 from sparrowmq.client.consuming.pulling import demand_progress
 from sparrowmq.client.sending.outcome import may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import NetworkError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches

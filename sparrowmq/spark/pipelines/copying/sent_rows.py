@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from pyspark.sql import functions as f
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_ranges import Offsets

@@ -21,8 +21,8 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
+from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore, ConfigError
-from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.delta_features import demand_plain_files, demand_writable, features_named
 from sparrowmq.spark.pipelines.lake.delta_log import LOG, demand_whole, mend

@@ -22,9 +22,9 @@ from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import StaticTable, TableProperties
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore, ConfigError
-from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import (
     demand_here,

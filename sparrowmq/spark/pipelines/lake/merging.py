@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.snapshot import sync
+from sparrowmq.core.snapshot import sync
 from sparrowmq.spark.pipelines.lake.widening import widened
 
 if TYPE_CHECKING:

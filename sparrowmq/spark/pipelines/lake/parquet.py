@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore
-from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place, of_another_run
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparrowmq.snapshot import sync
+from sparrowmq.core.snapshot import sync
 from sparrowmq.spark.pipelines.running.folders import move_file
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 
 
 class UnusedFiles:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from sparrowmq.digits import whole_number
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore
-from sparrowmq.snapshot import sync
 from sparrowmq.spark.pipelines.running.report import Say
 
 # Says whether a batch may be planned again with other messages.

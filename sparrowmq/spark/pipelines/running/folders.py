@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sparrowmq.core.snapshot import sealed, sync, unsealed
 from sparrowmq.errors import ConfigError
-from sparrowmq.snapshot import sealed, sync, unsealed
 
 try:
     import fcntl

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.option_values import addresses

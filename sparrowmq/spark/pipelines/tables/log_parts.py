@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as f
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.tables.retries import PLAN, Plan
 from sparrowmq.spark.stored.blocks import LogFile, Span

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq import snapshot
+from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, errors_of

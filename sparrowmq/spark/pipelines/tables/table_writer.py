@@ -14,8 +14,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_type
 
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
-from sparrowmq.safe_text import counted
 from sparrowmq.spark.pipelines.lake.absent_files import absent_files
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake

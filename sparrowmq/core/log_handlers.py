@@ -10,7 +10,7 @@ import logging
 import sys
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 
-from sparrowmq.safe_text import why_not_written
+from sparrowmq.core.safe_text import why_not_written
 
 
 class _Careful(logging.FileHandler):

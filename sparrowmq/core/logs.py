@@ -26,7 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.safe_text import shown
+from sparrowmq.core.safe_text import shown
 from sparrowmq.settings.setting_kinds import choice, integer
 from sparrowmq.settings.settings import Settings, setting
 
@@ -232,7 +232,7 @@ def _one_line(message: str) -> str:
 def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
     if file is None:
         return logging.StreamHandler()
-    from sparrowmq.log_handlers import RotatedFile, WatchedFile  # loads pickle and queue
+    from sparrowmq.core.log_handlers import RotatedFile, WatchedFile  # loads pickle and queue
 
     made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
     made.unwritable = _unwritable

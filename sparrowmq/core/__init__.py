@@ -1,0 +1,1 @@
+"""What every part needs: text and numbers of others, logs, small files, limits of the process."""
