@@ -39,3 +39,10 @@ def test_error_has_its_status(error, code):
 
 def test_status_is_ok_unless_it_says_otherwise():
     assert (status().code, status().message) == (20000, "OK")
+
+
+def test_java_5_0_5_knows_every_status_but_one_that_apaches_proxy_has_too():
+    ranges = (range(20000, 20001), range(30000, 30001), range(40000, 40019), range(40400, 40404))
+    known = {*(code for codes in ranges for code in codes), 40100, 40300, 41300, 41301, 42900, 43101}
+    known |= {50001, 50002, 50100, 50400, 50401, 50402, 50500}
+    assert set(Status) - known == {Status.MESSAGE_BODY_EMPTY}
