@@ -17,7 +17,7 @@ from sparrowmq.cli.terminal.output import confirm, done, is_for_people, say, tab
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.dead_letters import walk
+from sparrowmq.client.admin.dead_letters import reason_of, sent_again, walk
 from sparrowmq.client.admin.readable_body import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.core.safe_text import counted
@@ -27,7 +27,7 @@ from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
 _SHOWN_AT_ONCE: Final = 64
 _Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
 _Place: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
-_HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "TAG", "BODY")
+_HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "SENT AGAIN", "REASON", "TAG", "BODY")
 
 
 # The options that choose dead letters.
@@ -60,10 +60,14 @@ def dlq() -> None:
     help="At most this many, the oldest first.",
 )
 def list_letters(group: str, **wanted: Any) -> None:
-    """Show the dead letters of GROUP, the oldest first."""
+    """Show the dead letters of GROUP, the oldest first.
+
+    REASON is what its consumer said. SENT AGAIN is the time at which a letter was first sent to the group again.
+    """
 
     async def run(admin: Admin) -> list[tuple[object, ...]]:
-        return [_row(letter) async for letter, _ in _chosen(admin, group, **wanted)]
+        letters = [letter async for letter, _ in _chosen(admin, group, **wanted)]
+        return list(map(_row, letters, await sent_again(admin.servers, letters)))
 
     table(_HEADS, look(run))
 
@@ -174,12 +178,20 @@ def _origin(letter: ReceivedMessage) -> str | None:
     return letter.stored.properties.get(Property.RETRY_TOPIC)
 
 
-def _row(letter: ReceivedMessage) -> tuple[object, ...]:
+def _row(letter: ReceivedMessage, again: datetime | None) -> tuple[object, ...]:
     body = readable(letter.stored)
     text = body.content.decode("utf-8", "replace") if body.trouble is None else body.trouble
-    if is_for_people():
-        first = text.partition("\n")[0]
-        text = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
     stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
     place = letter.queue.broker_name, letter.offset, letter.reconsume_times
-    return letter.msg_id, _origin(letter), *place, stored, letter.stored.tags, text
+    sent = again.replace(tzinfo=None).isoformat(timespec="seconds") if again is not None else None
+    reason = reason_of(letter)
+    texts = reason and _short(reason), letter.stored.tags, _short(text)
+    return letter.msg_id, _origin(letter), *place, stored, sent, *texts
+
+
+def _short(text: str) -> str:
+    """Return the beginning of the first line for people; else all of the text."""
+    if not is_for_people():
+        return text
+    first = text.partition("\n")[0]
+    return first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"

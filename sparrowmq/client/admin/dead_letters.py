@@ -3,33 +3,40 @@
     %DLQ%billing    one queue at each broker, kept as long as other messages (fileReservedTime)
     sent again      to %RETRY%billing: only that group gets it, with all its tries, and as if it had never failed
 
-They stay in the dead-letter queue until they are too old; nothing notes which ones were sent again. Source: the
-dashboard's DlqMessageServiceImpl, which passes one to a member of the group; here no member need be online.
+They stay in the dead-letter queue until they are too old. One was sent again if the retry topic has a copy that is
+younger: the copies of its tries before are older. Source: the dashboard's DlqMessageServiceImpl, which passes one to a
+member of the group; here no member need be online.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from sparrowmq.client.admin import groups
+from sparrowmq.client.admin import groups, topics
+from sparrowmq.client.admin.operations.message_operations import PAGE, query_messages
 from sparrowmq.client.admin.servers import Servers, masters_in
 from sparrowmq.client.admin.topic_reading import FOR_EVER_MS, read_span
 from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.client.sending.packed import Packed
-from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoGroup, NoRoute
+from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoGroup, NoRoute, RemoteError
 from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.origin import with_origin
 from sparrowmq.protocol.messages.property_names import DELAYS, Property
+from sparrowmq.protocol.requests.headers import QueryMessage
 
 _TRIES: Final = 16
+_AT_ONCE: Final = 16  # searches
 # What said when it should come, and where it waited for that.
 WAITED: Final = frozenset(
     {*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32}
@@ -75,6 +82,38 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
         raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
     again = packed_again(message.stored, topic.removeprefix(names.DLQ))
     await _send(servers, again, dead)
+
+
+def reason_of(letter: ReceivedMessage) -> str | None:
+    """Return the reason that its consumer gave; None if it failed without one."""
+    return letter.stored.properties.get(Property.REJECT_REASON)
+
+
+async def sent_again(servers: Servers, letters: Sequence[ReceivedMessage]) -> list[datetime | None]:
+    """Return when each dead letter was sent to its group again; None if it was not, or has no unique id to look for."""
+
+    async def one(letter: ReceivedMessage) -> datetime | None:
+        dead = servers.network.full_queue(letter.queue)
+        address = masters_in(await servers.route(dead.topic)).get(dead.broker_name)
+        key = letter.stored.unique_key
+        if address is None or key is None:
+            return None
+        topic, begin_ms = names.retry_topic(dead.topic.removeprefix(names.DLQ)), letter.store_timestamp_ms + 1
+        request = QueryMessage(topic, key, PAGE, begin_ms, FOR_EVER_MS, unique_key_query=True)
+        try:
+            copies = await query_messages(servers, address, request)
+        except RemoteError as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return None
+        times = [each.store_timestamp_ms for each in copies if each.unique_key == key]
+        first_ms = min((each for each in times if each >= begin_ms), default=0)
+        return topics.local_time(first_ms)
+
+    found: list[datetime | None] = []
+    for at in range(0, len(letters), _AT_ONCE):
+        found += await asyncio.gather(*map(one, letters[at : at + _AT_ONCE]))
+    return found
 
 
 async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:

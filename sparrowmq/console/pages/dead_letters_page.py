@@ -8,6 +8,7 @@ from typing import Final
 
 from nicegui import ui
 
+from sparrowmq.client.admin.dead_letters import reason_of
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.actions import retry_dead_letters
@@ -33,6 +34,7 @@ _LETTERS: Final[Columns[ReceivedMessage]] = (
     Column("Dead since", lambda each: message_link(each, time_of(each.stored.store_timestamp_ms))),
     Column("Topic", topic_of, is_wide=True),
     Column("Retries", lambda each: each.reconsume_times, is_number=True),
+    Column("Reason", reason_of, is_wide=True),
     Column("Tag", lambda each: each.stored.tags, is_wide=True),
     Column("Body", body_of),
 )

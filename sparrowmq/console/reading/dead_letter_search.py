@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from sparrowmq.client.admin.dead_letters import reason_of
 from sparrowmq.client.admin.readable_body import read_aside, readable
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.topic_reading import Reading, read
@@ -88,6 +89,7 @@ def _line_of(letter: ReceivedMessage) -> bytes:
         "topic": topic_of(letter),
         "stored": time_of(stored.store_timestamp_ms),
         "tries": letter.reconsume_times,
+        "reason": reason_of(letter),
         "tag": stored.tags,
         "keys": stored.keys,
         "properties": stored.properties,

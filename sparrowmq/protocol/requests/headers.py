@@ -351,9 +351,9 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
 class HeartBeatReply(Header):
     """Java 5 clients read the first two; always sent. The others are ours.
 
-    They say how far ahead messages can be delivered, how long the broker recognises a message that is sent again, that
-    dead letters may have a reason (`ConsumerSendMsgBack.reject_reason`), and how this member wants other topics or
-    filters than others of its group.
+    They say how far ahead messages can be delivered, how long the broker recognises a message that is sent again, and
+    that dead letters may have a reason (`ConsumerSendMsgBack.reject_reason`). The last one says how this member wants
+    other topics or filters than others of its group.
     """
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)

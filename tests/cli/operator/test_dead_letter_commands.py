@@ -13,6 +13,7 @@ from sparrowmq.cli.operator.dead_letter_commands import dlq
 from sparrowmq.cli.operator.group_commands import group
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
+from sparrowmq.client.consuming.retry import Reject
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import dlq_topic, retry_topic
 from sparrowmq.testing.background import BackgroundCluster
@@ -69,6 +70,29 @@ def test_dead_letters_are_shown_the_oldest_first_and_chosen(run):
     assert bodies(run, "--since", "1h") == ["one", "two", "three"] and bodies(run, "--topic", "None") == []
     assert "three" in run("list", "billing").stdout
     assert "no dead letter of group billing is X" in run("list", "billing", "--id", "X", code=1).output
+
+
+def test_the_list_says_why_each_died_and_which_were_sent_again(run, cluster):
+    async def reject():
+        async with Client(cluster.namesrv) as mq:
+            for body in (b"first", b"second"):
+                await mq.send("Orders", body)
+
+            def handle(message):
+                raise Reject("no such customer") if message.reconsume_times == 0 else ValueError
+
+            async with mq.subscribe("Orders", handle, group="shop", start="earliest", max_reconsume_times=9):
+                while len(await mq.admin.dead_letters("shop")) < 2:
+                    pass
+
+    cluster.run(reject())
+    first, second = json.loads(run("list", "shop", "-o", "json").stdout)
+    assert [each["reason"] for each in (first, second)] == ["no such customer"] * 2
+    assert [each["sent_again"] for each in (first, second)] == [None, None]
+    run("redrive", "shop", "--id", first["id"], "--yes")
+    first, second = json.loads(run("list", "shop", "-o", "json").stdout)
+    assert datetime.fromisoformat(first["sent_again"]) <= datetime.now() and second["sent_again"] is None
+    assert "no such customer" in run("list", "shop").stdout
 
 
 def test_they_are_tried_again_after_a_question(run, cluster):
