@@ -62,6 +62,7 @@ from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
@@ -399,9 +400,7 @@ class Broker:
         self._tell_changes(store, groups, sends, pulls, figures)
         host, is_elected = store.settings.store_host, self.term is not None
         replies = ReplyRules(settings.cluster, settings.store_replies, host, is_elected)
-        parts = Measured(
-            figures, store, status, topics, groups, clients, consumption, offsets, registration, state.pops
-        )
+        parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             stored,
             *state.parts(settings.save_offsets_ms / 1000),
@@ -413,7 +412,7 @@ class Broker:
             clients.part(),
             status.part(),
             consumption.part(),
-            self._metrics_part(parts),
+            self._metrics_part(parts, state.pops),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), backs)),
             Part((RecallHandler(shared, is_over, settings.recalls),)),
             Part((TopicHandler(shared, announced, self._quotas),)),
@@ -468,14 +467,14 @@ class Broker:
         )
         return (traffic.part(), Part(handlers))
 
-    def _metrics_part(self, parts: Measured) -> Part:
+    def _metrics_part(self, parts: Measured, pops: PopTable) -> Part:
         if not self.settings.is_measured:
             return Part()
         # This import takes 3 MB, so only a broker with metrics loads it.
         from sparrowmq.broker.metrics.broker_metrics_port import metrics_part
 
         latencies, ready = self._measuring.latencies, self._conditions.ready
-        return metrics_part(self._metrics, self.settings, parts, latencies, self._clock, ready)
+        return metrics_part(self._metrics, self.settings, parts, pops, latencies, self._clock, ready)
 
     def _declare_port(self, dispatcher: Dispatcher) -> None:
         if not self.settings.is_measured:

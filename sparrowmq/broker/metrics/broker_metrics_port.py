@@ -11,6 +11,7 @@ from sparrowmq.broker.metrics import exporter_names, names_of_5x
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.part import Part, Task
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.store_conditions import folders
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.disks import declare_disks
@@ -25,6 +26,7 @@ def metrics_part(
     door: Door | Endpoint | None,
     settings: BrokerSettings,
     parts: Measured,
+    pops: PopTable,
     latencies: Latencies,
     clock: Clock,
     ready: Callable[[], Awaitable[str]],
@@ -37,7 +39,7 @@ def metrics_part(
     Raises:
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
-    lags = GroupLags(parts.store, parts.topics, parts.offsets, parts.clients, parts.pops)
+    lags = GroupLags(parts.store, parts.topics, parts.offsets, parts.clients, pops)
     progress, of_exporter = Progress(parts.store, parts.offsets, lags, parts.clients), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
     declare_disks(parts.figures, folders(parts.store) | _audit_folder(settings))

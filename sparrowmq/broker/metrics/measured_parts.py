@@ -9,7 +9,6 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
 from sparrowmq.metrics.figures import Figures
@@ -27,4 +26,3 @@ class Measured:
     consumption: Consumption
     offsets: Offsets
     registration: Registration
-    pops: PopTable
