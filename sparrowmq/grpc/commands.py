@@ -62,7 +62,9 @@ class Commands:
         found = ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": _consume_type(client),
-                "PROP_CONSUMER_START_TIMESTAMP": str(client.began_ms),  # Java's tools end with an error without it
+                "PROP_CONSUMER_START_TIMESTAMP": str(
+                    client.began_ms
+                ),  # Java's tools end with an error without it
                 "PROP_CONSUMEORDERLY": str(client.is_fifo).lower(),
                 "PROP_CLIENT_VERSION": f"{client.language} {client.version}".strip(),
             },
@@ -125,7 +127,7 @@ class Commands:
 
 
 def _consume_type(client: Client) -> str:
-    """How a consumer consumes, as Apache's proxy says it: Java's tools of 4.x do not know CONSUME_POP."""
+    """Return how a consumer consumes, as Apache's proxy says it: Java's tools of 4.x do not know CONSUME_POP."""
     return "CONSUME_ACTIVELY" if client.kind == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
 
 

@@ -165,7 +165,7 @@ def declare_losses(figures: Figures, losses: Callable[[], Mapping[str, Losses]])
 def missing(started: str | None, ended: str | None, rows: int) -> int | None:
     """Count the offsets of a batch without a row; 0 where the source is not ours, or begins with this batch.
 
-    None if a topic was made again: nobody knows how many rows of the one before were not read.
+    None if a topic was made again: it is not known how many rows of the one before were not read.
     """
     begin, end = offset_in(started), offset_in(ended)
     if begin is None or end is None:

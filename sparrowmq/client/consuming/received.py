@@ -340,7 +340,7 @@ _SETTLED: Final = Fate(False, "it was settled before, so that changes nothing")
 def _log_failure(
     rules: FailureRules, messages: Sequence[ReceivedMessage], fate: Fate, error: BaseException
 ) -> None:
-    """Log a failure: with its traceback, unless the body did not fit, which only its sender can mend."""
+    """Log a failure: with its traceback, unless the body did not fit, which only its sender can fix."""
     shown = messages[0] if len(messages) == 1 else messages
     if unfit(error) is None:
         log.error("%s failed to handle %s; %s", rules, shown, fate.words, exc_info=error)

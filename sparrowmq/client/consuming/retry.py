@@ -76,7 +76,7 @@ class Retry:
 
 
 class Fate(NamedTuple):
-    """What happens to a message that failed: whether it becomes a dead letter, and the words of the log."""
+    """The fate of a message that failed: whether it becomes a dead letter, and the words of the log."""
 
     is_dead: bool
     words: str
