@@ -7,7 +7,6 @@ Source: AdminBrokerProcessor, Java 4.9.8 and 5.4.0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics.status import Status
@@ -26,15 +25,13 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
-from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable
+from sparrowmq.protocol.requests.bodies import OWN_VERSION, BrokerStats, DataVersion, KVTable
 from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.version import VERSION
-
-_VERSION_KEY: Final = "sparrowmqVersion"  # brokerVersionDesc names the protocol's
 
 
 class InspectHandler:
@@ -53,7 +50,7 @@ class InspectHandler:
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Reply:
         """Return the settings as a properties file."""
-        body = settings_text.render({_VERSION_KEY: VERSION} | self._settings.now.as_shown())
+        body = settings_text.render({OWN_VERSION: VERSION} | self._settings.now.as_shown())
         version = (
             DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         )

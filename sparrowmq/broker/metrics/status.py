@@ -22,9 +22,10 @@ from sparrowmq.core.stats import Counter, Rate
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DRAINED
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.protocol.requests.bodies import CONDITION
+from sparrowmq.protocol.requests.bodies import CONDITION, OWN_VERSION, PROTOCOL_RELEASE
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 from sparrowmq.store.put_times import PutTimes
+from sparrowmq.version import VERSION
 
 VERSION_NAME: Final = "V4_9_8"
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
@@ -104,8 +105,9 @@ class Status:
     def _about_broker(self) -> dict[str, str]:
         up_ms = self._clock.now_ms() - self.started_ms
         return {
-            "brokerVersionDesc": VERSION_NAME,
+            PROTOCOL_RELEASE: VERSION_NAME,
             "brokerVersion": str(PROTOCOL_VERSION),
+            OWN_VERSION: VERSION,
             "bootTimestamp": str(self.started_ms),
             "runtime": _duration(up_ms),
             "startAcceptSendRequestTimeStamp": "0",

@@ -21,12 +21,13 @@ from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.operations.broker_operations import broker_figures, version_of
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import PROTOCOL_RELEASE
 from sparrowmq.settings.number_type import Number
 
 _LOOK_S: Final = 1.0
@@ -48,7 +49,18 @@ broker.add_command(serving, "run")
 def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
     rows = look(lambda admin: _rows(admin, cluster))
-    heads = ("BROKER", "CLUSTER", "ID", "ADDRESS", "VERSION", "IN/S", "OUT/S", "IN TODAY", "DISK USED")
+    heads = (
+        "BROKER",
+        "CLUSTER",
+        "ID",
+        "ADDRESS",
+        "VERSION",
+        "PROTOCOL",
+        "IN/S",
+        "OUT/S",
+        "IN TODAY",
+        "DISK USED",
+    )
     table(heads, rows)
 
 
@@ -78,11 +90,12 @@ async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
     except SparrowError as error:
         if admin.servers.missing is not None:
             admin.servers.missing[who] = error
-        return "does not answer", None, None, None, None
+        return "does not answer", None, None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
     disk = float(found.get("commitLogDiskRatio", "nan"))
     rates = _rate(found, single_brokers.TAKEN), _rate(found, single_brokers.GIVEN)
-    return found.get("brokerVersionDesc"), *rates, today, f"{disk:.0%}" if disk == disk else None
+    versions = version_of(found), found.get(PROTOCOL_RELEASE)
+    return *versions, *rates, today, f"{disk:.0%}" if disk == disk else None
 
 
 def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:

@@ -22,7 +22,7 @@ from sparrowmq.settings.number_type import Whole
 
 _HEADS = heads(
     "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG EPOCH|LOG END|"
-    "LAG BYTES|LAG MESSAGES|LAG SECONDS|IN TPS|OUT TPS|VERSION|PROBLEM"
+    "LAG BYTES|LAG MESSAGES|LAG SECONDS|IN TPS|OUT TPS|VERSION|PROTOCOL|PROBLEM"
 )
 _KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
 # People see these where there are some.
@@ -125,4 +125,5 @@ def _row(each: Standing) -> list[object]:
     log = each.log_epoch, each.end
     lag = each.behind_bytes, each.behind_messages, each.behind_s
     rates = each.in_tps, each.out_tps
-    return [*place, each.member, each.epoch, in_sync, *log, *lag, *rates, each.version, each.problem]
+    versions = each.version, each.protocol
+    return [*place, each.member, each.epoch, in_sync, *log, *lag, *rates, *versions, each.problem]

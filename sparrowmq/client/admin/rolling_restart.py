@@ -36,6 +36,7 @@ from sparrowmq.client.cluster.routes import REFRESH_S
 from sparrowmq.errors import ChangeFailed, NotBack, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import OWN_VERSION
 
 LOOK_S = 0.5
 DRAINED = "drained"  # the condition of a broker that operators have closed to producers
@@ -289,7 +290,7 @@ def now_of(
         address,
         began_ms=int(figures.get("memberBootTimestamp") or figures.get("bootTimestamp") or 0),
         role_ms=int(figures.get("bootTimestamp") or 0),
-        version=settings.get("sparrowmqVersion"),
+        version=settings.get(OWN_VERSION),
         log_end=int(figures.get("commitLogMaxOffset") or 0),
         received=received_in(figures),
         is_drained=settings.get(DRAINED) == "true",

@@ -16,11 +16,12 @@ from typing import Final
 from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.lacking import lacking
-from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.operations.broker_operations import broker_figures, version_of
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.requests.bodies import PROTOCOL_RELEASE
 
 _NO_MASTER: Final = "no broker of this name is the master"
 
@@ -41,6 +42,7 @@ class Standing:
         behind_bytes, behind_s: the lag of a slave; None where one of the two does not answer.
         behind_messages: likewise, where it was asked for.
         in_tps, out_tps: recent messages per second, in and out.
+        version: its own; protocol: the release of RocketMQ whose protocol it speaks.
         problem: why it does not answer, then all of these are None; or why it neither leads nor follows.
         is_silent: whether it does not answer.
         conditions: the names of its conditions (docs/operate/conditions.md), sorted.
@@ -65,6 +67,7 @@ class Standing:
     is_silent: bool = False
     log_epoch: int | None = None
     inherited: tuple[int, ...] | None = None
+    protocol: str | None = None
 
     @property
     def role(self) -> str:
@@ -125,11 +128,12 @@ def _standing(
         behind_s=behind[1],
         in_tps=_rate(table, single_brokers.TAKEN),
         out_tps=_rate(table, single_brokers.GIVEN),
-        version=table.get("brokerVersionDesc"),
+        version=version_of(table),
         problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
         conditions=tuple(sorted(told_conditions(table))),
         log_epoch=_number(table, "logEpoch"),
         inherited=None if is_settled else members,
+        protocol=table.get(PROTOCOL_RELEASE),
     )
 
 

@@ -8,11 +8,13 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.operations.broker_operations import version_of
 from sparrowmq.console.layout.described_page import Description, Page, heading, section
 from sparrowmq.console.layout.tables import NO_ANSWER, UP, Badge, Column, Columns, Link, Table, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.cluster_view import BrokerNow
 from sparrowmq.console.reading.shown_settings import broker_settings
+from sparrowmq.protocol.requests.bodies import PROTOCOL_RELEASE
 
 # Settings that are different on each broker.
 _OWN: Final = frozenset(
@@ -64,7 +66,8 @@ COLUMNS: Final[Columns[BrokerRow]] = (
     Column("Broker", lambda row: broker_link(row.broker)),
     Column("Role", lambda row: row.broker.role),
     Column("Address", lambda row: row.broker.address, is_wide=True),
-    Column("Version", lambda row: row.broker.figures.get("brokerVersionDesc"), is_wide=True),
+    Column("Version", lambda row: version_of(row.broker.figures), is_wide=True),
+    Column("Protocol", lambda row: row.broker.figures.get(PROTOCOL_RELEASE), is_wide=True),
     Column("State", lambda row: state_of(row.broker)),
     Column("In per second", lambda row: row.broker.in_per_second, is_number=True),
     Column("Out per second", lambda row: row.broker.out_per_second, is_number=True, is_wide=True),

@@ -9,6 +9,7 @@ import sparrowmq.sync
 from sparrowmq.cli.main import main
 from sparrowmq.errors import NoRoute, SendFailed
 from sparrowmq.testing.background import BackgroundCluster
+from sparrowmq.version import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,11 @@ def test_brokers_are_listed_with_what_they_run_and_take(run, cluster):
     (row,) = json.loads(run("list", "-o", "json").stdout)
     address = cluster.cluster.brokers[0].address
     assert (row["broker"], row["id"], row["address"]) == ("broker-0", 0, address)
-    assert row["version"].startswith("V") and float(row["in_s"]) >= 0 and row["disk_used"].endswith("%")
+    assert (
+        (row["version"], row["protocol"]) == (VERSION, "V4_9_8")
+        and float(row["in_s"]) >= 0
+        and row["disk_used"].endswith("%")
+    )
     assert "broker-0" in run("list").stdout
 
 

@@ -10,6 +10,7 @@ from sparrowmq import Admin
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.admin.standings import _standing
 from sparrowmq.errors import BrokerUnreachable
+from sparrowmq.version import VERSION
 from tests.broker.replication.pairs import pair
 
 PLACE = BrokerPlace("broker-a", "C", {0: "m:1", 1: "s:1"})
@@ -28,7 +29,11 @@ async def test_a_slave_that_has_all_is_not_behind_and_what_is_not_elected_has_no
     assert (master.role, slave.role, master.broker_id, slave.broker_id) == ("master", "slave", 0, 1)
     assert master.end == slave.end is not None and (slave.behind_bytes, slave.behind_s) == (0, 0.0)
     assert (master.behind_bytes, master.epoch, master.in_sync, master.member) == (None, None, None, None)
-    assert master.version == "V4_9_8" and slave.in_tps is not None and master.problem is None
+    assert (
+        (master.version, master.protocol) == (VERSION, "V4_9_8")
+        and slave.in_tps is not None
+        and master.problem is None
+    )
 
 
 def figures(end: int, newest_ms: int | None = None, **more: str) -> dict[str, str]:

@@ -24,7 +24,13 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
-from sparrowmq.protocol.requests.bodies import BrokerStats, KVTable, QueueEntries
+from sparrowmq.protocol.requests.bodies import (
+    OWN_VERSION,
+    PROTOCOL_RELEASE,
+    BrokerStats,
+    KVTable,
+    QueueEntries,
+)
 from sparrowmq.protocol.requests.client_bodies import ProducerConnections, ProducerEntry, ProducerTable
 from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats
@@ -35,6 +41,11 @@ _VERY_PATIENT = 10  # a broker goes through all groups and queues
 async def broker_figures(asker: Asker, address: str) -> dict[str, str]:
     """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
     return KVTable.decode((await asker.ask(address, GetBrokerRuntime())).body).table
+
+
+def version_of(figures: Mapping[str, str]) -> str | None:
+    """Return a broker's own version. One of Apache only names its release."""
+    return figures.get(OWN_VERSION) or figures.get(PROTOCOL_RELEASE)
 
 
 async def broker_ha_status(asker: Asker, address: str) -> HaStatus:
