@@ -19,6 +19,10 @@ from sparrowmq.spark.pipelines.tables.begun_table import begun_at, state_of
 from sparrowmq.spark.source.topic_choice import is_meant
 from sparrowmq.spark.worker_network import connect
 
+OWN_CATALOGS: Final = (
+    "each Iceberg table without a catalog has its own, catalog.db in its state, so no engine lists them all; write "
+    "catalog and table to have them in one, before their first start"
+)
 _ANY: Final = re.compile(".*")
 
 
@@ -47,9 +51,16 @@ def checked(settings: LakeSettings) -> list[str]:
         for pattern, _ in settings.sections
         if not used[pattern.pattern]
     ]
+    if any(_has_own_catalog(settings, topic) for topic in topics):
+        lines.append(OWN_CATALOGS)
     users = [topic for topic in topics if _is_users(topic)]
     kept = sum(settings.of(topic) is not None for topic in users)
     return [*lines, f"{kept:,} of {len(users):,} topics of users become tables; nothing was written"]
+
+
+def _has_own_catalog(settings: LakeSettings, topic: str) -> bool:
+    section = settings.of(topic)
+    return section is not None and section.format == "iceberg" and section.catalog is None
 
 
 def _line(settings: LakeSettings, topic: str) -> str:

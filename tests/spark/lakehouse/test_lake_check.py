@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.lake_check import checked
+from sparrowmq.spark.lakehouse.lake_check import OWN_CATALOGS, checked
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import send, settings
@@ -27,6 +27,11 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
     assert '[tables."later"] fits no topic yet' in lines
     assert lines[-1] == "2 of 3 topics of users become tables; nothing was written"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_iceberg_tables_with_a_catalog_each_are_said(namesrv, tmp_path):
+    assert OWN_CATALOGS in checked(settings(namesrv, tmp_path, {"orders-.*": {"format": "iceberg"}}))
+    assert OWN_CATALOGS not in checked(settings(namesrv, tmp_path, {"orders-.*": {"format": "delta"}}))
 
 
 def test_the_topics_that_a_broker_makes_for_itself_become_no_tables(namesrv, tmp_path):

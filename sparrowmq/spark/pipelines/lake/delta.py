@@ -36,14 +36,11 @@ from sparrowmq.spark.pipelines.lake.uncommitted_files import take_over
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 
-# Readers have an hour to end. The state of a day ago can be read for a day, if that is among the last versions.
+# New tables have no such property: replaced files stay for a week, and versions for 30 days if they are among the last.
 _HISTORY: Final = "delta.logRetentionDuration"
-_SETTINGS: Final[dict[str, str | None]] = {
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-    _HISTORY: "interval 1 days",
-}
+_EARLIER_HISTORY: Final = "interval 1 days"  # of tables that earlier releases made
 # Each commit reads the log behind the last checkpoint again: with 100 versions, the default, a commit takes twice the
-# CPU. On a store the files of more checkpoints would stay for a day.
+# CPU. On a store the files of more checkpoints would stay for 30 days.
 _OF_FOLDERS: Final[dict[str, str | None]] = {"delta.checkpointInterval": "20"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _WRITER: Final = "sparrowmq.writer"
@@ -100,7 +97,7 @@ class Delta:
                 str(place.path),
                 schema,
                 partition_by=self._by,
-                configuration=_SETTINGS | (_OF_FOLDERS if isinstance(place.path, Path) else {}),
+                configuration=_OF_FOLDERS if isinstance(place.path, Path) else {},
                 storage_options=self._options,
             )
             self._sync_log()
@@ -180,7 +177,7 @@ class Delta:
         if not isinstance(self._place.path, Path) or version - self._shortened < _VERSIONS // 2:
             return
         self._shortened = version
-        if self._table.metadata().configuration.get(_HISTORY, _SETTINGS[_HISTORY]) != _SETTINGS[_HISTORY]:
+        if self._table.metadata().configuration.get(_HISTORY, _EARLIER_HISTORY) != _EARLIER_HISTORY:
             return
         log = self._place.path / LOG
         files = [(int(path.name[:20]), path) for path in log.iterdir() if _OF_VERSION.match(path.name)]
@@ -278,7 +275,7 @@ class Delta:
         ]
 
     def compact(self, before: date) -> None:
-        """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""
+        """Files that are not needed any more go a week later; an hour later in tables that earlier releases made."""
         if self._table is not None:
             demand_writable(self._place.path, self._table)
             time, last = self.layout.partitioning.time, before - timedelta(days=1)

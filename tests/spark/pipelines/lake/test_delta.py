@@ -103,6 +103,24 @@ def test_the_log_of_an_owner_who_wants_a_longer_history_is_left_alone(tmp_path, 
     assert DeltaTable(str(table.place.path), version=2).to_pyarrow_dataset().count_rows() == 1
 
 
+def test_a_new_table_keeps_files_and_versions_as_long_as_deltas_default_is(tmp_path):
+    table = Table(tmp_path, "delta")
+    table.add(0, 1)
+    assert not any("Retention" in name for name in DeltaTable(str(table.place.path)).metadata().configuration)
+
+
+def test_the_files_that_a_merge_has_replaced_stay_for_a_week(tmp_path):
+    table = Table(tmp_path, "delta")
+    lake = table.open()
+    for batch in range(3):
+        lake.commit(batch, table.staged(batch, batch))
+    before = DeltaTable(str(table.place.path)).version()
+    lake.compact(date.max)
+    assert len(lake.paths()) == 1
+    old = DeltaTable(str(table.place.path), version=before)
+    assert old.to_pyarrow_dataset().count_rows() == 3
+
+
 def test_a_table_in_a_folder_has_a_checkpoint_each_20_versions(tmp_path):
     table = Table(tmp_path, "delta")
     lake = table.open()
