@@ -128,7 +128,7 @@ UNORDERED: Final = (
 )
 # Told by a later release as well, or by no other, or not measured here; the path of the store is nobody's business.
 FIGURES_OF_ONE_SIDE: Final = re.compile(
-    r"(getTransferredTps|commitLogDiskRatio_|EndTransaction|putMessageFailedTimes|putLatency)"
+    r"(getTransferredTps|commitLogDiskRatio_|EndTransaction|putMessageFailedTimes|putLatency|sparrowmqVersion)"
 )
 MASKS: Final = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
