@@ -40,9 +40,9 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, first, until_signalled
-from sparrowmq.client.home import at_home, check_main_thread, running_loop
+from sparrowmq.client.home import check_main_thread, checks_loop, running_loop
 from sparrowmq.client.hooks import Hooks, checked_hooks
-from sparrowmq.client.life import Life
+from sparrowmq.client.life import ManagedLifetime
 from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests
@@ -95,7 +95,7 @@ def by_its_producer(
 
 
 @short_tracebacks
-@at_home("request", "flush", "queues", "serve")
+@checks_loop("request", "flush", "queues", "serve")
 class Client:
     """A program's client of a cluster; use it as an async context manager.
 
@@ -157,10 +157,10 @@ class Client:
         self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
         self._declared.warn_if_forgotten(self)
-        self._life = Life()
+        self._life = ManagedLifetime()
         self._inner_outbox = self._outboxes.open(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace is not False else None
-        self._checks.told = self._tracing.ended if self._tracing is not None else None
+        self._checks.on_end = self._tracing.ended if self._tracing is not None else None
         self._producer = self.producer(group, settings)
         # Attributes of the instance save each message the call of the class's method, a hundredth of a send.
         vars(self).update({name: getattr(self._producer, name) for name in _BY_ITS_PRODUCER})
@@ -376,7 +376,7 @@ class Client:
             raise ConfigError(
                 "tag= and where= filter topics: name the topics, or give the filter to `subscribe`"
             )
-        wanted = self._wanted(topics, tag, where) if topics != () else {}
+        wanted = self._subscriptions_to(topics, tag, where) if topics != () else {}
         hooks = self._consume_hooks(group)
         return SimpleConsumer(settings, wanted, self._network, self._inner_outbox, hooks)
 
@@ -542,10 +542,10 @@ class Client:
                 UnregisterClient(client_id=self.client_id, producer_group=group)
             )
 
-    def _ends(self, group: str, told: OnEnd | None = None) -> Ends:
+    def _ends(self, group: str, on_end: OnEnd | None = None) -> Ends:
         network = self._network
         unsure = UnsureEnds(network.brokers, network.clock, network.background.spawn)
-        return Ends(group, network.brokers, self._checks.has, self._home, unsure, told)
+        return Ends(group, network.brokers, self._checks.has, self._home, unsure, on_end)
 
     def _start_tracing(self, trace: bool | str) -> Tracing:
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
@@ -567,9 +567,11 @@ class Client:
     ) -> tuple[ConsumerSettings, dict[str, Subscription]]:
         """Check the arguments of `subscribe`. Raises: ConfigError, InvalidName."""
         settings = ConsumerSettings(self._network.full_group(group), batch=batch, **tuning)
-        return settings, self._wanted(topics, tag, where)
+        return settings, self._subscriptions_to(topics, tag, where)
 
-    def _wanted(self, topics: Topics, tag: str | None, where: str | None) -> dict[str, Subscription]:
+    def _subscriptions_to(
+        self, topics: Topics, tag: str | None, where: str | None
+    ) -> dict[str, Subscription]:
         full = full_names(topics, self._network.full_topic)
         return subscriptions(full, tag, where, self._network.clock.now_ms())
 

@@ -179,7 +179,7 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
         that is not annotated as a list.
     """
     names = _arguments(handler)
-    take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
+    take, wants_message = _reader_of(_value_type(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
     if wants_message:
         _check_second(handler, names[1])
 
@@ -246,33 +246,33 @@ def _check_second(handler: Callable[..., object], name: str) -> None:
         )
 
 
-def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
+def _value_type(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
     try:
-        wanted = get_type_hints(bare(handler)).get(name, ReceivedMessage)
+        annotation = get_type_hints(bare(handler)).get(name, ReceivedMessage)
     except NameError as error:
         raise ConfigError(
             f"{name_of(handler)}: {error}; define that type above it, at the module's top"
         ) from error
-    if not is_batch or wanted is ReceivedMessage:
-        return wanted
-    if get_origin(wanted) not in (list, Sequence):
+    if not is_batch or annotation is ReceivedMessage:
+        return annotation
+    if get_origin(annotation) not in (list, Sequence):
         raise ConfigError(
             f"{name_of(handler)} gets batches: annotate its {name} as a list, such as list[dict]"
         )
-    return get_args(wanted)[0]
+    return get_args(annotation)[0]
 
 
-def _taking(wanted: Any) -> Take:
-    """A function that makes a value of the wanted type from a message. Raises: ConfigError, none can be made."""
-    if wanted in (ReceivedMessage, Any):
+def _reader_of(value_type: Any) -> Take:
+    """A function that makes a value of a type from a message. Raises: ConfigError, no value can be made."""
+    if value_type in (ReceivedMessage, Any):
         return lambda message: message
-    if wanted in (bytes, bytearray, memoryview):
-        return lambda message: wanted(message.body)
-    if wanted is str:
+    if value_type in (bytes, bytearray, memoryview):
+        return lambda message: value_type(message.body)
+    if value_type is str:
         return ReceivedMessage.text
-    if wanted is Message:
+    if value_type is Message:
         raise ConfigError("a handler gets a ReceivedMessage: annotate that; a Message is one to send")
-    return partial(_decoded, decoder(wanted))
+    return partial(_decoded, decoder(value_type))
 
 
 def _decoded(from_json: Callable[[bytes], object], message: ReceivedMessage) -> object:

@@ -8,7 +8,7 @@ Its sockets, tasks and futures belong to that loop, so calls from elsewhere woul
     before it was entered   refused: nothing would ever close what the call opens
 
 One comparison of the running loop finds all four, because a forked child runs no loop of its parent. The reason is
-looked for after that. Sends compare in place, the other calls by `at_home`.
+looked for after that. Sends compare in place, the other calls by `checks_loop`.
 
 The running loop costs a system call in Python 3.11 (getpid). So what happens for each message compares threads instead,
 which finds all but another loop in the same thread; a fork clears the thread. A send also asks whether the client's
@@ -35,7 +35,7 @@ _NO_THREAD: Final = -1
 _NOWHERE: Final = cast(asyncio.AbstractEventLoop, object())
 
 
-class Home:
+class LoopAffinity:
     """The loop of one client.
 
     Attributes:
@@ -103,7 +103,7 @@ class Home:
         )
 
 
-_entered: weakref.WeakSet[Home] = weakref.WeakSet()
+_entered: weakref.WeakSet[LoopAffinity] = weakref.WeakSet()
 
 
 def _forget_threads() -> None:
@@ -141,7 +141,7 @@ def forked(process: int) -> ConfigError:
     )
 
 
-def at_home(*names: str, without: Collection[str] = ()) -> Callable[[C], C]:
+def checks_loop(*names: str, without: Collection[str] = ()) -> Callable[[C], C]:
     """Let these methods of a class check its `_home` first. Without names: all public methods but `without`."""
 
     def decorate(cls: C) -> C:

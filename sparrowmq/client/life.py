@@ -18,7 +18,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import ENTERED
 
 
-class Life:
+class ManagedLifetime:
     """The life of some context managers, from the first one in to the first one out."""
 
     def __init__(self) -> None:

@@ -27,10 +27,10 @@ class Requests:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def ask(self, producer: Producer, wanted: Sending, timeout_s: float) -> ReceivedMessage:
+    async def ask(self, producer: Producer, sending: Sending, timeout_s: float) -> ReceivedMessage:
         """Send a request and wait for its answer. See `Client.request`."""
         check_timeout(timeout_s)
-        message = wanted.message
+        message = sending.message
         if message.is_delayed:
             raise InvalidMessage("a request cannot be delayed, because the sender waits for the answer")
         correlation_id = str(uuid.uuid4())
@@ -40,7 +40,7 @@ class Requests:
             Property.TTL: str(ceil(timeout_s * 1000)),
         }
         request = replace(message, properties=dict(message.properties) | asking)
-        asked = Sending(request, wanted.fifo, wanted.queue, timeout_s)
+        asked = Sending(request, sending.fifo, sending.queue, timeout_s)
         with self._network.answers.expect(correlation_id) as answer:
             try:
                 stored = await self._network.clock.wait_for(
@@ -52,11 +52,13 @@ class Requests:
         return self._received(stored)
 
     async def _exchange(
-        self, producer: Producer, asked: Sending, answer: asyncio.Future[StoredMessage]
+        self, producer: Producer, sending: Sending, answer: asyncio.Future[StoredMessage]
     ) -> StoredMessage:
-        await self._network.answers.greet_brokers(self._network.full_name(asked.message.topic))
+        await self._network.answers.greet_brokers(self._network.full_name(sending.message.topic))
         try:
-            await producer.send(asked.message, fifo=asked.fifo, queue=asked.queue, timeout_s=asked.timeout_s)
+            await producer.send(
+                sending.message, fifo=sending.fifo, queue=sending.queue, timeout_s=sending.timeout_s
+            )
         except SendFailed:
             if not answer.done():  # Otherwise only the broker's acknowledgement was lost.
                 raise

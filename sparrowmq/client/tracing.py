@@ -83,7 +83,7 @@ class Tracing:
         self.lost = 0
         self._producer = producer
         self._waiting: deque[tuple[str, Trace]] = deque()
-        self._some = asyncio.Event()
+        self._not_empty = asyncio.Event()
         self._many = asyncio.Event()
         self._told_at = -TOLD_S
 
@@ -106,14 +106,14 @@ class Tracing:
             self._lose(1, "more come than can be sent")
             return
         self._waiting.append((encode(trace), trace))
-        self._some.set()
+        self._not_empty.set()
         if len(self._waiting) >= AT_ONCE:
             self._many.set()
 
     async def run(self) -> None:
         """Send the waiting traces until cancelled."""
         while True:
-            await self._some.wait()
+            await self._not_empty.wait()
             with suppress(TimeoutError):
                 await self.clock.wait_for(self._many.wait(), WAIT_S)
             await self._send_all()
@@ -130,7 +130,7 @@ class Tracing:
         await self._producer.flush()
 
     async def _send_all(self) -> None:
-        self._some.clear()
+        self._not_empty.clear()
         self._many.clear()
         while self._waiting:
             await self._producer.drain()
@@ -165,7 +165,7 @@ class Tracing:
         elif (error := sent.exception()) is not None:
             self._lose(count, error)
 
-    def _lose(self, count: int, why: object) -> None:
+    def _lose(self, count: int, reason: object) -> None:
         self.lost += count
         now = self.clock.monotonic()
         if now - self._told_at >= TOLD_S:
@@ -173,7 +173,7 @@ class Tracing:
             log.warning(
                 "%d traces are lost by now: %s; topic %s must exist (traceTopicEnable=true)",
                 self.lost,
-                why,
+                reason,
                 self.topic,
             )
 
@@ -186,17 +186,17 @@ class Sends(SendHooks):
         self._group = group
         # The begin and the kind of each message under way. Both hooks of a send get the same object, which no other
         # send has.
-        self._begun: dict[int, tuple[int, TracedKind]] = {}
+        self._in_flight: dict[int, tuple[int, TracedKind]] = {}
 
     def before_send(self, message: Message) -> None:
         kind = TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL
-        self._begun[id(message)] = self._tracing.clock.now_ms(), kind
+        self._in_flight[id(message)] = self._tracing.clock.now_ms(), kind
 
     def before_half(self, message: Message) -> None:
-        self._begun[id(message)] = self._tracing.clock.now_ms(), TracedKind.HALF
+        self._in_flight[id(message)] = self._tracing.clock.now_ms(), TracedKind.HALF
 
     def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
-        begun_ms, kind = self._begun.pop(id(message))
+        begun_ms, kind = self._in_flight.pop(id(message))
         if isinstance(outcome, SendResult) and message.topic != self._tracing.topic:
             cost_ms = self._tracing.clock.now_ms() - begun_ms
             self._tracing.add(_pub(message, outcome, self._group, begun_ms, cost_ms, kind))
@@ -208,13 +208,13 @@ class Consumes(ConsumeHooks):
     def __init__(self, tracing: Tracing, group: str) -> None:
         self._tracing = tracing
         self._group = group
-        self._begun: dict[int, tuple[str, int]] = {}
+        self._in_flight: dict[int, tuple[str, int]] = {}
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
         """Report that handling begins."""
         begun_ms = self._tracing.clock.now_ms()
         request_id = self._tracing.next_id()
-        self._begun[id(messages)] = request_id, begun_ms
+        self._in_flight[id(messages)] = request_id, begun_ms
         for message in self._traced(messages):
             region = message.properties.get(Property.MSG_REGION, DEFAULT_REGION)
             keys = message.properties.get(Property.KEYS)
@@ -225,7 +225,7 @@ class Consumes(ConsumeHooks):
             )
 
     def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
-        request_id, begun_ms = self._begun.pop(id(messages))
+        request_id, begun_ms = self._in_flight.pop(id(messages))
         now_ms = self._tracing.clock.now_ms()
         cost_ms = (now_ms - begun_ms) // len(messages)
         reaction = Reaction.SUCCESS if error is None else Reaction.EXCEPTION

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from ssl import SSLContext
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
+from sparrowmq.client.cluster.blocking import BlockingNetwork, RetryPolicy
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
@@ -51,7 +51,7 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
     if options.access_key and options.secret_key:
         sign = signer(options.access_key, options.secret_key, options.security_token)
     outage_s = options.outage_ms / 1000 if waits else 0.0
-    patience = Patience(options.retries, options.retry_interval_ms / 1000, outage_s)
+    patience = RetryPolicy(options.retries, options.retry_interval_ms / 1000, outage_s)
     return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), patience=patience)
 
 

@@ -10,7 +10,7 @@ import pytest
 import sparrowmq.sync
 from sparrowmq.client.blocking_client import SyncConsumer
 from sparrowmq.client.client import connect
-from sparrowmq.client.life import Life
+from sparrowmq.client.life import ManagedLifetime
 from sparrowmq.errors import ClientClosed, ConfigError
 from tests.client.conftest import until
 
@@ -100,7 +100,7 @@ class Part:
 
 
 async def test_a_close_returns_when_another_one_was_cancelled():
-    part, life = Part(stays=True), Life()
+    part, life = Part(stays=True), ManagedLifetime()
     await life.start([part])
     one, other = (asyncio.ensure_future(life.close()) for _ in range(2))
     await until(lambda: part.steps == ["in", "out"])
@@ -110,7 +110,7 @@ async def test_a_close_returns_when_another_one_was_cancelled():
 
 
 async def test_the_error_of_a_start_is_raised_and_what_was_entered_is_left():
-    first, life = Part(), Life()
+    first, life = Part(), ManagedLifetime()
     with pytest.raises(LookupError):
         await life.start([first, Part(LookupError())])
     await life.close()
@@ -118,7 +118,7 @@ async def test_the_error_of_a_start_is_raised_and_what_was_entered_is_left():
 
 
 async def test_a_start_that_is_cancelled_leaves_what_it_entered():
-    first, life = Part(), Life()
+    first, life = Part(), ManagedLifetime()
     starting = asyncio.ensure_future(life.start([first, Part(hangs=True)]))
     await until(lambda: first.steps)
     starting.cancel()

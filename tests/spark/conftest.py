@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
+from sparrowmq.client.cluster.blocking import BlockingNetwork, RetryPolicy
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.java import spark_environment
 from sparrowmq.spark.worker_network import _networks
@@ -42,7 +42,7 @@ def connect(peer: Peer) -> Iterator[Callable[..., BlockingNetwork]]:
     with ExitStack() as stack:
 
         def connect(retries: str = "10") -> BlockingNetwork:
-            patience = Patience(int(retries))
+            patience = RetryPolicy(int(retries))
             return stack.enter_context(
                 BlockingNetwork([peer.address], patience=patience, sleep=lambda _: None)
             )

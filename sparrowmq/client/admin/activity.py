@@ -68,7 +68,7 @@ async def activity(servers: Servers, cluster: str | None) -> Activity:
         each.broker: each.address for each in found if each.broker_id == MASTER and not each.is_silent
     }
     rates, failed = await _topic_rates(servers, cluster, masters)
-    progress, failures = await servers.each(masters, lambda _, at: progress_of_all_groups(servers, at))
+    progress, failures = await servers.ask_masters(masters, lambda _, at: progress_of_all_groups(servers, at))
     missing = {
         each.broker: each.problem or "" for each in found if each.is_silent and each.broker_id == MASTER
     }
@@ -89,7 +89,7 @@ async def _topic_rates(
     servers: Servers, cluster: str | None, masters: Masters
 ) -> tuple[list[TopicRate], dict[str, SparrowError]]:
     """Return the rate of each topic, and the errors of brokers that failed. RocketMQ's own topics are left out."""
-    tables, failures = await servers.each(masters, lambda _, address: topic_table(servers, address))
+    tables, failures = await servers.ask_masters(masters, lambda _, address: topic_table(servers, address))
     wanted = set(await topics.names(servers, cluster, hidden=False))
     gate = asyncio.Semaphore(_AT_ONCE)
     rates: dict[str, float] = defaultdict(float)

@@ -86,14 +86,14 @@ class Bundle:
         lines = [f"{what}: {why}\n" for what, why in sorted(self.missing.items())]
         self._put("MISSING.txt", "".join(lines) or "nothing is missing\n")
 
-    async def _in_time(self, what: str, work: Work, deadline_s: float) -> None:
+    async def _in_time(self, name: str, work: Work, deadline_s: float) -> None:
         try:
             async with asyncio.timeout_at(deadline_s):
                 await work()
         except TimeoutError:
-            self.missing[what] = "its answers took too long, so some are not here"
+            self.missing[name] = "its answers took too long, so some are not here"
         except SparrowError as error:
-            self.missing[what] = str(error)
+            self.missing[name] = str(error)
 
     async def _doctor(self) -> None:
         found = await doctor.examine(self._servers, None, None, self._now_ms)
@@ -170,12 +170,12 @@ class Bundle:
         else:
             self._put(f"{path}/metrics.txt", f"the server serves no metrics: {_METRICS} is not PROM\n")
 
-    async def _part(self, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _part(self, path: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer; None if there is none, which is noted."""
         try:
             return await ask()
         except SparrowError as error:
-            self.missing[what] = str(error)
+            self.missing[path] = str(error)
             return None
 
     def _put_json(self, path: str, value: object) -> None:

@@ -54,7 +54,7 @@ async def online_clients(
     Raises: ConfigError, there is no such cluster.
     """
     masters = {place.name: place.master for place in await servers.brokers(cluster)}
-    rows, failures = await servers.each(masters, lambda _, address: _online_at(servers, address))
+    rows, failures = await servers.ask_masters(masters, lambda _, address: _online_at(servers, address))
     found: dict[tuple[str, str, Role], OnlineClient] = {}
     for broker, some in rows.items():
         for role, group, client_id, language, version, address in some:

@@ -101,14 +101,14 @@ def causes(signs: Sequence[Sign]) -> list[int | None]:
     return found
 
 
-def trees(found: Sequence[int | None]) -> Iterator[list[int]]:
+def trees(causes: Sequence[int | None]) -> Iterator[list[int]]:
     """Yield the positions of each cause and what follows from it, the cause first, and otherwise as they are."""
 
     def from_here(position: int) -> list[int]:
-        effects = [at for at, cause in enumerate(found) if cause == position]
+        effects = [at for at, cause in enumerate(causes) if cause == position]
         return [position, *(each for at in effects for each in from_here(at))]
 
-    return (from_here(position) for position, cause in enumerate(found) if cause is None)
+    return (from_here(position) for position, cause in enumerate(causes) if cause is None)
 
 
 def _cause(sign: Sign, signs: Sequence[Sign]) -> int | None:

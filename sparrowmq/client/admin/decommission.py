@@ -122,7 +122,7 @@ class Decommission:
             if topic not in elsewhere
         ]
         for topic in topics:
-            order = await topic_order.known(self._servers, topic)
+            order = await topic_order.order_of(self._servers, topic)
             if order is not None and self._broker in topic_order.counts_in(topic, order):
                 found.append(
                     f"topic {topic} is ordered on {order}: send to another topic, and delete this one"

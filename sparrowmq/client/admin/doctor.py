@@ -99,7 +99,7 @@ async def examine(
 
 async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, frozenset[str]]]:
     """Return the findings, and the brokers that each name server knows that answers."""
-    tables, failures = await servers.each_namesrv(lambda address: cluster_table(servers, address))
+    tables, failures = await servers.ask_namesrvs(lambda address: cluster_table(servers, address))
     found = [await _no_name_server(address, error) for address, error in failures.items()]
     known = {
         address: frozenset(
@@ -251,20 +251,20 @@ def _disk_full(settings: Mapping[str, str]) -> float:
     return DISK_FULL
 
 
-def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Finding]:
+def _disk(server: str, status: dict[str, str], full: float = DISK_FULL) -> list[Finding]:
     used, check = float(status.get("commitLogDiskRatio", 0)), "commitLogDiskRatio of its brokerStatus"
     mend = "free some space there, or lower fileReservedTime; writes go on by themselves"
     is_told = f"{CONDITION}disk_full" in status or f"{CONDITION}disk_nearly_full" in status
     if used >= full and not is_told:
-        what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
+        what = f"{server} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
     if used >= DISK_WARNING and not is_told:
-        what = f"{who} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
+        what = f"{server} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
         return [Finding(Verdict.WARNING, what, check, mend)]
-    return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]
+    return [Finding(Verdict.OK, f"{server} has {used:.0%} of its disk used", check)]
 
 
-def _busy(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
+def _busy(server: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
     """Check whether the broker refuses sends because they wait, or its log is locked, too long."""
     if "sendThreadPoolQueueHeadWaitTimeMills" not in status:
         return []
@@ -281,9 +281,9 @@ def _busy(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> l
     is_waiting = wait_ms >= _number(settings, "waitTimeMillsInSendQueue", _SEND_WAIT_MS)
     is_locked = lock_ms >= _number(settings, "osPageCacheBusyTimeOutMills", _LOCK_MS)
     if not (is_waiting or is_locked or 0 < capacity <= size):
-        return [Finding(Verdict.OK, f"{who} lets no send wait long", check)]
+        return [Finding(Verdict.OK, f"{server} lets no send wait long", check)]
     what = (
-        f"{who} refuses sends as it is busy (CODE 2, SYSTEM_BUSY: system busy, start flow control for a while): "
+        f"{server} refuses sends as it is busy (CODE 2, SYSTEM_BUSY: system busy, start flow control for a while): "
         f"{size} of {capacity} wait, the first for {wait_ms} ms, and its log has been locked for {lock_ms} ms"
     )
     mend = "look at its disk first (iostat -x); then more sendMessageThreadPoolNums, or more brokers for the topics"
@@ -298,7 +298,7 @@ def _number(table: Mapping[str, str], key: str, otherwise: int = 0) -> int:
 
 
 async def _old_clients(
-    who: str, address: str, settings: Mapping[str, str], timeout_s: float
+    server: str, address: str, settings: Mapping[str, str], timeout_s: float
 ) -> list[Finding]:
     """Check whether Java's clients before 4.5 can send: they connect to the port 2 below the registered one."""
     host, _, port = address.rpartition(":")
@@ -317,19 +317,17 @@ async def _old_clients(
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port) - _VIP_BELOW)
     except OSError as error:  # a TimeoutError is one
-        what = (
-            f"old clients cannot send to {who}: connect to <{below}> failed ({error or 'no answer in time'})"
-        )
+        what = f"old clients cannot send to {server}: connect to <{below}> failed ({error or 'no answer in time'})"
         mend = (
             "let firewalls and containers pass listenPort - 2 as well, or set com.rocketmq.sendMessageWithVIPChannel="
             "false in those clients; fastListenPort=off if there are none"
         )
         return [Finding(Verdict.WARNING, what, check, mend)]
     writer.close()
-    return [Finding(Verdict.OK, f"old clients can send to {who}", check)]
+    return [Finding(Verdict.OK, f"old clients can send to {server}", check)]
 
 
-def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
+def _clock(server: str, status: dict[str, str], now_ms: int) -> list[Finding]:
     """Compare a broker's clock with ours: by its start time and its uptime, to a second."""
     parts = re.findall(r"(-?[0-9]{1,9}) (days|hours|minutes|seconds)", status.get("runtime", ""))
     if not parts or "bootTimestamp" not in status:
@@ -338,23 +336,23 @@ def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
     off_s = int(status["bootTimestamp"]) / 1000 + runs_s - now_ms / 1000
     check = "bootTimestamp and runtime of its brokerStatus, against the clock here"
     if abs(off_s) <= CLOCK_LIMIT_S:
-        return [Finding(Verdict.OK, f"{who} has the same time as this machine", check)]
-    what = f"the clock of {who} is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}"
+        return [Finding(Verdict.OK, f"{server} has the same time as this machine", check)]
+    what = f"the clock of {server} is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}"
     mend = "set both clocks by NTP: delays, retention and searches by time go by them"
     verdict = Verdict.WRONG if abs(off_s) > CLOCK_WRONG_S else Verdict.WARNING
     return [Finding(verdict, what, check, mend)]
 
 
-def _permission(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
+def _permission(server: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
     """Check whether the broker takes and gives messages. Ours say it by a condition, Apache's do not."""
     check = "brokerPermission of its settings (26)"
     told = _number(settings, "brokerPermission", _READ_AND_WRITE)
     if told == _READ_AND_WRITE or f"{CONDITION}drained" in status:
         return []
     may = {4: "it takes no messages", 2: "it gives no messages"}.get(told, "it neither takes nor gives any")
-    address = who.rpartition(" at ")[2]
+    address = server.rpartition(" at ")[2]
     mend = f"once it shall: `sparrowmq broker set {address} brokerPermission=6`"
-    return [Finding(Verdict.WARNING, f"{who} is set so that {may}", check, mend)]
+    return [Finding(Verdict.WARNING, f"{server} is set so that {may}", check, mend)]
 
 
 # A topic ------------------------------------------------------------------------------------------------------------
@@ -479,19 +477,21 @@ async def _places(
 async def _starts(servers: Servers, group: str) -> set[str | None]:
     """Return the start of the online members: CONSUME_FROM_..."""
     masters = await servers.all_masters()
-    found, _ = await servers.each(masters, lambda _, address: group_connections(servers, address, group))
+    found, _ = await servers.ask_masters(
+        masters, lambda _, address: group_connections(servers, address, group)
+    )
     return {each.consume_from_where for each in found.values()}
 
 
 def _outside(
-    group: str, lag: groups.GroupLag, held: Mapping[str, Mapping[MessageQueue, range]]
+    group: str, lag: groups.GroupLag, ranges: Mapping[str, Mapping[MessageQueue, range]]
 ) -> list[Finding]:
     """Return findings of offsets outside their queues."""
     check, found = "compared its offsets with the beginnings and ends of the queues", []
     ahead: dict[str, int] = {}
     gone: dict[str, int] = {}
     for each in lag.queues:
-        offsets = held.get(each.queue.topic, {}).get(each.queue)
+        offsets = ranges.get(each.queue.topic, {}).get(each.queue)
         if offsets is not None and each.committed > offsets.stop:
             ahead[each.queue.topic] = ahead.get(each.queue.topic, 0) + each.committed - offsets.stop
         elif offsets is not None and each.committed < offsets.start:
@@ -517,7 +517,7 @@ def _outside(
 def _from_end(
     group: str,
     lag: groups.GroupLag,
-    held: Mapping[str, Mapping[MessageQueue, range]],
+    ranges: Mapping[str, Mapping[MessageQueue, range]],
     starts: set[str | None],
 ) -> list[Finding]:
     """Return findings of topics with messages, without an offset, that the group begins at the end."""
@@ -526,8 +526,8 @@ def _from_end(
     check = "asked its brokers where its members begin (203), and looked for its offsets"
     begun = {each.queue.topic for each in lag.queues}
     found = []
-    for topic in sorted(held.keys() - begun):
-        if count := sum(len(each) for each in held[topic].values()):
+    for topic in sorted(ranges.keys() - begun):
+        if count := sum(len(each) for each in ranges[topic].values()):
             what = (
                 f"{group} has no offset of {topic} and begins at its end ({_FROM_END}): the {count} messages that are "
                 "there do not come"

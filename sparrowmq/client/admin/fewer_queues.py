@@ -22,7 +22,7 @@ async def unread(
     Returns: the counts; the key "" has the messages of queues that no group has consumed. And the errors of brokers
         that could not be asked.
     """
-    tables, failures = await servers.each(masters, lambda _, at: _at(servers, topic, at, read_queues))
+    tables, failures = await servers.ask_masters(masters, lambda _, at: _at(servers, topic, at, read_queues))
     found: dict[str, int] = {}
     for counts in tables.values():
         for group, count in counts.items():

@@ -87,13 +87,13 @@ def _with_notices(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
 
 
 def of_conditions(
-    who: str, status: Mapping[str, str], broker: str = "", address: str = "", is_master: bool = True
+    server: str, status: Mapping[str, str], broker: str = "", address: str = "", is_master: bool = True
 ) -> list[Finding]:
     """Return a finding for each condition in which a server does less than people expect."""
     found = []
     for name, each in _with_notices(status).items():
         since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-        what = f"{who}: {each.what} ({name}, since {since}, {each.severity})"
+        what = f"{server}: {each.what} ({name}, since {since}, {each.severity})"
         check = f"{CONDITION}{name} of its brokerStatus"
         sign = Sign(name, broker, address, is_master, each.what, each.cause or "")
         stops = is_master and name in STOPPING

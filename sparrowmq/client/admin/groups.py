@@ -153,8 +153,8 @@ class Member:
     wanted: Mapping[str, str] | None = None
 
     @staticmethod
-    def _of(connection: Connection, said: ConsumerRunning | SparrowError, network: Network) -> Member:
-        running, silence = (None, said) if isinstance(said, SparrowError) else (said, None)
+    def _of(connection: Connection, report: ConsumerRunning | SparrowError, network: Network) -> Member:
+        running, silence = (None, report) if isinstance(report, SparrowError) else (report, None)
         named = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
         wanted = None
         if running is not None:
@@ -172,9 +172,9 @@ class Member:
         )
 
 
-async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exist_ok: bool) -> list[str]:
-    name = check_group(wanted.group_name)
-    _check_counts(msgspec.structs.asdict(wanted))
+async def create(servers: Servers, config: GroupConfig, cluster: str | None, exist_ok: bool) -> list[str]:
+    name = check_group(config.group_name)
+    _check_counts(msgspec.structs.asdict(config))
     masters = await servers.masters(cluster)
     there, _ = await _configs(servers, name, masters)
     if there and not exist_ok:
@@ -182,7 +182,7 @@ async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exi
             f"group {name} is there already, at {', '.join(there)}; change it, or take another name"
         )
     return await servers.change(
-        f"setting group {name}", masters, lambda _, address: put_group(servers, address, wanted)
+        f"setting group {name}", masters, lambda _, address: put_group(servers, address, config)
     )
 
 
@@ -304,7 +304,9 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
 
     found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
     if doubtful := [name for name, each in found.items() if isinstance(each, GroupLag) and not each.queues]:
-        tables, failures = await servers.each(masters, lambda _, address: group_table(servers, address))
+        tables, failures = await servers.ask_masters(
+            masters, lambda _, address: group_table(servers, address)
+        )
         known = {name for table in tables.values() for name in table}
         for name in doubtful:
             if name not in known:
@@ -371,7 +373,7 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
             await commit_offset(servers, address, name, queue, offset)
         return offsets
 
-    moved, failures = await servers.each(masters, at)
+    moved, failures = await servers.ask_masters(masters, at)
     if failures and moved:
         raise ChangeFailed(f"resetting group {name} in topic {topic}", list(moved), failures)
     for error in failures.values():
@@ -397,7 +399,7 @@ async def _configs(
     servers: Servers, name: str, masters: Masters
 ) -> tuple[dict[str, GroupConfig], dict[str, SparrowError]]:
     """Return the settings of a group at each broker that knows it; and the errors of brokers that failed."""
-    tables, failures = await servers.each(masters, lambda _, address: group_table(servers, address))
+    tables, failures = await servers.ask_masters(masters, lambda _, address: group_table(servers, address))
     return {broker: table[name] for broker, table in tables.items() if name in table}, failures
 
 

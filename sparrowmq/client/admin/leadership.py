@@ -58,11 +58,11 @@ async def elect(servers: Servers, broker: str, member: int | None, force: bool) 
     address = found[member].address
     with suppress(NetworkError):  # it may have the order: it leads soon, or `_begun` says why it does not
         await servers.ask(address, ElectMember(member, force))
-    await _begun(servers, broker, member, address)
+    await _wait_until_leading(servers, broker, member, address)
     return member
 
 
-async def _begun(servers: Servers, broker: str, member: int, address: str) -> None:
+async def _wait_until_leading(servers: Servers, broker: str, member: int, address: str) -> None:
     """Wait until a member leads. Its connections end meanwhile. Raises: NotElected."""
     clock = servers.network.clock
     begun, why = clock.monotonic(), ""
@@ -97,15 +97,15 @@ class _Log(NamedTuple):
     address: str
 
 
-def _most(broker: str, found: Mapping[int, _Log], force: bool) -> int:
+def _most(broker: str, logs: Mapping[int, _Log], force: bool) -> int:
     """Return the member whose log has most: that of the last epoch, and of these the longest.
 
     Each log of the last epoch is a beginning of its master's, which has all that was acknowledged before. A longer log
     of an earlier epoch ends with messages that were given up; or, if that master is lost, the others were copying.
     """
-    if not found:
+    if not logs:
         raise BrokerUnreachable(broker, "no broker of this name has an elected master")
-    best, longest = max(found.values()), max(found.values(), key=lambda each: each.end)
+    best, longest = max(logs.values()), max(logs.values(), key=lambda each: each.end)
     if force and longest.end > best.end:
         raise ConfigError(
             f"which member has most is not certain: the log of member {best.member} is of epoch {best.epoch} and ends "

@@ -128,18 +128,18 @@ class Resent:
             found.append(dlq_topic(self.topic.removeprefix(RETRY)))
         return tuple(found)
 
-    def is_in(self, found: StoredMessage) -> bool:
+    def is_in(self, record: StoredMessage) -> bool:
         """Return whether a found record is this message, or a later try of it.
 
         An id is only a claim: another client can have sent another message with it.
         """
-        topic = found.properties.get(Property.REAL_TOPIC) if found.topic in _PARKED else found.topic
+        topic = record.properties.get(Property.REAL_TOPIC) if record.topic in _PARKED else record.topic
         is_there = topic == self.topic or topic == self.topic.replace(RETRY, DLQ, 1)
         return (
             is_there
-            and found.unique_key == self.unique_id
-            and found.body == self.stored.body
-            and found.reconsume_times >= self.stored.reconsume_times
+            and record.unique_key == self.unique_id
+            and record.body == self.stored.body
+            and record.reconsume_times >= self.stored.reconsume_times
         )
 
     def packed(self, now_ms: int, delays: DelayLevels, *, has_timers: bool) -> Packed:

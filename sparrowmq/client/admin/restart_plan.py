@@ -164,18 +164,18 @@ def _drained_once(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _risk(each: BrokerNow, topics: Sequence[str]) -> str:
-    if each.is_master:
+def _risk(broker: BrokerNow, topics: Sequence[str]) -> str:
+    if broker.is_master:
         effect = "wait while it restarts, and fail if that takes longer than their time limit"
     else:
         effect = "say SLAVE_NOT_AVAILABLE while it restarts"
-    return f"{each}: no other broker has {', '.join(topics)}; sends to these {effect}"
+    return f"{broker}: no other broker has {', '.join(topics)}; sends to these {effect}"
 
 
-def _is_done(each: BrokerNow, since_ms: int, version: str | None) -> bool:
-    if each.began_ms is None:
+def _is_done(broker: BrokerNow, since_ms: int, version: str | None) -> bool:
+    if broker.began_ms is None:
         return False
-    return each.began_ms >= since_ms or (version is not None and each.version == version)
+    return broker.began_ms >= since_ms or (version is not None and broker.version == version)
 
 
 def _only_here(broker: str, topics: Mapping[str, Collection[str]]) -> list[str]:

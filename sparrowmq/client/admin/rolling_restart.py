@@ -87,7 +87,7 @@ class RollingRestart:
     async def plan(self, since_ms: int, version: str | None = None) -> Plan:
         """Return what is to be done now. Raises: NetworkError, ConfigError."""
         now = await self.look()
-        table = await self._servers.each(
+        table = await self._servers.ask_masters(
             {each.broker: each.address for each in now if each.is_master and each.began_ms is not None},
             self._topics,
         )
@@ -168,18 +168,18 @@ class RollingRestart:
             self._tell(f"{target}: waiting until producers use other brokers ({waited:.0f} s)")
             await self._clock.sleep(LOOK_S)
 
-    async def _until_back(self, target: BrokerNow, log_end: int, known: Collection[str]) -> None:
+    async def _until_back(self, target: BrokerNow, log_end: int, addresses_before: Collection[str]) -> None:
         """Wait until another process serves, with the log up to where its master was. Raises: NotBack.
 
         Args:
-            known: the addresses of before. Another member of a group may have the place of the target.
+            addresses_before: the addresses of before. Another member of a group may have the place of the target.
         """
 
         async def problem() -> str:
             for each in await self.look():
                 if target.is_member:
                     is_target = each.address == target.address or (
-                        each.broker == target.broker and each.address not in known
+                        each.broker == target.broker and each.address not in addresses_before
                     )
                 else:
                     is_target = each.place == target.place
@@ -213,7 +213,7 @@ class RollingRestart:
         async def problem() -> str:
             if not topics:
                 return ""
-            rows, failures = await self._servers.each_namesrv(
+            rows, failures = await self._servers.ask_namesrvs(
                 lambda address: topic_route(self._servers, topics[0], address)
             )
             hidden = [

@@ -89,7 +89,7 @@ class Scaling:
             StillUnread: the time was over; the same call continues.
         """
         masters = await self._masters(topic, cluster)
-        order = await topic_order.known(self._servers, topic)
+        order = await topic_order.order_of(self._servers, topic)
         if order is not None:
             topic_order.check_counts(topic, order, queues)
         fewer = False
@@ -142,7 +142,7 @@ class Scaling:
 
     async def check_move(self, topic: str, source: str, target: str) -> dict[str, str]:
         """Return the addresses of the two brokers. Raises: ConfigError, the topic cannot be moved."""
-        order = await topic_order.known(self._servers, topic)
+        order = await topic_order.order_of(self._servers, topic)
         if order is not None:
             raise ConfigError(
                 f"topic {topic} is ordered on {order}, and a move would take its keys to other queues before their "

@@ -119,7 +119,7 @@ class Servers:
 
     async def lost(self) -> dict[str, LostBroker]:
         """Return the brokers by name that died and are not registered, as the name servers that answer remember."""
-        answers, _ = await self.each_namesrv(lambda address: lost_brokers(self, address))
+        answers, _ = await self.ask_namesrvs(lambda address: lost_brokers(self, address))
         found = {name: each for brokers in answers.values() for name, each in brokers.items()}
         there = {place.name for place in await self.brokers()} if found else set()
         return {name: each for name, each in sorted(found.items()) if name not in there}
@@ -179,21 +179,23 @@ class Servers:
             return error
         return WrongServer(session.address, "broker", error.remark)
 
-    async def each_namesrv(
+    async def ask_namesrvs(
         self, ask: Callable[[str], Coroutine[Any, Any, T]]
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
         """Ask every name server; returns the answers and the errors by address."""
         addresses = self.network.name_servers.addresses
         silent = self._silent if self.missing is not None else None
-        return await self._each({each: each for each in addresses}, lambda _, address: ask(address), silent)
+        return await self._ask_masters(
+            {each: each for each in addresses}, lambda _, address: ask(address), silent
+        )
 
-    async def each(
+    async def ask_masters(
         self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
         """Ask all masters at once; returns the results of `ask(name, address)`, and the errors."""
-        return await self._each(masters, ask, self.missing)
+        return await self._ask_masters(masters, ask, self.missing)
 
-    async def _each(
+    async def _ask_masters(
         self,
         masters: Masters,
         ask: Callable[[str, str], Coroutine[Any, Any, T]],
@@ -222,32 +224,34 @@ class Servers:
 
     async def all(self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]) -> dict[str, T]:
         """Do the same; raise the first error. With `missing`, brokers that do not answer only count if none does."""
-        answers, failures = await self.each(masters, ask)
+        answers, failures = await self.ask_masters(masters, ask)
         for name, error in failures.items():
             if not answers or name not in (self.missing or {}):
                 raise error
         return answers
 
     async def change(
-        self, what: str, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, object]]
+        self, description: str, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, object]]
     ) -> list[str]:
         """Change every master; returns their names.
 
         Args:
-            what: the change in an error's words, such as "deleting topic orders".
+            description: the change in an error's words, such as "deleting topic orders".
         Raises:
             ChangeFailed: some failed; it names them, and those that succeeded.
         """
-        return list(_all_done(what, *await self.each(masters, ask)))
+        return list(_all_done(description, *await self.ask_masters(masters, ask)))
 
-    async def change_namesrvs(self, what: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
+    async def change_namesrvs(
+        self, description: str, ask: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> dict[str, T]:
         """Change every name server, as `change` does masters; returns the answers by address."""
-        return _all_done(what, *await self.each_namesrv(ask))
+        return _all_done(description, *await self.ask_namesrvs(ask))
 
 
-def _all_done(what: str, answers: dict[str, T], failures: dict[str, SparrowError]) -> dict[str, T]:
+def _all_done(description: str, answers: dict[str, T], failures: dict[str, SparrowError]) -> dict[str, T]:
     if failures:
-        raise ChangeFailed(what, list(answers), failures)
+        raise ChangeFailed(description, list(answers), failures)
     return answers
 
 

@@ -39,7 +39,7 @@ def counts_in(topic: str, order: str) -> Mapping[str, int]:
     return Counter(queue.broker_name for queue in fixed_queues(topic, order))
 
 
-async def known(servers: Servers, topic: str) -> str | None:
+async def order_of(servers: Servers, topic: str) -> str | None:
     """Return the order of a topic, as the first name server says that answers; None for a plain topic."""
     try:
         order = await value_of(servers, ORDER_TOPICS, topic)
@@ -52,7 +52,7 @@ async def known(servers: Servers, topic: str) -> str | None:
 
 async def brokers_of_all(servers: Servers) -> dict[str, list[str]]:
     """Return all brokers that topics are ordered on, each with these topics, as the name servers say that answer."""
-    answers, _ = await servers.each_namesrv(lambda address: values_of(servers, ORDER_TOPICS, address))
+    answers, _ = await servers.ask_namesrvs(lambda address: values_of(servers, ORDER_TOPICS, address))
     found: dict[str, list[str]] = {}
     for topic, order in sorted({each for orders in answers.values() for each in orders.items()}):
         for broker in counts_in(topic, order):
@@ -62,10 +62,10 @@ async def brokers_of_all(servers: Servers) -> dict[str, list[str]]:
     return found
 
 
-def check_counts(topic: str, order: str, *wanted: int | None) -> None:
+def check_counts(topic: str, order: str, *queue_counts: int | None) -> None:
     """Check that a topic keeps the queues of its order; None is no wish. Raises: ConfigError."""
     counts = counts_in(topic, order)
-    for count in wanted:
+    for count in queue_counts:
         if count is not None and set(counts.values()) != {count}:
             other = text_of(counts, count)
             raise ConfigError(
@@ -78,7 +78,7 @@ def check_counts(topic: str, order: str, *wanted: int | None) -> None:
 
 async def check_announced(servers: Servers) -> None:
     """Check that all name servers give orders to clients. Raises: ConfigError; the error of one that fails."""
-    answers, failures = await servers.each_namesrv(lambda address: namesrv_settings(servers, address))
+    answers, failures = await servers.ask_namesrvs(lambda address: namesrv_settings(servers, address))
     for error in failures.values():
         raise error
     for address, settings in answers.items():

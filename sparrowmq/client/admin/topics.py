@@ -107,7 +107,7 @@ async def create(
         raise AlreadyThere(
             f"topic {name} is there already, at {', '.join(there)}; change it, or take another name"
         )
-    order = await topic_order.known(servers, name)
+    order = await topic_order.order_of(servers, name)
     is_plain = order is None and not ordered
     chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
     return await servers.change(
@@ -155,7 +155,7 @@ async def change(
     attributes = attributes_of(message_type)
     masters = await _masters(servers, check_new_topic(name), cluster)
     number = None if perm is None else number_of(perm)
-    order = await topic_order.known(servers, name)
+    order = await topic_order.order_of(servers, name)
     if order is not None:
         topic_order.check_counts(name, order, read_queues, write_queues)
     left: dict[str, int] = {}
@@ -183,7 +183,7 @@ async def change(
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     masters = await _masters(servers, check_new_topic(name), cluster)
-    order = await topic_order.known(servers, name)
+    order = await topic_order.order_of(servers, name)
     if order is not None and (others := await _others(servers, name, order, cluster)):
         raise ConfigError(
             f"topic {name} is ordered on {order}, and {', '.join(others)} is in another cluster; delete it everywhere, "
@@ -200,7 +200,7 @@ async def remove(servers: Servers, name: str, masters: Masters, cluster: str | N
     done = await servers.change(
         f"deleting topic {name}", masters, lambda _, address: delete_topic(servers, address, name)
     )
-    _, failures = await servers.each_namesrv(lambda address: delete_route(servers, address, name, cluster))
+    _, failures = await servers.ask_namesrvs(lambda address: delete_route(servers, address, name, cluster))
     if failures:
         raise ChangeFailed(f"deleting topic {name}", done, failures)
     return done
@@ -245,7 +245,7 @@ async def show(servers: Servers, name: str) -> Topic:
 
 
 async def _types(servers: Servers, name: str, masters: Masters) -> dict[str, TopicType]:
-    found, _ = await servers.each(masters, lambda _, address: topic_config(servers, address, name))
+    found, _ = await servers.ask_masters(masters, lambda _, address: topic_config(servers, address, name))
     return {broker: type_of_topic(config.attributes).value for broker, config in found.items()}
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.client.home import Home
+from sparrowmq.client.home import LoopAffinity
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
@@ -50,7 +50,13 @@ class Answers:
     """The answers that one client waits for, and those that it gives."""
 
     def __init__(
-        self, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn, ids: MessageIds, home: Home
+        self,
+        routes: Routes,
+        brokers: Brokers,
+        clock: Clock,
+        spawn: Spawn,
+        ids: MessageIds,
+        home: LoopAffinity,
     ) -> None:
         self._routes = routes
         self._brokers = brokers
@@ -235,7 +241,7 @@ def _header(topic: str, answered: str, broker_name: str, now_ms: int) -> SendRep
     )
 
 
-def _message(push: PushReply, found: dict[str, str], body: bytes, origin: str) -> StoredMessage:
+def _message(push: PushReply, properties: dict[str, str], body: bytes, origin: str) -> StoredMessage:
     """The answer as a message. It was not read from a queue, so it has no offset."""
     return StoredMessage(
         topic=push.topic,
@@ -253,5 +259,5 @@ def _message(push: PushReply, found: dict[str, str], body: bytes, origin: str) -
         reconsume_times=push.reconsume_times or 0,
         prepared_offset=0,
         body=bytes(body),
-        properties=found,
+        properties=properties,
     )

@@ -59,7 +59,7 @@ _HEADERS_AT_ONCE: Final = 512  # and as many before
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """The retries of a `BlockingNetwork`, and its pauses between them.
 
     While a server is away (it has no address, cannot be reached or does not answer), attempts go on for at least
@@ -100,14 +100,14 @@ class BlockingNetwork:
         *,
         sign: Sign | None = None,
         tls: SSLContext | None = None,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name_servers = NameServerList(name_servers)
         self._sign = sign
         self._tls = tls
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._sleep = sleep
         self._monotonic = monotonic
         self._waits = Outages(monotonic)  # of `recover`
@@ -314,7 +314,7 @@ class BlockingNetwork:
     # Failures -------------------------------------------------------------------------------------------------------
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Do `work`, and repeat it while the network fails, as `Patience` allows.
+        """Do `work`, and repeat it while the network fails, as `RetryPolicy` allows.
 
         A topic without a route is an answer, not a failure.
         """
@@ -393,20 +393,20 @@ class BlockingNetwork:
                 raise
         self._doubtful.discard(name)
 
-    def _remembering(self, ask: Callable[[float], T], known: T | None) -> T:
+    def _remembering(self, ask: Callable[[float], T], cached: T | None) -> T:
         """The answer of a name server, or the last known one if none answers."""
         begun_s = self._monotonic()
-        if known is not None and begun_s < self._names_due_s:
-            return known
+        if cached is not None and begun_s < self._names_due_s:
+            return cached
         try:
-            answered = ask(CALL_TIMEOUT_S if known is None else _KNOWN_TIMEOUT_S)
+            answered = ask(CALL_TIMEOUT_S if cached is None else _KNOWN_TIMEOUT_S)
         except NetworkError as error:
-            if known is None:
+            if cached is None:
                 raise
             spent_s = self._monotonic() - begun_s
             self._names_due_s = begun_s + max(self._patience.pause_s, spent_s / _PART_SPENT_ON_ASKING)
             self._silences.begin(f"name server {self._name_servers}", error, "known routes are used")
-            return known
+            return cached
         self._names_due_s = 0.0
         self._silences.end(f"name server {self._name_servers}")
         return answered

@@ -203,9 +203,9 @@ class Brokers:
             if isinstance(error, AccessDenied):
                 self._denials[session] = error
 
-    def _log_differences(self, said: str) -> None:
+    def _log_differences(self, text: str) -> None:
         """Log once that other members of a group want something else. Each of our brokers says so at each heartbeat."""
-        for difference in set(said.splitlines()) - self._differences:
+        for difference in set(text.splitlines()) - self._differences:
             self._differences.add(difference)
             log.warning("%s", shown(difference))
 

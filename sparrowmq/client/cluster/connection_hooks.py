@@ -56,13 +56,13 @@ class ConnectionHookCalls:
     def __init__(self, hooks: Sequence[ConnectionHooks], server_at: Callable[[str], Server]) -> None:
         self._hooks = hooks
         self._server_at = server_at
-        self._known: set[str] = set()
+        self._connected_before: set[str] = set()
 
     def changed(self, address: str, *, is_open: bool) -> None:
         """A connection has begun or ended."""
         server = self._server_at(address)
-        is_known = address in self._known
-        self._known.add(address)
+        is_known = address in self._connected_before
+        self._connected_before.add(address)
         for hook in self._hooks:
             if not is_open:
                 call = hook.disconnected

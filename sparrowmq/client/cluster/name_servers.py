@@ -44,21 +44,21 @@ class NameServers:
     """Asks one of several name servers.
 
     Args:
-        known: where they are; may be empty while `page` tells.
+        servers: their addresses; may be empty while `page` tells.
         page: the URL of an address server.
     """
 
-    def __init__(self, known: NameServerList, pool: Pool, page: str | None = None) -> None:
-        self._known = known
+    def __init__(self, servers: NameServerList, pool: Pool, page: str | None = None) -> None:
+        self._servers = servers
         self._pool = pool
         self._page = page
 
     def __str__(self) -> str:
-        return str(self._known) or self._page or ""
+        return str(self._servers) or self._page or ""
 
     @property
     def addresses(self) -> list[str]:
-        return self._known.addresses
+        return self._servers.addresses
 
     async def call(
         self,
@@ -88,7 +88,7 @@ class NameServers:
             await self.fetch()
         failure: NetworkError | None = None
         wrong: WrongServer | None = None
-        for address in self._known.in_turn():
+        for address in self._servers.in_turn():
             try:
                 session = await self._pool.session(address)
                 return await session.call(request, body, timeout_s=timeout_s, accept=accept)
@@ -125,7 +125,7 @@ class NameServers:
             ) from None
         if found != self.addresses:
             log.info("name servers are at %s", shown(";".join(found)))
-            self._known.addresses = found
+            self._servers.addresses = found
 
     async def keep_fresh(self, clock: Clock) -> None:
         """Ask the address server again after 10 s, then every two minutes. Without an address server return at once."""

@@ -71,8 +71,8 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
     )
 
 
-def _is_list_of_texts(given: object) -> bool:
-    return isinstance(given, Sequence) and all(isinstance(each, str) for each in given)
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
 
 
 def with_port(address: str) -> str:

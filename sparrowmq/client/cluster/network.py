@@ -27,7 +27,7 @@ from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.client.home import Home, check_asyncio
+from sparrowmq.client.home import LoopAffinity, check_asyncio
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.background import INSIDE, Background
@@ -83,7 +83,7 @@ class Network:
         hooks: Sequence[ConnectionHooks] = (),
         clock: Clock | None = None,
     ) -> None:
-        self.home = Home()
+        self.home = LoopAffinity()
         check_text("namespace", namespace)
         check_text("instance", instance)
         check_text("client_id", client_id, or_none=True, or_blank=False)

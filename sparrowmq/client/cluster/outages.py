@@ -19,18 +19,18 @@ class Outages:
         self._monotonic = monotonic
         self._since_s: dict[str, float] = {}
 
-    def begin(self, who: str, why: object, meanwhile: str = "it is waited for") -> None:
-        """Log that `who` is away, unless that was logged."""
-        if who not in self._since_s:
-            self._since_s[who] = self._monotonic()
-            log.warning("%s is away; %s: %s", who, meanwhile, why)
+    def begin(self, server: str, reason: object, meanwhile: str = "it is waited for") -> None:
+        """Log that `server` is away, unless that was logged."""
+        if server not in self._since_s:
+            self._since_s[server] = self._monotonic()
+            log.warning("%s is away; %s: %s", server, meanwhile, reason)
 
-    def end(self, who: str) -> None:
-        """Log that `who` is back, if it was away."""
-        if self._since_s and (since_s := self._since_s.pop(who, None)) is not None:
-            log.warning("%s is back after %.0f s", who, self._monotonic() - since_s)
+    def end(self, server: str) -> None:
+        """Log that `server` is back, if it was away."""
+        if self._since_s and (since_s := self._since_s.pop(server, None)) is not None:
+            log.warning("%s is back after %.0f s", server, self._monotonic() - since_s)
 
     def end_all(self) -> None:
         """Log that all servers are back."""
-        for who in list(self._since_s):
-            self.end(who)
+        for server in list(self._since_s):
+            self.end(server)

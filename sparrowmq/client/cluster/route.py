@@ -77,18 +77,18 @@ class Route:
         present = tuple(queue for queue in fixed if queue.broker_name in taking)
         return replace(self, writable=present or fixed, fixed=fixed)
 
-    def after(self, known: Route | None) -> Route:
-        """This route, which keeps the order of the known one if the name server did not say that one.
+    def after(self, previous: Route | None) -> Route:
+        """This route, with the order of the previous one if the name server did not say an order.
 
         A name server that has just been added, or has `orderMessageEnable=false`, does not say it. Keys would move. The
         order is given up if the brokers have too few queues for it: then the topic is another one of the same name.
         """
-        if self.fixed or known is None or not known.fixed:
+        if self.fixed or previous is None or not previous.fixed:
             return self
         mine = set(self.writable)
         taking = {queue.broker_name for queue in mine}
-        fits = all(queue in mine for queue in known.fixed if queue.broker_name in taking)
-        return self.ordered(known.fixed) if fits else self
+        fits = all(queue in mine for queue in previous.fixed if queue.broker_name in taking)
+        return self.ordered(previous.fixed) if fits else self
 
     @property
     def keyed(self) -> tuple[MessageQueue, ...]:

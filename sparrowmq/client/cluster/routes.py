@@ -35,7 +35,7 @@ class Routes:
     def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
         self._clock = clock
-        self._known: dict[str, Route] = {}
+        self._routes: dict[str, Route] = {}
         self._templates: dict[str, Route] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._brokers: dict[str, Addresses] = {}  # by the last answer that names each
@@ -45,17 +45,17 @@ class Routes:
         self._unsaid: set[str] = set()  # ordered topics whose order the last answer did not say
 
     @property
-    def asked(self) -> str:
+    def name_servers_text(self) -> str:
         """The name servers, as an error names them."""
         return str(self._name_servers)
 
     def cached(self, topic: str) -> Route | None:
         """The topic's own route, if it was asked for before."""
-        return self._known.get(topic)
+        return self._routes.get(topic)
 
     def cached_for_sending(self, topic: str) -> Route | None:
         """As `cached`, or the template's for a topic that does not exist yet."""
-        return self._known.get(topic) or self._templates.get(topic)
+        return self._routes.get(topic) or self._templates.get(topic)
 
     async def of(self, topic: str) -> Route:
         """The topic's route.
@@ -64,10 +64,10 @@ class Routes:
             NoRoute: the topic does not exist.
             NetworkError: no name server answered.
         """
-        if route := self._known.get(topic):
+        if route := self._routes.get(topic):
             return route
         async with self._locks.setdefault(topic, asyncio.Lock()):
-            return self._known.get(topic) or await self.fetch(topic)
+            return self._routes.get(topic) or await self.fetch(topic)
 
     async def for_sending(self, topic: str) -> Route:
         """As `of`; for a topic that does not exist the template's, if brokers create topics by themselves.
@@ -90,11 +90,11 @@ class Routes:
         if route is None:
             raise NoRoute(topic, str(self._name_servers))
         _warn_of_few(route, self._templates.pop(topic, None))
-        known = self._known.get(topic)
+        known = self._routes.get(topic)
         self._warn_of_order(route, known)
         route = route.after(known)
         if known != route:
-            self._known[topic] = route
+            self._routes[topic] = route
             self._forget_unnamed()
             for watcher in self._watchers:
                 watcher(topic)
@@ -140,7 +140,7 @@ class Routes:
         """Ask for every known topic again. Routes without an answer stay as they are."""
         is_one_gone = False
         try:
-            for topic in [*self._known, *self._templates]:
+            for topic in [*self._routes, *self._templates]:
                 try:
                     await self.fetch(topic)
                 except NoRoute:
@@ -165,10 +165,10 @@ class Routes:
         self._brokers |= route.brokers
         return route
 
-    def _warn_of_order(self, route: Route, known: Route | None) -> None:
+    def _warn_of_order(self, route: Route, previous: Route | None) -> None:
         """Warn once that the order of an ordered topic has changed, or that a name server does not say it."""
         topic = route.topic
-        if known is None or not known.fixed or known.fixed == route.fixed:
+        if previous is None or not previous.fixed or previous.fixed == route.fixed:
             self._unsaid.discard(topic)
         elif route.fixed:
             log.warning(
@@ -208,7 +208,7 @@ class Routes:
 
     def _forget_unnamed(self) -> None:
         """Drop brokers that no route names."""
-        routes = [*self._known.values(), *self._templates.values()]
+        routes = [*self._routes.values(), *self._templates.values()]
         named = {name for route in routes for name in route.brokers}
         self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}
 

@@ -20,16 +20,16 @@ from typing import Final
 
 from sparrowmq.client.arguments import check_offset, check_queues
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
 from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, HeldLocks
 from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
 from sparrowmq.client.consuming.offset_store import OffsetStore
-from sparrowmq.client.consuming.orderly import Orderly
+from sparrowmq.client.consuming.orderly import OrderedDelivery
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.pulling import Asker, Puller
+from sparrowmq.client.consuming.pulling import FetchLoop, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.functions import is_stray
@@ -73,7 +73,7 @@ class Assignment:
         settings: ConsumerSettings,
         network: Network,
         offsets: OffsetStore,
-        delivery: Concurrently | Orderly,
+        delivery: ConcurrentDelivery | OrderedDelivery,
         spawn: Spawn,
         subscriptions: Mapping[str, Subscription],
         *,
@@ -103,15 +103,15 @@ class Assignment:
         owned = self._owned.get(queue)
         return owned.state if owned else None
 
-    async def apply(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
+    async def apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         """Own exactly these queues of the topic. Return False if some could not be taken over or given up yet.
 
         Raises: SparrowError, a broker did not answer with the offset; the other queues are taken over all the same.
         """
-        change = diff([queue for queue in self._owned if queue.topic == topic], wanted)
-        self._stay(wanted)
+        change = diff([queue for queue in self._owned if queue.topic == topic], queues)
+        self._stay(queues)
         if self.locks is not None:
-            await self.locks.unlock_owed({*self._owned, *wanted})
+            await self.locks.unlock_owed({*self._owned, *queues})
         all_given_up = await self._give_up(change.drop)
         asked = self._network.clock.monotonic()
         mine = await self.locks.lock(change.add) if self.locks and change.add else change.add
@@ -162,7 +162,7 @@ class Assignment:
         check_offset(offset)
         (mine,) = self._those([queue])
         self._restart(mine, offset)
-        self._owned[mine].state.begun = True
+        self._owned[mine].state.has_begun = True
 
     def position(self, queue: MessageQueue) -> int:
         """The offset up to which everything is settled. Raises: ConfigError."""
@@ -280,7 +280,7 @@ class Assignment:
         asker = self._asker(owned.state, subscription)
         owned.pulling = self._spawn(self._keep_asking(asker), f"pull {queue}")
 
-    def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
+    def _asker(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
         return Puller(
             self._settings.group,
             state,
@@ -294,7 +294,7 @@ class Assignment:
             commits=not self._settings.broadcast,
         )
 
-    async def _keep_asking(self, asker: Asker) -> None:
+    async def _keep_asking(self, asker: FetchLoop) -> None:
         try:
             await asker.run()
         except (AccessDenied, ConfigError) as error:
@@ -328,7 +328,7 @@ class Assignment:
         deadline = clock.monotonic() + HANDLING_ENDS_S
         ready: list[ProcessQueue] = []
         for state in states:
-            finished = _settled(state) if self.locks is None else state.idle()
+            finished = _until_settled(state) if self.locks is None else state.idle()
             try:
                 await clock.wait_for(finished, max(deadline - clock.monotonic(), 0.0))
             except TimeoutError:
@@ -389,14 +389,14 @@ class Assignment:
             self._restart(state.queue, offset)
 
 
-async def _settled(state: ProcessQueue) -> None:
+async def _until_settled(state: ProcessQueue) -> None:
     """Wait until every message that was handed out is settled; for a queue that is being given up."""
     while not state.is_settled:
         await state.changed()
 
 
 def _offsets_of(states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
-    return {state.queue: state.commit_offset for state in states if state.begun}
+    return {state.queue: state.commit_offset for state in states if state.has_begun}
 
 
 async def tell(changed: QueuesChanged | None, queues: list[MessageQueue], network: Network) -> None:

@@ -71,7 +71,7 @@ class Checks:
     A plain check may block, so it runs in threads.
 
     Attributes:
-        told: gets every end that was sent to a broker.
+        on_end: gets every end that was sent to a broker.
         lines: limits the log lines that brokers can cause.
     """
 
@@ -81,7 +81,7 @@ class Checks:
         self._namespace = namespace
         self.lines = LogLimit(clock)
         self._by_group: dict[str, _Checker] = {}
-        self.told: OnEnd | None = None
+        self.on_end: OnEnd | None = None
 
     def add(self, group: str, check: Check, settings: CheckSettings) -> None:
         """Add the check of a group, which has the name that brokers know.
@@ -110,8 +110,8 @@ class Checks:
 
     def answered(self, end: End) -> None:
         """Report an end that was sent to a broker."""
-        if self.told is not None:
-            self.told(end)
+        if self.on_end is not None:
+            self.on_end(end)
 
 
 class _Checker:
@@ -154,7 +154,7 @@ class _Checker:
     async def _ended(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> Any:
         """The answer of the check; None if it is unknown, `_LATE` if the check takes too long."""
         try:
-            said = self._said(call, message)
+            said = self._run_check(call, message)
             return await self._checks.clock.wait_for(said, self._settings.timeout_s)
         except TimeoutError:
             log.error(
@@ -162,7 +162,9 @@ class _Checker:
             )
             return _LATE
 
-    async def _said(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> bool | None:
+    async def _run_check(
+        self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage
+    ) -> bool | None:
         """The answer of the check; None if the check raises, even its own TimeoutError."""
         try:
             result = call(message)
@@ -188,17 +190,17 @@ def _end(thread: HandlerThread | None) -> None:
         thread.end()
 
 
-def _answer(question: _Question, group: str, known: bool | None) -> End:
+def _answer(question: _Question, group: str, commit: bool | None) -> End:
     header, message = question.header, question.message
     request = EndTransaction(
         producer_group=group,
         tran_state_table_offset=header.tran_state_table_offset,
         commit_log_offset=header.commit_log_offset,
-        commit_or_rollback=ENDS[known],
+        commit_or_rollback=ENDS[commit],
         msg_id=message.msg_id,
         topic=message.full_topic,
         from_transaction_check=True,
         transaction_id=header.transaction_id,
     )
     question.peer.tell(request)
-    return End(request, question.peer.address, message.tag, message.keys, known)
+    return End(request, question.peer.address, message.tag, message.keys, commit)

@@ -18,7 +18,7 @@ from sparrowmq.client.consuming.delivered import DONE, Outcome, let_settle
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.received import ReceivedMessage, received
-from sparrowmq.client.home import Home, running_loop
+from sparrowmq.client.home import LoopAffinity, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 AGAIN_S: Final = 5.0
 
 
-class WayBack(Protocol):
+class Redelivery(Protocol):
     """Gives failed messages back: `Retries`."""
 
     async def give_back(self, message: ReceivedMessage) -> None:
@@ -40,7 +40,7 @@ class WayBack(Protocol):
         """Put the message into the dead-letter queue. Raises: SparrowError."""
 
 
-class Concurrently:
+class ConcurrentDelivery:
     """Delivers messages and handles their outcome.
 
     Args:
@@ -54,7 +54,7 @@ class Concurrently:
 
     def __init__(
         self,
-        retries: WayBack | None,
+        retries: Redelivery | None,
         clock: Clock,
         spawn: Spawn,
         *,
@@ -65,7 +65,7 @@ class Concurrently:
         self._clock = clock
         self._spawn = spawn
         self._namespace = namespace
-        self._home = Home()
+        self._home = LoopAffinity()
         self._inbox: Inbox[ReceivedMessage] = Inbox() if inbox is None else inbox
         self.take_here = self._inbox.take_here
         self.next_here = self._inbox.next_here  # a call less for each message
@@ -147,7 +147,7 @@ class Concurrently:
             raise self._home.refusal()
 
     async def _give_back(
-        self, retries: WayBack, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome
+        self, retries: Redelivery, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome
     ) -> None:
         # A cancellation that leaves the consumer reaches the message first, and the consumer in the same turn.
         if outcome is Outcome.CANCELLED and self._inbox.is_closed:

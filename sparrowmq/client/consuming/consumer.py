@@ -26,7 +26,7 @@ from typing import Final
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
-from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import (
     MAX_CONCURRENCY,
@@ -38,12 +38,12 @@ from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, HeldLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
-from sparrowmq.client.consuming.orderly import Orderly
+from sparrowmq.client.consuming.orderly import OrderedDelivery
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.consuming.workers import Workers
-from sparrowmq.client.home import at_home
+from sparrowmq.client.home import checks_loop
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
@@ -66,7 +66,7 @@ LEAVE_S: Final = 3.0
 GIVEN_BACK_S: Final = 3.0
 
 
-@at_home(without=("take", "batches"))
+@checks_loop(without=("take", "batches"))
 class Consumer:
     """A member of a consumer group. Made by `Client.subscribe`; use it as an async context manager.
 
@@ -474,14 +474,14 @@ class Consumer:
 
     # Putting the parts together -------------------------------------------------------------------------------------
 
-    def _make_delivery(self, outbox: Outbox) -> Concurrently | Orderly:
+    def _make_delivery(self, outbox: Outbox) -> ConcurrentDelivery | OrderedDelivery:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
         retries = None
         if not settings.broadcast:
             retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, outbox)
         if settings.ordered:
             limit, needs_lock = settings.reconsume_times, not settings.broadcast
-            return Orderly(
+            return OrderedDelivery(
                 settings.batch or 1,
                 retries,
                 limit,
@@ -492,7 +492,7 @@ class Consumer:
                 is_iterated=self._handler is None,
                 namespace=self._network.namespace,
             )
-        return Concurrently(retries, clock, spawn, namespace=self._network.namespace)
+        return ConcurrentDelivery(retries, clock, spawn, namespace=self._network.namespace)
 
     def _make_assignment(self) -> Assignment:
         settings, network = self._settings, self._network

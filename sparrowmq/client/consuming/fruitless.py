@@ -15,7 +15,7 @@ _FIRST_S: Final = 0.001
 _LONGEST_S: Final = 1.0
 
 
-class Fruitless:
+class EmptyPollBackoff:
     """The quick answers without messages that came one after another from one queue."""
 
     __slots__ = ("_count",)
@@ -23,9 +23,9 @@ class Fruitless:
     def __init__(self) -> None:
         self._count = 0
 
-    def pause_s(self, found: bool, took_s: float) -> float:
+    def pause_s(self, has_messages: bool, took_s: float) -> float:
         """Return the pause before the next request, after an answer that found something, or that took so long."""
-        if found or took_s >= HELD_S:
+        if has_messages or took_s >= HELD_S:
             self._count = 0
             return 0.0
         self._count = min(self._count + 1, 100)

@@ -81,9 +81,9 @@ class HeldLocks:
                 log.debug("cannot unlock queues of %s: %s", broker_name, error)
         return failed
 
-    async def unlock_owed(self, kept: Collection[MessageQueue] = ()) -> None:
-        """Unlock the owed queues except `kept`: a broker keeps their locks even over a restart."""
-        if owed := self._owed.difference(kept):
+    async def unlock_owed(self, exclude: Collection[MessageQueue] = ()) -> None:
+        """Unlock the owed queues except `exclude`: a broker keeps their locks even over a restart."""
+        if owed := self._owed.difference(exclude):
             await self.unlock(owed)
 
     def _report(self, broker_name: str, error: SparrowError) -> None:

@@ -24,7 +24,7 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.received import ReceivedMessage, received
 from sparrowmq.client.consuming.sending_back import Retries
-from sparrowmq.client.home import Home
+from sparrowmq.client.home import LoopAffinity
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
@@ -35,7 +35,7 @@ from sparrowmq.protocol.messages.pulled_message import PulledMessage
 log = logging.getLogger(__name__)
 
 
-class Orderly:
+class OrderedDelivery:
     """Delivers portions of each queue, one at a time, and handles their outcome.
 
     Args:
@@ -63,7 +63,7 @@ class Orderly:
     ) -> None:
         self._batch = batch
         self._is_iterated = is_iterated
-        self._taken: list[ReceivedMessage] = []  # the portion that the program took last
+        self._last_portion: list[ReceivedMessage] = []  # the portion that the program took last
         self._suspend_s = suspend_s
         self._retries = retries
         self._max_reconsume_times = max_reconsume_times
@@ -71,7 +71,7 @@ class Orderly:
         self._clock = clock
         self._spawn = spawn
         self._namespace = namespace
-        self._home = Home()
+        self._home = LoopAffinity()
         self._inbox: Inbox[list[ReceivedMessage]] = Inbox()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -84,7 +84,7 @@ class Orderly:
         except TimeoutError:
             self._warn_of_unsettled()
             portion = await self._inbox.take()
-        self._taken = portion
+        self._last_portion = portion
         return portion
 
     def take_here(self, max_count: int) -> list[ReceivedMessage]:
@@ -92,7 +92,7 @@ class Orderly:
         portions = self._inbox.take_here(1)
         if not portions:
             return []
-        self._taken = portions[0]
+        self._last_portion = portions[0]
         return portions[0]
 
     def next_here(self) -> None:
@@ -100,7 +100,7 @@ class Orderly:
 
     def _warn_of_unsettled(self) -> None:
         """Warn a program that waits for messages, and may have forgotten to settle the last ones."""
-        left = [each for each in self._taken if each.is_unsettled and each.is_current]
+        left = [each for each in self._last_portion if each.is_unsettled and each.is_current]
         if left:
             log.warning(
                 "%s waits: %d messages are delivered and not settled, the first is %r; use `async with msg.process()`, "

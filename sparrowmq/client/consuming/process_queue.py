@@ -22,7 +22,7 @@ from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.delivered import DONE, DeliveredMessage, Outcome, Settling
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.consuming.retry import FailureRules
-from sparrowmq.client.home import Home
+from sparrowmq.client.home import LoopAffinity
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
@@ -44,7 +44,7 @@ class ProcessQueue:
     Attributes:
         is_owned: whether settled messages are committed: it is not dropped.
         next_offset: the offset to pull next.
-        begun: whether the broker has answered a pull; before that there is nothing to commit.
+        has_begun: whether the broker has answered a pull; before that there is nothing to commit.
         is_cut_off: its broker was lost, and may come back without its last messages, so nothing is committed until a
             pull is answered.
         last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
@@ -78,7 +78,7 @@ class ProcessQueue:
         self.pace = pace or Pace()
         self.answers = answers
         self.next_offset = next_offset
-        self.begun = False
+        self.has_begun = False
         self.is_cut_off = False
         self.last_offset = 0
         self.stored_ms = 0
@@ -218,7 +218,7 @@ class QueueSettling(Settling):
     def __init__(
         self,
         owned: ProcessQueue,
-        home: Home,
+        home: LoopAffinity,
         otherwise: Callable[[ProcessQueue, Sequence[Any], Outcome], None],
     ) -> None:
         self._owned = owned

@@ -43,7 +43,7 @@ from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.home import at_home
+from sparrowmq.client.home import checks_loop
 from sparrowmq.client.tracebacks import short_tracebacks, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.background import Background
@@ -59,7 +59,7 @@ LEAVE_S: Final = 3.0
 
 
 @short_tracebacks
-@at_home()
+@checks_loop()
 class PullConsumer:
     """Reads the assigned queues, or its share of topics. Made by `Client.pull_consumer`; use it as an async context
     manager.
@@ -424,7 +424,7 @@ class PullConsumer:
             consume_type="CONSUME_ACTIVELY",
             message_model="BROADCASTING" if self._settings.broadcast else "CLUSTERING",
             consume_from_where=consume_from_where(self._settings.start),
-            subscription_data_set=list(self._wanted().values()),
+            subscription_data_set=list(self._filters().values()),
         )
 
     def _members_changed(self) -> None:
@@ -462,7 +462,7 @@ class PullConsumer:
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
                 "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
             },
-            subscription_set=list(self._wanted().values()),
+            subscription_set=list(self._filters().values()),
             mq_table={each.queue: each.report() for each in self._readings.all()},
         )
 
@@ -485,6 +485,6 @@ class PullConsumer:
         """Raises: ConfigError, it is not assigned."""
         return self._readings.of(self._network.full_queue(queue))
 
-    def _wanted(self) -> dict[str, Subscription]:
+    def _filters(self) -> dict[str, Subscription]:
         """The filters of the topics that are read."""
         return self._subscriptions or {each.queue.topic: each.subscription for each in self._readings.all()}

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.first_offset import offset_since
-from sparrowmq.client.consuming.fruitless import Fruitless
+from sparrowmq.client.consuming.fruitless import EmptyPollBackoff
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
@@ -137,7 +137,7 @@ def messages_in(
 
 
 def found_in(
-    answer: Response[PullMessageReply], place: Place, subscription: Subscription, lines: LogLimit
+    answer: Response[PullMessageReply], place: PullPosition, subscription: Subscription, lines: LogLimit
 ) -> list[PulledMessage]:
     """Return the messages of an answer to a pull.
 
@@ -164,7 +164,7 @@ def demand_progress(queue: MessageQueue, offset: int, following: int) -> None:
         )
 
 
-class Asker:
+class FetchLoop:
     """Asks a broker for messages of one queue, again and again."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Asker:
         self._brokers = brokers
         self._clock = clock
         self._is_failing = False
-        self._fruitless = Fruitless()
+        self._fruitless = EmptyPollBackoff()
 
     async def run(self) -> None:
         """Ask until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
@@ -268,13 +268,15 @@ async def _room(owned: ProcessQueue) -> None:
         await owned.changed()
 
 
-def log_move(lines: LogLimit, queue: MessageQueue, wanted: int, reply: PullMessageReply, offset: int) -> None:
+def log_move(
+    lines: LogLimit, queue: MessageQueue, missing_offset: int, reply: PullMessageReply, offset: int
+) -> None:
     """Warn that a queue does not have the offset that a consumer wants, and is read from another one on."""
     text = "%s has no offset %d for us (it holds %d to %d); going on at %d"
-    lines.log(log, logging.WARNING, text, queue, wanted, reply.min_offset, reply.max_offset, offset)
+    lines.log(log, logging.WARNING, text, queue, missing_offset, reply.min_offset, reply.max_offset, offset)
 
 
-class Place(Protocol):
+class PullPosition(Protocol):
     """A queue, and the offset up to which it was read.
 
     Attributes:
@@ -287,19 +289,21 @@ class Place(Protocol):
     stored_ms: int
 
 
-def note_last(place: Place, messages: list[PulledMessage]) -> None:
+def note_last(place: PullPosition, messages: list[PulledMessage]) -> None:
     """Note the last message. No other message has its offset and time, even if the broker loses it."""
     if messages:
         last = messages[-1]
         place.last_offset, place.stored_ms = last.queue_offset, last.stored.store_timestamp_ms
 
 
-async def first_new(place: Place, end: int, brokers: Brokers) -> int:
+async def first_new(place: PullPosition, end: int, brokers: Brokers) -> int:
     """The offset of the first message that was stored after the last one that came; `end` if none is known."""
     return min(end, await offset_since(place.queue, place.stored_ms + 1, brokers)) if place.stored_ms else end
 
 
-async def offset_after_break(group: str, place: Place, subscription: Subscription, brokers: Brokers) -> int:
+async def offset_after_break(
+    group: str, place: PullPosition, subscription: Subscription, brokers: Brokers
+) -> int:
     """The offset to go on at, at a broker that was away: the next one, unless other messages took the place of ours.
 
     The last message that came shows this. If it is not where it was, the broker has lost its end. If the queue ends
@@ -324,7 +328,7 @@ async def offset_after_break(group: str, place: Place, subscription: Subscriptio
     return offset
 
 
-class Puller(Asker):
+class Puller(FetchLoop):
     """Pulls one queue, again and again.
 
     Args:
@@ -373,7 +377,7 @@ class Puller(Asker):
     async def _pull(self) -> Response[PullMessageReply]:
         owned = self._owned
         session = await self._brokers.of(owned.queue.broker_name, owned.broker_id)
-        is_known = owned.begun and not owned.is_cut_off
+        is_known = owned.has_begun and not owned.is_cut_off
         # Only a master keeps offsets.
         commit = owned.commit_offset if self._commits and is_known and owned.broker_id == MASTER else None
         owned.pull_commits = commit
@@ -389,10 +393,10 @@ class Puller(Asker):
         )
         return await session.call(pull, timeout_s=HOLD_S + ANSWER_S, accept=ACCEPTED)
 
-    def _take(self, answer: Response[PullMessageReply], found: list[PulledMessage]) -> bool:
+    def _take(self, answer: Response[PullMessageReply], messages: list[PulledMessage]) -> bool:
         owned = self._owned
         goes_on = answer.header.next_begin_offset > owned.next_offset
-        owned.begun, owned.is_cut_off = True, False
+        owned.has_begun, owned.is_cut_off = True, False
         owned.pull_commits = None
         owned.broker_id = answer.header.suggest_which_broker_id
         owned.next_offset = answer.header.next_begin_offset
@@ -400,9 +404,9 @@ class Puller(Asker):
             pace = owned.pace
             pace.pulls += 1
             pace.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
-            pace.pulled += len(found)
-            note_last(owned, found)
-            self._arrived(owned, found)
+            pace.pulled += len(messages)
+            note_last(owned, messages)
+            self._arrived(owned, messages)
         return goes_on
 
     async def _move(self, reply: PullMessageReply) -> None:
@@ -434,5 +438,5 @@ class Puller(Asker):
         if owned.unsettled:
             self._moved(owned, offset)
         else:
-            owned.begun, owned.is_cut_off = True, False
+            owned.has_begun, owned.is_cut_off = True, False
             owned.next_offset = offset

@@ -22,7 +22,7 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.consumer_settings import PullSettings
 from sparrowmq.client.consuming.first_offset import first_offset
-from sparrowmq.client.consuming.fruitless import Fruitless
+from sparrowmq.client.consuming.fruitless import EmptyPollBackoff
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage, received
 from sparrowmq.client.consuming.retry import FailureRules
@@ -83,7 +83,7 @@ class Reading:
     broker_id: int = MASTER
     not_before: float = 0.0
     asked_s: float = 0.0
-    fruitless: Fruitless = field(default_factory=Fruitless)
+    fruitless: EmptyPollBackoff = field(default_factory=EmptyPollBackoff)
     refusal: RemoteError | None = None
 
     def move(self, offset: int | None) -> None:
@@ -286,9 +286,9 @@ class Readings:
         if not reading.fetched:
             reading.position = reading.next_offset
 
-    def _rest(self, reading: Reading, found: bool) -> None:
+    def _rest(self, reading: Reading, has_messages: bool) -> None:
         now_s = self._network.clock.monotonic()
-        pause_s = reading.fruitless.pause_s(found, now_s - reading.asked_s)
+        pause_s = reading.fruitless.pause_s(has_messages, now_s - reading.asked_s)
         if pause_s:
             reading.not_before = now_s + pause_s
 

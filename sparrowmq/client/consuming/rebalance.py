@@ -54,8 +54,8 @@ class Change:
     add: list[MessageQueue]
 
 
-def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
-    have, want = frozenset(mine), frozenset(wanted)
+def diff(mine: Collection[MessageQueue], target: Collection[MessageQueue]) -> Change:
+    have, want = frozenset(mine), frozenset(target)
     return Change(sorted(have - want), sorted(want - have))
 
 
@@ -93,14 +93,14 @@ class Rebalancer:
         self._apply = apply
         self._strategy = strategy
         self._begin = begin
-        self._wanted = asyncio.Event()
+        self._round_due = asyncio.Event()
         self._troubled: set[str] = set()
         self._missing: set[str] = set()
         self.first_round = asyncio.Event()
 
     def soon(self) -> None:
         """Do not wait for the next regular round."""
-        self._wanted.set()
+        self._round_due.set()
 
     async def run(self) -> None:
         """Rebalance until cancelled.
@@ -110,13 +110,13 @@ class Rebalancer:
         pause_s = SOONEST_S
         await self._network.brokers.announce()
         while True:
-            self._wanted.clear()
+            self._round_due.clear()
             verdict = await self.round()
             pause_s = PERIOD_S if verdict is Verdict.DONE else min(pause_s * 2, LATEST_S)
             if verdict is not Verdict.TROUBLE:
                 self.first_round.set()
             try:
-                await self._network.clock.wait_for(self._wanted.wait(), pause_s)
+                await self._network.clock.wait_for(self._round_due.wait(), pause_s)
                 pause_s = SOONEST_S
             except TimeoutError:
                 pause_s = SOONEST_S if verdict is Verdict.DONE else pause_s

@@ -17,14 +17,14 @@ M = TypeVar("M", bound=DeliveredMessage)
 
 def with_receipt(
     kind: Callable[[StoredMessage | PulledMessage, MessageQueue, Settle | None, Any, str], M],
-    found: Sequence[StoredMessage | PulledMessage],
+    records: Sequence[StoredMessage | PulledMessage],
     queue: MessageQueue,
     receipt: object,
     owner: object,
     namespace: str,
 ) -> list[M]:
     """Return messages that share a receipt, as `kind`. `queue` is without the namespace already."""
-    messages = made(kind, found, queue, None, owner, "")
+    messages = made(kind, records, queue, None, owner, "")
     for message in messages:
         message._receipt = receipt
         message._namespace = namespace

@@ -31,7 +31,7 @@ _POP_CK: Final = Property.POP_CK.encode()
 _Shared = tuple[MessageQueue, Receipt]
 
 
-class Place(NamedTuple):
+class PoppedFrom(NamedTuple):
     """A topic at one broker: any of its queues there."""
 
     topic: str
@@ -48,7 +48,7 @@ class PopAnswer:
     """
 
     def __init__(
-        self, place: Place, group: str, header: PopMessageReply, clock: Clock, namespace: str
+        self, place: PoppedFrom, group: str, header: PopMessageReply, clock: Clock, namespace: str
     ) -> None:
         self._place = place
         self._group = group
@@ -63,48 +63,50 @@ class PopAnswer:
         self._numbers = queue_counts(header.queue_counts)
         self._shared: dict[tuple[Kind, int], _Shared] = {}
 
-    def messages(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+    def messages(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
-        made = self._by_numbers(found, owner) if self._are_plain(found) else self._one_by_one(found, owner)
+        made = (
+            self._by_numbers(records, owner) if self._are_plain(records) else self._one_by_one(records, owner)
+        )
         if self._counts is not None:
             for message in made:
                 self._count(message, self._counts)
         return made
 
-    def _are_plain(self, found: Sequence[PulledMessage]) -> bool:
+    def _are_plain(self, records: Sequence[PulledMessage]) -> bool:
         """Whether all are of the popped topic itself, as many of each queue as the broker says."""
         numbers, starts = self._numbers, self._starts
         return (
             len(numbers) == len(starts)
             and all(numbers)
-            and sum(numbers) == len(found)
+            and sum(numbers) == len(records)
             and all(kind is Kind.NORMAL for kind, _ in starts)
         )
 
-    def _by_numbers(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+    def _by_numbers(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         namespace = self._namespace
         made: list[PoppedMessage] = []
         for key, number in zip(self._starts, self._numbers, strict=True):
-            some = found[len(made) : len(made) + number]
+            some = records[len(made) : len(made) + number]
             queue, receipt = self._of_queue(key, some[0].queue_offset)
             made += popped_messages(some, queue, receipt, owner, namespace)
         return made
 
-    def _one_by_one(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+    def _one_by_one(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         start, namespace = topic_start(self._place.topic), self._namespace
         plain: dict[bytes, _Shared] = {}  # of the popped topic itself, by queue id
         made: list[PoppedMessage] = []
-        for each in found:
+        for each in records:
             queue = each.queue_if_plain(start, _POP_CK)
             known = None if queue is None else plain.get(queue)
             if known is None:
-                known = self._known(each)
+                known = self._queue_and_receipt(each)
                 if queue is not None:
                     plain[queue] = known
             made += popped_messages((each,), *known, owner, namespace)
         return made
 
-    def _known(self, pulled: PulledMessage) -> _Shared:
+    def _queue_and_receipt(self, pulled: PulledMessage) -> _Shared:
         """The queue and the receipt of a message."""
         key = (Kind.of(pulled.topic), pulled.queue_id)
         text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None

@@ -13,12 +13,12 @@ from typing import Final
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
-from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, init_mode
 from sparrowmq.client.consuming.offset_store import offsets_of
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.pulling import HOLD_S, Asker
+from sparrowmq.client.consuming.pulling import HOLD_S, FetchLoop
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
 from sparrowmq.client.popping.pop_requests import AT_ONCE_S, MOST_POPPED, PopRequests, Wish
@@ -45,7 +45,7 @@ class PopAssignment(Assignment):
         credit: PopCredit,
         settings: ConsumerSettings,
         network: Network,
-        delivery: Concurrently,
+        delivery: ConcurrentDelivery,
         spawn: Spawn,
         subscriptions: Mapping[str, Subscription],
         *,
@@ -68,13 +68,13 @@ class PopAssignment(Assignment):
         self._credit = credit
         self._concurrently = delivery
 
-    async def apply(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
+    async def apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         """Pop the topic at every broker of its route; share the queues of the retry topic as usual."""
         if not topic.startswith(RETRY):
             route = self._network.routes.cached(topic) if topic in self._subscriptions else None
             names = {queue.broker_name for queue in route.readable} if route is not None else set()
-            wanted = [MessageQueue(topic, name, ANY_QUEUE) for name in names]
-        return await super().apply(topic, wanted)
+            queues = [MessageQueue(topic, name, ANY_QUEUE) for name in names]
+        return await super().apply(topic, queues)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Raises: ConfigError, a popped topic has no positions."""
@@ -101,8 +101,8 @@ class PopAssignment(Assignment):
         half_s = self._settings.invisible_s / 2
         due: list[PoppedMessage] = []
         for state in self._popped():
-            state.forget([each for each in state.held if each._left_s <= 0])
-            due += (each for each in state.held if each._left_s < half_s and not each._is_spent)
+            state.forget([each for each in state.unsettled_messages if each._left_s <= 0])
+            due += (each for each in state.unsettled_messages if each._left_s < half_s and not each._is_spent)
         asked = [self._pops.change_invisible(each, self._settings.invisible_s) for each in due]
         for message, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(answer, SparrowError):
@@ -114,7 +114,7 @@ class PopAssignment(Assignment):
         """Send the acks that are left, and make the messages visible that were not handled."""
         self.stop_pulling()
         await self._pops.acked()
-        left = [message for state in self._popped() for message in state.held]
+        left = [message for state in self._popped() for message in state.unsettled_messages]
         asked = [self._pops.change_invisible(each, AT_ONCE_S) for each in left]
         await asyncio.gather(*asked, return_exceptions=True)
         await super().close()
@@ -132,7 +132,7 @@ class PopAssignment(Assignment):
         answers, pace = self._network.answers, self._paces.of(queue.topic)
         return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.acks, self._credit)
 
-    def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
+    def _asker(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
         if not isinstance(state, PopQueue):
             return super()._asker(state, subscription)
         settings = self._settings

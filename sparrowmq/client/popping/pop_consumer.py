@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.popping.pop_assignment import PopAssignment
@@ -13,12 +13,12 @@ from sparrowmq.client.sending.outbox import Outbox
 
 
 class PopConsumer(Consumer):
-    def _make_delivery(self, outbox: Outbox) -> Concurrently:
+    def _make_delivery(self, outbox: Outbox) -> ConcurrentDelivery:
         network, limit = self._network, self._settings.reconsume_times
         self._pops = PopRequests(self.full_group, network, network.background.spawn)
         retries = PopRetries(self._pops, Retries(self.full_group, limit, network.brokers, outbox), limit)
         self._credit = PopCredit(self._settings, network.clock.monotonic)
-        self._popped = Concurrently(
+        self._popped = ConcurrentDelivery(
             retries,
             network.clock,
             self._background.spawn,

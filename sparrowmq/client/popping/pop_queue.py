@@ -46,7 +46,7 @@ class PopCredit:
         inbox: the messages that wait for a handler, and the handlers that wait for one.
         queues: those that the consumer pops.
         is_awaited: whether one of them waits for credit.
-        settled: messages since the last measurement.
+        settled_count: messages since the last measurement.
         portion: messages that a handler takes at once.
         least: messages ahead of slow handlers.
     """
@@ -55,7 +55,7 @@ class PopCredit:
         self.inbox: Inbox[ReceivedMessage] = Inbox(self.wake)
         self.queues: list[PopQueue] = []
         self.is_awaited = False
-        self.settled = 0
+        self.settled_count = 0
         self.portion = settings.batch or 1
         self._is_fixed = settings.prefetch is not None
         self.least = PREFETCH if settings.prefetch is None else settings.prefetch
@@ -94,13 +94,13 @@ class PopCredit:
         """
         now = self._now()
         passed_s = now - self._measured_at
-        if self._is_fixed or (self.settled < self._held_before and passed_s < AHEAD_S):
+        if self._is_fixed or (self.settled_count < self._held_before and passed_s < AHEAD_S):
             return
         held = sum([queue.unsettled for queue in self.queues])
         handled = held - come - len(self.inbox)
-        wanted = int(self.settled * AHEAD_S / max(passed_s, 1e-6)) - handled
+        wanted = int(self.settled_count * AHEAD_S / max(passed_s, 1e-6)) - handled
         self._ahead = max(self.least, min(wanted, self._held_before * _GROWTH, self._longest))
-        self._measured_at, self.settled, self._held_before = now, 0, held
+        self._measured_at, self.settled_count, self._held_before = now, 0, held
 
     def wake(self) -> None:
         """Let the queues go on that wait for credit, if there is some. The caller's handler may be idle soon."""
@@ -137,7 +137,7 @@ class PopQueue(ProcessQueue):
         self.has_more = False
         self._acks = acks
         self._credit = credit
-        self._held: dict[Any, int] = {}  # bytes by message
+        self._sizes: dict[Any, int] = {}  # bytes by message
         credit.queues.append(self)
 
     def drop(self) -> None:
@@ -148,7 +148,7 @@ class PopQueue(ProcessQueue):
     @property
     def is_full(self) -> bool:
         limits = self._limits
-        return len(self._held) >= limits.messages or self.unsettled_bytes >= limits.size_bytes
+        return len(self._sizes) >= limits.messages or self.unsettled_bytes >= limits.size_bytes
 
     @property
     def has_room(self) -> bool:
@@ -158,7 +158,7 @@ class PopQueue(ProcessQueue):
         """Return whether more may be popped, beside so many messages that are not held yet."""
         ahead = self._credit.ahead(self)
         is_credited = self._credit.beside(coming, ahead) > ahead * _ASK_AT
-        return is_credited and not self.is_full and len(self._held) + coming < self._limits.messages
+        return is_credited and not self.is_full and len(self._sizes) + coming < self._limits.messages
 
     def room_beside(self, coming: int) -> int:
         """Return the number of messages that the next pop asks for: one, if those in flight may use up the credit."""
@@ -166,7 +166,7 @@ class PopQueue(ProcessQueue):
         room = credit.beside(coming, ahead)
         if ahead == credit.least:
             room -= credit.asked_for() - self.asked_for
-        return max(1, min(room, self._limits.messages - len(self._held) - coming))
+        return max(1, min(room, self._limits.messages - len(self._sizes) - coming))
 
     def wake_with_room(self, freed: int) -> bool:
         """Let a waiting queue go on if it has room, once so many messages more are wanted. Return if none waits."""
@@ -180,24 +180,24 @@ class PopQueue(ProcessQueue):
 
     @property
     def unsettled(self) -> int:
-        return len(self._held)
+        return len(self._sizes)
 
     @property
-    def held(self) -> list[PoppedMessage]:
-        return list(self._held)
+    def unsettled_messages(self) -> list[PoppedMessage]:
+        return list(self._sizes)
 
     def hold(self, messages: Sequence[PoppedMessage]) -> None:
         sizes = [message.store_size for message in messages]
-        self._held.update(zip(messages, sizes, strict=True))
+        self._sizes.update(zip(messages, sizes, strict=True))
         self.unsettled_bytes += sum(sizes)
         self._credit.measure(len(messages))
 
     def settle(self, message: DeliveredMessage) -> None:
         """Remove a message, and acknowledge it, unless it was given back."""
-        size = self._held.get(message)
+        size = self._sizes.get(message)
         if size is not None and not self._credit.is_awaited:
-            del self._held[message]
-            self._credit.settled += 1
+            del self._sizes[message]
+            self._credit.settled_count += 1
             self.unsettled_bytes -= size
             if not message._is_spent:
                 self._acks.add(message)
@@ -211,16 +211,16 @@ class PopQueue(ProcessQueue):
 
     def forget(self, messages: Iterable[DeliveredMessage]) -> None:
         """Remove those of messages that are held: the time of some may be over."""
-        take = self._held.pop
+        take = self._sizes.pop
         sizes = [size for message in messages if (size := take(message, None)) is not None]
-        self._credit.settled += len(sizes)
+        self._credit.settled_count += len(sizes)
         self.unsettled_bytes -= sum(sizes)
         self._credit.wake()
 
     def report(self, now: float) -> ProcessQueueState:
         """The state for an operator. There are no offsets."""
         return ProcessQueueState(
-            cached_msg_count=len(self._held),
+            cached_msg_count=len(self._sizes),
             cached_msg_size_in_mib=self.unsettled_bytes >> 20,
             dropped=not self.is_owned,
             last_pull_timestamp=self.last_pull_ms,

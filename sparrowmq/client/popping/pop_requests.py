@@ -25,7 +25,7 @@ from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.popping.ack_batches import batches_of
 from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.message_runs import spend
-from sparrowmq.client.popping.pop_answer import Place, PopAnswer
+from sparrowmq.client.popping.pop_answer import PopAnswer, PoppedFrom
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.core.memory import keep_freed
 from sparrowmq.errors import (
@@ -104,7 +104,9 @@ class PopInFlight:
 
     __slots__ = ("is_over", "owner", "place", "request", "session", "waiter", "wish")
 
-    def __init__(self, session: Session, request: PopMessage, place: Place, wish: Wish, owner: Owner) -> None:
+    def __init__(
+        self, session: Session, request: PopMessage, place: PoppedFrom, wish: Wish, owner: Owner
+    ) -> None:
         self.session = session
         self.request = request
         self.place = place
@@ -139,13 +141,13 @@ class PopRequests:
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
-        self._cut: dict[Place, PopInFlight] = {}  # pops without a call that waits
+        self._cut: dict[PoppedFrom, PopInFlight] = {}  # pops without a call that waits
         self._acking: set[asyncio.Task[None]] = set()
         self._changing: dict[PoppedMessage, asyncio.Future[None]] = {}  # messages whose time is being changed
 
     # Popping --------------------------------------------------------------------------------------------------------
 
-    async def pop(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage]:
+    async def pop(self, place: PoppedFrom, wish: Wish, owner: Owner) -> list[PoppedMessage]:
         """Return messages of any queue of the place, perhaps none.
 
         The next call with the same wish goes on with one that was cancelled. If none comes before the answer, the
@@ -156,39 +158,39 @@ class PopRequests:
             SparrowError: there is no answer, or the broker refuses.
         """
         asked = await self.begin(place, wish, owner)
-        return self.found(asked, await self.answer(asked))
+        return self.messages_of(asked, await self.answer(asked))
 
-    async def begin(self, place: Place, wish: Wish, owner: Owner) -> PopInFlight:
+    async def begin(self, place: PoppedFrom, wish: Wish, owner: Owner) -> PopInFlight:
         """Send a pop, or take over a cancelled one. `answer` waits for it. Raises: SparrowError."""
         cut_off = self._cut_off(place, wish)
         if cut_off is not None:
             return cut_off
         return self._send(await self._network.brokers.of(place.broker_name), place, wish, owner)
 
-    def begin_next(self, asked: PopInFlight, wish: Wish) -> PopInFlight:
+    def begin_next(self, pop: PopInFlight, wish: Wish) -> PopInFlight:
         """Send another pop to the same broker at once. `answer` must be awaited in the same step, or `leave` called."""
-        return self._send(asked.session, asked.place, wish, asked.owner)
+        return self._send(pop.session, pop.place, wish, pop.owner)
 
-    def leave(self, asked: PopInFlight) -> None:
+    def leave(self, pop: PopInFlight) -> None:
         """Make the messages of a pop under way visible again when they come."""
-        asked.waiter.cancel()
+        pop.waiter.cancel()
 
-    async def answer(self, asked: PopInFlight) -> Response[PopMessageReply]:
-        """Wait for the answer, and return it; `found` returns its messages. Raises: as `pop`."""
-        waiter, broker_name = asked.waiter, asked.place.broker_name
+    async def answer(self, pop: PopInFlight) -> Response[PopMessageReply]:
+        """Wait for the answer, and return it; `messages_of` returns its messages. Raises: as `pop`."""
+        waiter, broker_name = pop.waiter, pop.place.broker_name
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._cut[asked.place] = asked
+                self._cut[pop.place] = pop
             elif waiter.exception() is None:
-                self._show_found(asked, waiter.result())
+                self._show_found(pop, waiter.result())
             raise
         except RemoteError as error:
             self._most.pop(broker_name, None)  # another broker may have the name now
             raise self._explained(error, broker_name) from error
 
-    def _cut_off(self, place: Place, wish: Wish) -> PopInFlight | None:
+    def _cut_off(self, place: PoppedFrom, wish: Wish) -> PopInFlight | None:
         """The last pop that was cancelled and is under way, if it has the same wish. Its messages have a reader now."""
         asked = self._cut.pop(place, None)
         if asked is None or asked.is_over or asked.wish != wish:
@@ -196,7 +198,7 @@ class PopRequests:
         asked.waiter = asyncio.get_running_loop().create_future()
         return asked
 
-    def is_under_way(self, place: Place) -> bool:
+    def is_under_way(self, place: PoppedFrom) -> bool:
         """Whether a pop that was cancelled still has no answer."""
         asked = self._cut.get(place)
         return asked is not None and not asked.is_over
@@ -218,12 +220,12 @@ class PopRequests:
         with suppress(SparrowError):
             await self.change_invisible(message, AT_ONCE_S)
 
-    def _show_found(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> None:
+    def _show_found(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> None:
         """Make the messages of an answer visible again, because no call waits for it."""
         with suppress(SparrowError):
-            self.show(self.found(asked, answer))
+            self.show(self.messages_of(pop, answer))
 
-    def _send(self, session: Session, place: Place, wish: Wish, owner: Owner) -> PopInFlight:
+    def _send(self, session: Session, place: PoppedFrom, wish: Wish, owner: Owner) -> PopInFlight:
         """Send a pop now, so that the broker works while messages that are here are handled.
 
         No task waits for the answer: that would cost two turns of the loop.
@@ -245,13 +247,13 @@ class PopRequests:
         session.ask(request, b"", answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)
         return asked
 
-    def found(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> list[PoppedMessage]:
+    def messages_of(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> list[PoppedMessage]:
         """Return the messages of an answer. Raises: RemoteProtocolError, the broker answered wrongly."""
         if answer.code != ResponseCode.SUCCESS:
             return []
-        place, wish = asked.place, asked.wish
+        place, wish = pop.place, pop.wish
         self._most[place.broker_name] = answer.header.most_msg_nums or MOST_POPPED
-        messages = self._messages(place, answer, asked.owner)
+        messages = self._messages(place, answer, pop.owner)
         self.came += len(messages)
         tags = wish.subscription.tags
         if tags and (unwanted := [each for each in messages if each.tag not in tags]):
@@ -259,7 +261,9 @@ class PopRequests:
             messages = [each for each in messages if each.tag in tags]
         return messages
 
-    async def wait(self, place: Place, hold_s: float, *, is_orderly: bool, attempt_id: str | None) -> bool:
+    async def wait(
+        self, place: PoppedFrom, hold_s: float, *, is_orderly: bool, attempt_id: str | None
+    ) -> bool:
         """Wait until a pop would find a message, and return True; False after `hold_s`. Raises: as `pop`."""
         session = await self._network.brokers.of(place.broker_name)
         request = Notification(
@@ -277,7 +281,7 @@ class PopRequests:
             raise self._explained(error, place.broker_name) from error
         return answer.header.has_msg
 
-    def _pop_request(self, place: Place, wish: Wish) -> PopMessage:
+    def _pop_request(self, place: PoppedFrom, wish: Wish) -> PopMessage:
         return PopMessage(
             consumer_group=self._group,
             topic=place.topic,
@@ -294,7 +298,9 @@ class PopRequests:
             wants_counts=self._is_ours(place.broker_name) or None,
         )
 
-    def _messages(self, place: Place, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
+    def _messages(
+        self, place: PoppedFrom, answer: Response[PopMessageReply], owner: Owner
+    ) -> list[PoppedMessage]:
         queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
         found = messages_in(answer.body, queue, Subscription(place.topic), self._network.brokers.lines)
         try:

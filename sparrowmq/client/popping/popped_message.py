@@ -95,14 +95,14 @@ class PoppedMessage(ReceivedMessage):
 
 
 def popped_messages(
-    found: Sequence[StoredMessage | PulledMessage],
+    records: Sequence[StoredMessage | PulledMessage],
     queue: MessageQueue,
     receipt: Receipt,
     owner: Owner | None = None,
     namespace: str = "",
 ) -> list[PoppedMessage]:
     """Return messages that share a receipt. `queue` is without the namespace already."""
-    return with_receipt(PoppedMessage, found, queue, receipt, owner, namespace)
+    return with_receipt(PoppedMessage, records, queue, receipt, owner, namespace)
 
 
 def popped(message: object) -> PoppedMessage:

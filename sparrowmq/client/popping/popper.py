@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.pulling import Asker
-from sparrowmq.client.popping.pop_answer import Place
+from sparrowmq.client.consuming.pulling import FetchLoop
+from sparrowmq.client.popping.pop_answer import PoppedFrom
 from sparrowmq.client.popping.pop_queue import PopQueue
 from sparrowmq.client.popping.pop_requests import PopInFlight, PopRequests, Wish
 from sparrowmq.client.popping.popped_message import PoppedMessage
@@ -16,7 +16,7 @@ from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 from sparrowmq.remoting.request_in_flight import Response
 
 
-class Popper(Asker):
+class Popper(FetchLoop):
     """Pops the queues of one topic at one broker.
 
     Args:
@@ -34,7 +34,7 @@ class Popper(Asker):
     ) -> None:
         super().__init__(group, owned, wish.subscription, network.brokers, network.clock)
         self._popped = owned
-        self._place = Place(owned.queue.topic, owned.queue.broker_name)
+        self._place = PoppedFrom(owned.queue.topic, owned.queue.broker_name)
         self._wish = wish
         self._pops = pops
         self._arrived = arrived
@@ -55,18 +55,18 @@ class Popper(Asker):
             owned.asked_for = 0
         return found
 
-    def _take(self, asked: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
+    def _take(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
         """Take the messages of an answer. Return the next pop if there is room: it is sent before they are read."""
-        owned, pace, coming = self._popped, self._popped.pace, asked.request.max_msg_nums
+        owned, pace, coming = self._popped, self._popped.pace, pop.request.max_msg_nums
         following = None
         owned.has_more = answer.header.rest_num > 0
         if answer.code == ResponseCode.SUCCESS and owned.has_room_beside(coming):
             wish = self._wish_beside(coming)
-            following = self._pops.begin_next(asked, wish)
+            following = self._pops.begin_next(pop, wish)
             owned.asked_for = wish.most
             owned.last_pull_ms = following.request.born_time
         try:
-            messages = self._pops.found(asked, answer)
+            messages = self._pops.messages_of(pop, answer)
         except SparrowError:
             if following is not None:
                 self._pops.leave(following)
@@ -74,7 +74,7 @@ class Popper(Asker):
         self._is_failing = False
         if messages:
             pace.pulls += 1
-            pace.pull_ms += max(self._clock.now_ms() - asked.request.born_time, 0)
+            pace.pull_ms += max(self._clock.now_ms() - pop.request.born_time, 0)
             pace.pulled += len(messages)
             self._arrived(owned, messages)
         return following

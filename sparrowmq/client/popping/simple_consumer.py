@@ -38,14 +38,14 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.delivered import Outcome, let_settle
 from sparrowmq.client.consuming.delivered import Wish as Rejection
-from sparrowmq.client.consuming.fruitless import Fruitless
+from sparrowmq.client.consuming.fruitless import EmptyPollBackoff
 from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.consuming.sending_back import Retries
-from sparrowmq.client.home import at_home
+from sparrowmq.client.home import checks_loop
 from sparrowmq.client.popping.message_runs import settle_later, spent_by_receipt, unsettled, unspent_of
-from sparrowmq.client.popping.pop_answer import Place
+from sparrowmq.client.popping.pop_answer import PoppedFrom
 from sparrowmq.client.popping.pop_requests import PAUSE_S, PopRequests, Wish
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspent
@@ -75,7 +75,7 @@ _PASSING: Final = PASSING | LESS_SAFE  # an orderly pop is refused while slaves 
 
 
 @short_tracebacks
-@at_home()
+@checks_loop()
 class SimpleConsumer:
     """Receives messages of its topics. Made by `Client.simple_consumer`; use it as an async context manager.
 
@@ -108,12 +108,12 @@ class SimpleConsumer:
         rules = FailureRules(self.full_group, times=settings.max_reconsume_times)
         self._owner = HandedOut(network.answers, hooks=hooks, rules=rules)
         self._paces = Paces(network.clock)
-        self._fruitless = Fruitless()
+        self._fruitless = EmptyPollBackoff()
         self._turn = 0
-        self._watching: dict[Place, asyncio.Task[None]] = {}
-        self._attempts: dict[Place, str] = {}
-        self._failing: set[Place] = set()
-        self._silent: set[Place] = set()  # that did not answer the last pop within SILENT_S
+        self._watching: dict[PoppedFrom, asyncio.Task[None]] = {}
+        self._attempts: dict[PoppedFrom, str] = {}
+        self._failing: set[PoppedFrom] = set()
+        self._silent: set[PoppedFrom] = set()  # that did not answer the last pop within SILENT_S
         self._is_cut_off = False
 
     # Receiving ------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class SimpleConsumer:
                     await clock.sleep(min(pause_s, max(left_s - took_s, 0.0)))
 
     async def _round(
-        self, places: Sequence[Place], max_messages: int, invisible_s: float, limit_s: float
+        self, places: Sequence[PoppedFrom], max_messages: int, invisible_s: float, limit_s: float
     ) -> list[PoppedMessage]:
         """Pop from one place after another until there are enough messages. Each call begins at the next place.
 
@@ -187,7 +187,9 @@ class SimpleConsumer:
                 raise  # otherwise the next call raises it
         return found
 
-    async def _pop(self, place: Place, most: int, invisible_s: float, limit_s: float) -> list[PoppedMessage]:
+    async def _pop(
+        self, place: PoppedFrom, most: int, invisible_s: float, limit_s: float
+    ) -> list[PoppedMessage]:
         wanted = self._subscriptions.get(place.topic)
         if wanted is None:
             return []
@@ -219,7 +221,7 @@ class SimpleConsumer:
         pace.pulled += len(answer)
         return answer
 
-    async def _wait_out(self, place: Place, error: SparrowError) -> None:
+    async def _wait_out(self, place: PoppedFrom, error: SparrowError) -> None:
         """Go on after an error that passes. Raises: the error, if it does not pass."""
         if isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
             await self._network.brokers.announce()
@@ -230,19 +232,19 @@ class SimpleConsumer:
             raise error
         self._fails(place, error)
 
-    def _fails(self, place: Place, why: object) -> None:
+    def _fails(self, place: PoppedFrom, error: object) -> None:
         """Note that a place cannot be popped now; the first time with a log line."""
         level = logging.DEBUG if place in self._failing else logging.WARNING
-        log.log(level, "cannot pop %s at %s, trying again: %s", *place, why)
+        log.log(level, "cannot pop %s at %s, trying again: %s", *place, error)
         self._failing.add(place)
 
-    def _is_silent(self, place: Place) -> bool:
+    def _is_silent(self, place: PoppedFrom) -> bool:
         """Whether the place still owes an answer for which no call waits."""
         if place in self._silent and not self._pops.is_under_way(place):
             self._silent.discard(place)
         return place in self._silent
 
-    async def _is_there(self, place: Place) -> bool:
+    async def _is_there(self, place: PoppedFrom) -> bool:
         """Whether the broker still has the topic: it may have moved. Raises: NoRoute, no broker has it.
 
         A name server may be behind with a new master, so other refusals do not ask for a route.
@@ -253,12 +255,12 @@ class SimpleConsumer:
             return True
         return any(queue.broker_name == place.broker_name for queue in route.readable)
 
-    async def _places(self) -> list[Place]:
-        places: list[Place] = []
+    async def _places(self) -> list[PoppedFrom]:
+        places: list[PoppedFrom] = []
         for topic in list(self._subscriptions):
             route = await self._network.routes.of(topic)
             names = dict.fromkeys(queue.broker_name for queue in route.readable)
-            places += (Place(topic, name) for name in names)
+            places += (PoppedFrom(topic, name) for name in names)
         self._failing.intersection_update(places)
         if not places:
             raise ConfigError(
@@ -266,7 +268,7 @@ class SimpleConsumer:
             )
         return places
 
-    async def _wait_for_any(self, places: Sequence[Place], wait_s: float) -> None:
+    async def _wait_for_any(self, places: Sequence[PoppedFrom], wait_s: float) -> None:
         """Wait until one of the places may have a message. Requests that still wait are kept for the next call."""
         self._watching = {place: task for place, task in self._watching.items() if not task.done()}
         for place in places:
@@ -277,7 +279,7 @@ class SimpleConsumer:
         with suppress(TimeoutError):
             await self._network.clock.wait_for(waiting, wait_s)
 
-    async def _watch(self, place: Place) -> None:
+    async def _watch(self, place: PoppedFrom) -> None:
         try:
             order = self._settings.order
             await self._pops.wait(place, HOLD_S, is_orderly=order, attempt_id=self._attempts.get(place))

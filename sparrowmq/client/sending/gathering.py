@@ -23,7 +23,7 @@ from typing import Final
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be
 
-from sparrowmq.client.home import Home
+from sparrowmq.client.home import LoopAffinity
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
@@ -142,7 +142,7 @@ class Gathering:
         settings: ProducerSettings,
         window: Window,
         ids: MessageIds,
-        home: Home,
+        home: LoopAffinity,
     ) -> None:
         self._home = home
         self._send = send

@@ -272,7 +272,7 @@ class Outbox:
             self._transmit_oneway(item, queue, session)
             return
         item.attempts += 1
-        item.asked = now
+        item.sent_at = now
         header = item.request(self._group, queue, self._clock.now_ms())
         if item.is_in_doubt or self._settings.idempotent:
             remaining_s = self._mark_repeat(item, header, session, remaining_s)
@@ -323,7 +323,7 @@ class Outbox:
     def _answered(self, item: Outgoing, sent: Sent | None, error: Exception | None) -> None:
         if self._slow_brokers is not None and item.queue is not None:
             now = self._clock.monotonic()
-            self._slow_brokers.report(item.queue.broker_name, FAILED_S if error else now - item.asked, now)
+            self._slow_brokers.report(item.queue.broker_name, FAILED_S if error else now - item.sent_at, now)
         if sent is None:
             assert error is not None, "there is an answer or an error"
             item.is_in_doubt |= not isinstance(error, RemoteError)
@@ -396,7 +396,9 @@ class Outbox:
             except NetworkError as error:
                 failure = error
             except TimeoutError:
-                failure = failure or NameServerUnreachable(self._routes.asked, "no answer in time")
+                failure = failure or NameServerUnreachable(
+                    self._routes.name_servers_text, "no answer in time"
+                )
             except SparrowError as error:
                 for item in self._parked.pop(key, ()):
                     self._fail(item, error)

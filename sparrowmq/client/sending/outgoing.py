@@ -41,7 +41,7 @@ class Outgoing(Packed):
         key: messages with the same key go to one queue.
         is_fixed: `queue` was given by the caller.
         queue: its queue, once that is chosen.
-        started, asked: the time when it entered the window, and when its last attempt was sent.
+        started, sent_at: the time when it entered the window, and when its last attempt was sent.
         unreachable: the number of failed connections.
         failed_brokers: brokers where attempts failed, the last one at the end. Unlike Java, which avoids only the last
             one: two failing brokers of three would get all attempts between them.
@@ -60,7 +60,7 @@ class Outgoing(Packed):
     future: asyncio.Future[Any] | None = None
     result: Callable[[Outgoing, Sent], Any] = _nothing
     started: float = 0.0
-    asked: float = 0.0
+    sent_at: float = 0.0
     deadline: float = 0.0
     attempts: int = 0
     unreachable: int = 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeVar, Unpack
 
 from sparrowmq.client.arguments import check_names
-from sparrowmq.client.home import at_home, running_loop
+from sparrowmq.client.home import checks_loop, running_loop
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.gathering import Gathering, Parts
@@ -50,7 +50,7 @@ from sparrowmq.protocol.requests.headers import RecallMessage
 R = TypeVar("R")
 
 
-@at_home("recall", "drain", "flush")
+@checks_loop("recall", "drain", "flush")
 class Producer:
     """Sends messages in the name of one group. Made by `Client.producer`; a client has one of its own.
 
@@ -254,20 +254,20 @@ class Producer:
         """The number of messages that wait or are in flight."""
         return self._outbox.unanswered
 
-    def _seen(self, wanted: Sending, put: Callable[[Sending], R]) -> R:
+    def _seen(self, sending: Sending, put: Callable[[Sending], R]) -> R:
         """Put a message into the outbox. Every single message passes here, so hooks are called here."""
         if self._hooks is None:
-            return put(wanted)
-        return self._hooks.around(wanted, put, is_half=put == self._put_half)
+            return put(sending)
+        return self._hooks.around(sending, put, is_half=put == self._put_half)
 
-    def _put_one(self, wanted: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
-        message = wanted.message
+    def _put_one(self, sending: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
+        message = sending.message
         prepared = self._packing.prepare(message)
         is_usual = not message.keys and not message.properties
-        may_gather = wanted.fifo is None and wanted.queue is None
+        may_gather = sending.fifo is None and sending.queue is None
         if may_gather and (is_usual or self._outbox.window.gathers) and is_plain(message):
             self._home.check()
-            topic, timeout_s = self._packing.full_topic(message.topic), wanted.timeout_s
+            topic, timeout_s = self._packing.full_topic(message.topic), sending.timeout_s
             properties = without_wait(prepared.properties)
             head = properties[: -len(prepared.msg_id) - 1].encode()
             if is_usual:
@@ -275,24 +275,24 @@ class Producer:
             if self._gathering.fits(message.body, properties, is_awaited):
                 limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
                 return self._gathering.add(topic, message.body, head, prepared.msg_id, limit_s)
-        item = self._packing.pack(prepared, wanted.timeout_s)
-        return self._put(item, wanted.fifo, wanted.queue, result_of, is_awaited=is_awaited)
+        item = self._packing.pack(prepared, sending.timeout_s)
+        return self._put(item, sending.fifo, sending.queue, result_of, is_awaited=is_awaited)
 
     def _put_together(self, parts: Parts) -> None:
         self._outbox.put_together(together(parts, self._packing.namespace))
 
-    def _put_awaited(self, wanted: Sending) -> asyncio.Future[SendResult]:
-        return self._put_one(wanted, is_awaited=True)
+    def _put_awaited(self, sending: Sending) -> asyncio.Future[SendResult]:
+        return self._put_one(sending, is_awaited=True)
 
-    def _put_half(self, wanted: Sending) -> asyncio.Future[SendResult]:
-        item = self._packing.pack(self._packing.prepare(wanted.message), wanted.timeout_s)
+    def _put_half(self, sending: Sending) -> asyncio.Future[SendResult]:
+        item = self._packing.pack(self._packing.prepare(sending.message), sending.timeout_s)
         item.sys_flag |= SysFlag.PREPARED
         item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._ends.group}\x02"
         return self._put(item, None, None, result_of, is_awaited=True)
 
-    def _put_oneway(self, wanted: Sending) -> str:
-        item = self._packing.pack(self._packing.prepare(wanted.message), None)
-        self._packing.address(item, wanted.fifo, wanted.queue)
+    def _put_oneway(self, sending: Sending) -> str:
+        item = self._packing.pack(self._packing.prepare(sending.message), None)
+        self._packing.address(item, sending.fifo, sending.queue)
         self._home.check()
         self._gathering.make_way(item.topic)
         self._outbox.put(item)

@@ -41,11 +41,11 @@ class SendHookCalls:
     def __init__(self, hooks: Sequence[SendHooks]) -> None:
         self._hooks = hooks
 
-    def around(self, wanted: Sending, put: Callable[[Sending], T], *, is_half: bool = False) -> T:
+    def around(self, sending: Sending, put: Callable[[Sending], T], *, is_half: bool = False) -> T:
         """Send a message by `put`, and return what it returns: a future, or the id of a one-way message."""
-        own = self._before(wanted.message, is_half=is_half)
+        own = self._before(sending.message, is_half=is_half)
         try:
-            started = put(msgspec.structs.replace(wanted, message=own))
+            started = put(msgspec.structs.replace(sending, message=own))
         except BaseException as error:
             self._after(own, error)
             raise

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.home import Home
+from sparrowmq.client.home import LoopAffinity
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks
@@ -73,14 +73,14 @@ class Ends:
         group: str,
         brokers: Brokers,
         has_check: Callable[[str], bool],
-        home: Home,
+        home: LoopAffinity,
         unsure: UnsureEnds,
-        told: OnEnd | None = None,
+        on_end: OnEnd | None = None,
     ) -> None:
         self.group = group
         self._brokers = brokers
         self._has_check = has_check
-        self._told = told
+        self._on_end = on_end
         self._unsure = unsure
         self.home = home
 
@@ -111,8 +111,8 @@ class Ends:
                 session.tell(request)
             else:
                 self._unsure.tell(session, broker_name, request)
-            if self._told is not None:
-                self._told(End(request, session.address, message.tag, message.keys, commit))
+            if self._on_end is not None:
+                self._on_end(End(request, session.address, message.tag, message.keys, commit))
         except NetworkError as error:
             log.warning(
                 "%s does not get the message that %s is %s, and asks later: %s",

@@ -225,7 +225,7 @@ class Look:
             masters = {place.name: place.master for place in places}
             named = {name for place in places for name in (place.name, place.cluster)}
             self._own |= named | {name + REPLY_SUFFIX for name in named}  # also of brokers that have gone
-            tables, failures = await self.servers.each(
+            tables, failures = await self.servers.ask_masters(
                 masters, lambda _, address: topic_table(self.servers, address)
             )
             if failures and not tables:

@@ -191,7 +191,7 @@ class Troubles:
     async def _of_name_servers(self) -> list[Trouble]:
         """Return the troubles of single name servers. At least one of them answers."""
         servers = self._look.servers
-        answers, failures = await servers.each_namesrv(lambda at: conditions_of_namesrv(servers, at))
+        answers, failures = await servers.ask_namesrvs(lambda at: conditions_of_namesrv(servers, at))
         found = [
             self._trouble("name_server_dead", False, "", f"name server {at}", str(error), at, is_master=False)
             for at, error in failures.items()
@@ -336,7 +336,7 @@ class Troubles:
             if each.silence is None and (each.number == MASTER or each.name == broker)
             for topic in list(topics)[:_MOST_TOPICS]
         }
-        answers, _ = await servers.each(
+        answers, _ = await servers.ask_masters(
             asked, lambda question, address: groups_of_topic(servers, address, question.partition(" ")[2])
         )
         groups = tuple(sorted({group for each in answers.values() for group in each}))

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway, Patience
+from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway, RetryPolicy
 from sparrowmq.errors import (
     BrokerUnreachable,
     NameServerUnreachable,
@@ -69,7 +69,7 @@ def test_topics_of_a_broker_itself_are_none_of_users_also_when_it_has_gone(peer,
 def test_all_name_servers_down_is_an_error_after_the_retries():
     waits: list[float] = []
     unreachable = BlockingNetwork(
-        ["127.0.0.1:1", "127.0.0.1:2"], patience=Patience(3, 1.0), sleep=waits.append
+        ["127.0.0.1:1", "127.0.0.1:2"], patience=RetryPolicy(3, 1.0), sleep=waits.append
     )
     with pytest.raises(NameServerUnreachable, match=r"127\.0\.0\.1:1;127\.0\.0\.1:2"):
         unreachable.retrying(unreachable.topics)
@@ -175,7 +175,7 @@ def test_a_broker_that_comes_between_two_questions_is_found(peer, connect, topic
 
 
 def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may_come_back(peer, connect):
-    network = connect(patience=Patience(retries=2))
+    network = connect(patience=RetryPolicy(retries=2))
 
     def attempts(topic, error):
         before = peer.count(105)
@@ -253,7 +253,7 @@ def test_an_outage_is_waited_out_and_told(peer, connect, caplog):
 
     def patient(outage_s):
         now[0] = 0.0
-        network = connect(patience=Patience(2, 1.0, outage_s), monotonic=lambda: now[0])
+        network = connect(patience=RetryPolicy(2, 1.0, outage_s), monotonic=lambda: now[0])
         return network.retrying(attempt)
 
     assert patient(100.0) == 60
@@ -274,7 +274,7 @@ def test_a_busy_broker_is_not_an_outage(connect):
         raise NetworkError("busy")
 
     with pytest.raises(NetworkError):
-        connect(patience=Patience(2, 1.0, 100.0), monotonic=lambda: 0.0).retrying(attempt)
+        connect(patience=RetryPolicy(2, 1.0, 100.0), monotonic=lambda: 0.0).retrying(attempt)
     assert len(attempts) == 3
 
 

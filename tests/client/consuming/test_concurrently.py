@@ -3,7 +3,7 @@ import asyncio
 import msgspec
 import pytest
 
-from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.process_queue import ProcessQueue
@@ -38,7 +38,7 @@ class World:
     def __init__(self, background: Background, retries: Refusing | None) -> None:
         self.clock = ManualClock()
         self.owned = ProcessQueue(QUEUE, 0, FlowLimits())
-        self.delivery = Concurrently(retries, self.clock, background.spawn)
+        self.delivery = ConcurrentDelivery(retries, self.clock, background.spawn)
 
     def pull(self, count: int) -> None:
         self.delivery.open()

@@ -568,7 +568,7 @@ async def test_the_number_of_handlers_is_changed_while_they_run(mq):
 
 async def test_a_changed_route_shares_out_only_the_groups_of_its_topic(mq):
     async with mq.subscribe("t", group="g") as consumer:
-        asked = consumer._rebalancer._wanted
+        asked = consumer._rebalancer._round_due
         asked.clear()
         consumer._route_changed("other")
         assert not asked.is_set()

@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.orderly import Orderly
+from sparrowmq.client.consuming.orderly import OrderedDelivery
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.sending_back import Retries
@@ -41,7 +41,7 @@ class World:
     ) -> None:
         self.clock = ManualClock()
         self.aside = Aside()
-        self.delivery = Orderly(batch, self.aside, limit, lock, self.clock, background.spawn)
+        self.delivery = OrderedDelivery(batch, self.aside, limit, lock, self.clock, background.spawn)
         self.owned = [ProcessQueue(queue, 0, FlowLimits()) for queue in QUEUES]
         for each in self.owned:
             each.locked_until = 30.0
@@ -230,7 +230,9 @@ async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise
     background, suspend_s, wish, waits_s
 ):
     world = World(background)
-    world.delivery = Orderly(1, world.aside, None, False, world.clock, background.spawn, suspend_s=suspend_s)
+    world.delivery = OrderedDelivery(
+        1, world.aside, None, False, world.clock, background.spawn, suspend_s=suspend_s
+    )
     world.pull(1)
     (first,) = await world.take()
     first.retry(suspend_s=wish)
@@ -246,7 +248,7 @@ async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise
 @pytest.mark.parametrize(("delay", "waits_s"), [("10s", 10), ("45s", 45), ("2h", 7200), (None, 60)])
 async def test_the_delay_of_a_retry_is_the_pause_of_its_queue(background, delay, waits_s):
     world = World(background)
-    world.delivery = Orderly(1, world.aside, None, False, world.clock, background.spawn)
+    world.delivery = OrderedDelivery(1, world.aside, None, False, world.clock, background.spawn)
     world.pull(1)
     (first,) = await world.take()
     first.retry(delay, delay_level=None if delay else 5)
@@ -258,7 +260,9 @@ async def test_the_delay_of_a_retry_is_the_pause_of_its_queue(background, delay,
 
 async def test_program_that_forgets_to_settle_is_warned(background, caplog):
     world = World(background)
-    world.delivery = Orderly(1, world.aside, None, False, world.clock, background.spawn, is_iterated=True)
+    world.delivery = OrderedDelivery(
+        1, world.aside, None, False, world.clock, background.spawn, is_iterated=True
+    )
     world.pull(2)
     (first,) = await world.take()
     taking = asyncio.ensure_future(world.delivery.take(1))

@@ -9,12 +9,12 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import subscription
 from sparrowmq.client.consuming.received import HandedOut
-from sparrowmq.client.popping.pop_answer import Place
+from sparrowmq.client.popping.pop_answer import PoppedFrom
 from sparrowmq.client.popping.pop_requests import PopRequests, Wish
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.popping.answers import answers
 
-PLACE = Place("t", "broker-a")
+PLACE = PoppedFrom("t", "broker-a")
 ALL = subscription("t", None, None, 5)
 
 

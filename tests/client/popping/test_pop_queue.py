@@ -60,7 +60,7 @@ def test_settled_messages_are_acknowledged_and_those_given_back_are_not():
     given_back._is_spent = True
     world.queue.settle_all([done, given_back])
     assert world.acked == [done]
-    assert world.queue.held == [held]
+    assert world.queue.unsettled_messages == [held]
     assert world.queue.unsettled_bytes == held.store_size
     world.queue.settle(held)
     assert (world.queue.unsettled, world.queue.unsettled_bytes) == (0, 0)
@@ -70,7 +70,7 @@ def test_a_forgotten_message_is_not_acknowledged_and_frees_its_place():
     world = World()
     (message,) = world.hold(1)
     world.queue.forget([message])
-    assert (world.queue.held, world.queue.unsettled_bytes, world.acked) == ([], 0, [])
+    assert (world.queue.unsettled_messages, world.queue.unsettled_bytes, world.acked) == ([], 0, [])
 
 
 def test_a_message_whose_time_was_over_is_acknowledged_with_the_others():
@@ -177,7 +177,7 @@ async def test_slow_handlers_that_end_together_are_not_quick(spread_s):
             world.credit.inbox.take_here(1)
             world.deliver(1)
             assert world.credit.ahead(world.queue) == 1
-        handled = world.queue.held[:16]
+        handled = world.queue.unsettled_messages[:16]
 
 
 async def test_a_whole_answer_for_a_quick_handler_leaves_room_for_the_next_pop():

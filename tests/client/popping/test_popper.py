@@ -63,7 +63,7 @@ async def test_it_does_not_pop_while_it_holds_many(peer, world):
     await asyncio.sleep(0.02)
     assert len(fields(peer, POP)) == 1
     world.credit.inbox.take_here(32)
-    world.owned.settle(world.owned.held[0])
+    world.owned.settle(world.owned.unsettled_messages[0])
     await until(lambda: len(fields(peer, POP)) == 2)
     running.cancel()
 

@@ -62,13 +62,13 @@ async def all_policies(
     return decode_policies(bytes((await asker.ask(address, request)).body))
 
 
-async def create_policies(asker: Asker, address: str, subject: str, given: list[Policy]) -> None:
-    await asker.ask(address, CreateAcl(subject), UserPolicies(subject, given).encode())
+async def create_policies(asker: Asker, address: str, subject: str, policies: list[Policy]) -> None:
+    await asker.ask(address, CreateAcl(subject), UserPolicies(subject, policies).encode())
 
 
-async def update_policies(asker: Asker, address: str, subject: str, given: list[Policy]) -> None:
+async def update_policies(asker: Asker, address: str, subject: str, policies: list[Policy]) -> None:
     """Likewise; entries of the same resource are replaced."""
-    await asker.ask(address, UpdateAcl(subject), UserPolicies(subject, given).encode())
+    await asker.ask(address, UpdateAcl(subject), UserPolicies(subject, policies).encode())
 
 
 async def delete_policies(asker: Asker, address: str, subject: str, resource: str | None) -> None:

@@ -110,7 +110,7 @@ async def _nature(options: ClusterOptions, topic: str) -> Nature:
     async with admin_of(options) as admin:
         route = await admin.servers.route(topic)
         ordered = bool(fixed_queues(topic, route.order_topic_conf or ""))
-        configs, _ = await admin.servers.each(
+        configs, _ = await admin.servers.ask_masters(
             masters_in(route), lambda _, address: topic_config(admin.servers, address, topic)
         )
     kinds: set[TopicType] = {type_of_topic(config.attributes).value for config in configs.values()}
