@@ -27,22 +27,22 @@ class Requirement:
 
     Args:
         code: of the answer that leaves when the mark is not reached in time.
-        what: the message is not, in words.
+        description: the message is not, in words.
         why_not: says why it is not worth waiting for an offset that the mark has not reached; None, too, if it is.
     """
 
-    __slots__ = ("code", "mark", "what", "why_not")
+    __slots__ = ("code", "description", "mark", "why_not")
 
     def __init__(
         self,
         mark: Watermark,
         code: int,
-        what: str,
+        description: str,
         lacks: Callable[[int], NotSafeInTime | None] | None = None,
     ) -> None:
         self.mark = mark
         self.code = code
-        self.what = what
+        self.description = description
         self.why_not = lacks
 
     def problem(self, target: int) -> BaseException | None:
@@ -153,7 +153,7 @@ class _Wait:
             self.waiter.cancel()
         self.safety.forget(self)
         demand = self.safety.requirements[self.place]
-        self.callback(NotSafeInTime(demand.code, demand.what, self.safety.timeout_s))
+        self.callback(NotSafeInTime(demand.code, demand.description, self.safety.timeout_s))
 
 
 def _go_on(then: Durability, target: int, callback: OnReached, error: BaseException | None) -> None:

@@ -104,7 +104,7 @@ class RedisStore:
         finally:
             renewing.cancel()
 
-    async def _take(self, keys: list[str], token: str, taken: list[str]) -> list[bool]:
+    async def _take(self, keys: list[str], token: str, owned_keys: list[str]) -> list[bool]:
         """Take those marks that are not done, and note them. Raises: BeingHandled."""
         limit_s = 2 * self._lease_ms / 1000
         until, new = time.monotonic() + limit_s, []
@@ -116,27 +116,27 @@ class RedisStore:
                     raise BeingHandled(key, limit_s)
                 await self._end_of(self._sleep(POLL_S))
             new.append(bool(is_new))
-            taken += [key] if is_new else []
+            owned_keys += [key] if is_new else []
         return new
 
-    async def _keep(self, taken: list[str]) -> None:
-        for key in taken:
+    async def _keep(self, owned_keys: list[str]) -> None:
+        for key in owned_keys:
             await self._do("SET", key, _DONE, "PX", self._keep_ms)
 
-    async def _expire(self, taken: list[str], token: str, after_ms: int) -> None:
-        for key in taken:
+    async def _expire(self, owned_keys: list[str], token: str, after_ms: int) -> None:
+        for key in owned_keys:
             await self._do("EVAL", _EXPIRE, 1, key, token, after_ms)
 
-    async def _renew(self, taken: list[str], token: str) -> None:
+    async def _renew(self, owned_keys: list[str], token: str) -> None:
         while True:
             await asyncio.sleep(self._lease_ms / 3000)
             with suppress(redis.RedisError):  # The next one may come in time.
-                await self._expire(taken, token, self._lease_ms)
+                await self._expire(owned_keys, token, self._lease_ms)
 
-    def _renew_until(self, taken: list[str], token: str, ended: threading.Event) -> None:
+    def _renew_until(self, owned_keys: list[str], token: str, ended: threading.Event) -> None:
         while not ended.wait(self._lease_ms / 3000):
             with suppress(redis.RedisError):
-                _now(self._expire(taken, token, self._lease_ms))
+                _now(self._expire(owned_keys, token, self._lease_ms))
 
     async def _do(self, *command: Any) -> Any:
         return await self._end_of(self._client.execute_command(*command))

@@ -190,12 +190,12 @@ class Turn:
             if row.id in first:
                 self._chains.setdefault(row.chain, []).append(row)
 
-    def _first(self, taken: list[Row]) -> set[int]:
+    def _first(self, rows: list[Row]) -> set[int]:
         """The rows without an older row of their key outside of this transaction."""
-        ours, others = {row.id for row in taken}, set[str]()
-        first = {row.id for row in taken if row.chain == row.id}
-        keys = {row.fifo for row in taken if row.chain != row.id}
-        for row, key in self._rows.of_keys(keys, taken[-1].id) if keys else ():
+        ours, others = {row.id for row in rows}, set[str]()
+        first = {row.id for row in rows if row.chain == row.id}
+        keys = {row.fifo for row in rows if row.chain != row.id}
+        for row, key in self._rows.of_keys(keys, rows[-1].id) if keys else ():
             if row not in ours:
                 others.add(key)
             elif key not in others:

@@ -53,9 +53,9 @@ _WIDE: Final = Context(prec=1000)
 class _Unread(Exception):
     """A body cannot be read; `path` grows on the way out, such as `.price`, `[3]`, `.lines`."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.path: list[str] = []
 
 
@@ -110,7 +110,7 @@ class AvroReader:
             found = self._read(body)
         except _Unread as error:
             path = "".join(reversed(error.path)).removeprefix(".")
-            raise InvalidBody(f"{path}: {error.why}" if path else error.why) from None
+            raise InvalidBody(f"{path}: {error.reason}" if path else error.reason) from None
         except RecursionError:
             raise InvalidBody("it is nested too deeply") from None
         if body.at < len(data):

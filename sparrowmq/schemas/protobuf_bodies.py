@@ -109,14 +109,14 @@ class _Values:
         fields = [(field.name, self._of(field)) for field in message.fields]
         name = message.full_name
 
-        def value(found: Any) -> dict[str, Any]:
-            if unknown := UnknownFieldSet(found):
+        def value(message: Any) -> dict[str, Any]:
+            if unknown := UnknownFieldSet(message):
                 numbers = ", ".join(sorted({str(each.field_number) for each in unknown}))
                 raise InvalidBody(
                     f"{name} has no field {numbers[:100]}; the body is damaged, or of another schema"
                 )
             self.count(len(fields))
-            return {name: read(found) for name, read in fields}
+            return {name: read(message) for name, read in fields}
 
         return value
 
@@ -138,8 +138,8 @@ class _Values:
         return lambda found: one(getattr(found, name)) if found.HasField(name) else None
 
     def _of_many(self, name: str, one: _Value) -> _Value:
-        def value(found: Any) -> list[Any]:
-            many = getattr(found, name)
+        def value(message: Any) -> list[Any]:
+            many = getattr(message, name)
             self.count(len(many))
             return [one(each) for each in many]
 
@@ -148,8 +148,8 @@ class _Values:
     def _of_map(self, field: FieldDescriptor) -> _Value:
         name, one = field.name, self._of_one(field.message_type.fields_by_name["value"])
 
-        def value(found: Any) -> dict[Any, Any]:
-            entries = getattr(found, name)
+        def value(message: Any) -> dict[Any, Any]:
+            entries = getattr(message, name)
             self.count(len(entries))
             return {key: one(entries[key]) for key in entries}
 
@@ -183,21 +183,21 @@ def _of_enum(kind: EnumDescriptor) -> _Value:
     return lambda number: names.get(number) or str(number)
 
 
-def _timestamp(found: Any) -> datetime:
+def _timestamp(message: Any) -> datetime:
     try:
-        return _EPOCH + timedelta(seconds=found.seconds, microseconds=found.nanos // 1000)
+        return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     except OverflowError:
-        raise InvalidBody(f"{found.seconds} seconds after 1970 is not in the years 1 to 9999") from None
+        raise InvalidBody(f"{message.seconds} seconds after 1970 is not in the years 1 to 9999") from None
 
 
-def _duration(found: Any) -> Decimal:
-    return Decimal(found.seconds) + Decimal(found.nanos).scaleb(-9, _WIDE)
+def _duration(message: Any) -> Decimal:
+    return Decimal(message.seconds) + Decimal(message.nanos).scaleb(-9, _WIDE)
 
 
-def _json(found: Any) -> str:
+def _json(message: Any) -> str:
     from google.protobuf.json_format import Error, MessageToJson
 
     try:
-        return str(MessageToJson(found, preserving_proto_field_name=True, indent=None))
+        return str(MessageToJson(message, preserving_proto_field_name=True, indent=None))
     except (Error, TypeError, ValueError, RecursionError) as error:
-        raise InvalidBody(f"{found.DESCRIPTOR.full_name} has no JSON ({error})") from None
+        raise InvalidBody(f"{message.DESCRIPTOR.full_name} has no JSON ({error})") from None

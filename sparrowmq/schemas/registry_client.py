@@ -70,18 +70,20 @@ class RegistryClient:
     """A connection to a registry; one for a program, from any thread.
 
     Args:
-        address: such as http://registry:8081. access: credentials; by default those of the environment.
+        address: such as http://registry:8081. credentials: by default those of the environment.
     """
 
-    def __init__(self, address: str, given: Access | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self, address: str, credentials: Access | None = None, *, timeout_s: float = _TIMEOUT_S
+    ) -> None:
         self.address = checked_address(address)
         check_seconds("timeout_s", timeout_s)
-        found = access() if given is None else given
+        found = access() if credentials is None else credentials
         self._timeout_s = min(timeout_s, _LONGEST_TIMEOUT_S)
         self._credentials = found.headers()
         handlers = [HTTPSHandler(context=found.tls())] if self.address.startswith("https:") else []
         self._opener = build_opener(*handlers)
-        self._known: dict[int, Schema] = {}
+        self._schemas: dict[int, Schema] = {}
 
     def schema(self, schema_id: int) -> Schema:
         """Return a schema with all that it needs.
@@ -93,12 +95,12 @@ class RegistryClient:
         check_kind(
             "schema_id", schema_id, int, "a number"
         )  # the search for a text among all ids takes minutes
-        if (known := self._known.get(schema_id)) is not None:
+        if (known := self._schemas.get(schema_id)) is not None:
             return known
         if schema_id not in _IDS:
             raise InvalidSchema(f"{schema_id} is no id of a schema")
         found = self._schema_of(self._ask("GET", f"/schemas/ids/{schema_id}"))
-        self._known[schema_id] = found
+        self._schemas[schema_id] = found
         return found
 
     def register(
@@ -155,8 +157,8 @@ class RegistryClient:
         self._follow(answer, found, ())
         return replace(own, references=tuple(found.items()))
 
-    def _follow(self, answer: Mapping[str, Any], found: dict[str, str], above: tuple[str, ...]) -> None:
-        """Add the references of an answer to `found`, each behind those that it needs itself."""
+    def _follow(self, answer: Mapping[str, Any], references: dict[str, str], above: tuple[str, ...]) -> None:
+        """Add the references of an answer to `references`, each behind those that it needs itself."""
         for reference in answer.get("references") or ():
             try:
                 name, subject, version = (reference[key] for key in ("name", "subject", "version"))
@@ -166,9 +168,9 @@ class RegistryClient:
                 ) from None
             if name in above:
                 raise InvalidSchema(f"the reference {name} needs itself")
-            if name in found:
+            if name in references:
                 continue
-            if len(found) + len(above) >= _MOST_FILES:
+            if len(references) + len(above) >= _MOST_FILES:
                 raise InvalidSchema(f"the schema has more than {_MOST_FILES} references")
             try:
                 needed = self._version(str(subject), version)
@@ -176,8 +178,8 @@ class RegistryClient:
                 raise InvalidSchema(
                     f"its reference {name} (version {version} of {subject}) is missing"
                 ) from None
-            self._follow(needed, found, (*above, name))
-            found[str(name)] = self._text_of(needed).text
+            self._follow(needed, references, (*above, name))
+            references[str(name)] = self._text_of(needed).text
 
     def _text_of(self, answer: Mapping[str, Any]) -> Schema:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
@@ -185,8 +187,8 @@ class RegistryClient:
             raise self._not_a_registry("answers without a schema")
         return Schema(kind, text)
 
-    def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        sent = None if asked is None else json.dumps(asked).encode()
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        sent = None if body is None else json.dumps(body).encode()
         request = Request(self.address + path, sent, {"Accept": _JSON, "Content-Type": _JSON}, method=method)
         for name, value in self._credentials.items():
             request.add_unredirected_header(name, value)  # another host must not get them
@@ -255,8 +257,8 @@ class RegistryClient:
             "check that it runs, and that it can be reached from here"
         )
 
-    def _not_a_registry(self, why: str) -> ConfigError:
+    def _not_a_registry(self, problem: str) -> ConfigError:
         return ConfigError(
-            f"{self.address} {why}; write the address below which a registry answers to Confluent's API, "
+            f"{self.address} {problem}; write the address below which a registry answers to Confluent's API, "
             "such as http://host:8081, or http://host:8080/apis/ccompat/v7 for Apicurio"
         )

@@ -17,8 +17,8 @@ class WrittenPath(click.Path):
     It also refuses an address, of which Python makes a folder with the name of the scheme.
     """
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given, path_type=Path)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path. Raises: BadParameter."""

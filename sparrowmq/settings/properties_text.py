@@ -43,11 +43,11 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        if found[1]:  # escapes that follow each other may be the halves of one character
-            return bytes.fromhex(found[1].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
-        if found[2] == "u":
+    def plain(match: re.Match[str]) -> str:
+        if match[1]:  # escapes that follow each other may be the halves of one character
+            return bytes.fromhex(match[1].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+        if match[2] == "u":
             raise ValueError(f"{text!r} has an incomplete \\u escape; write four hexadecimal digits")
-        return _CONTROLS.get(found[2], found[2])
+        return _CONTROLS.get(match[2], match[2])
 
     return _ESCAPE.sub(plain, text)

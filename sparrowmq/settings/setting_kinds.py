@@ -172,8 +172,8 @@ def _with_unit(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-def _range(what: str, low: int | str, high: int | str, multiple_of: int = 1) -> str:
-    return f"{what} from {low} to {high}" + (f", a multiple of {multiple_of}" if multiple_of > 1 else "")
+def _range(noun: str, low: int | str, high: int | str, multiple_of: int = 1) -> str:
+    return f"{noun} from {low} to {high}" + (f", a multiple of {multiple_of}" if multiple_of > 1 else "")
 
 
 def _filled(path: str) -> str:
