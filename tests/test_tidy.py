@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.floors import FLOOR_OF, FLOORS, imported, imported_parts, part_of
+from tools.floors import FLOOR_OF, FLOORS, imported_parts, part_of
+from tools.size import Product
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"
@@ -121,63 +122,8 @@ def tidy(check: Callable[[], Iterator[Offence]]) -> Callable[[], None]:
     return test
 
 
-def module_of(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-MODULES = {module_of(file): file for file in OURS}
-
-
-def imported_modules(file: Path) -> set[str]:
-    """The modules of ours that a file imports, for types alone too."""
-    targets = (target if target in MODULES else target.rpartition(".")[0] for _, target in imported(file))
-    return {target for target in targets if target in MODULES}
-
-
-def folder_of(module: str) -> str:
-    """A folder inside a part counts as one; what lies beside such folders stands for itself."""
-    parent = module.rpartition(".")[0]
-    return parent if parent.count(".") > 1 else module
-
-
-def circles(edges: dict[str, set[str]]) -> list[set[str]]:
-    """Groups of nodes from each of which every other one of its group is reached."""
-
-    def reached(start: str) -> set[str]:
-        found: set[str] = set()
-        ahead = [start]
-        while ahead:
-            fresh = edges.get(ahead.pop(), set()) - found
-            found |= fresh
-            ahead += fresh
-        return found
-
-    beyond = {node: reached(node) for node in edges}
-    groups = {frozenset(other for other in beyond[node] if node in beyond.get(other, ())) for node in edges}
-    return [set(group) for group in groups if group]
-
-
-@pytest.mark.parametrize(
-    ("edges", "expected"),
-    [
-        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
-        ({"a": {"b"}, "b": {"a", "c"}, "c": set()}, [{"a", "b"}]),
-        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [{"a", "b", "c"}]),
-    ],
-)
-def test_circles_are_found(edges, expected):
-    assert circles(edges) == expected
-
-
 def test_modules_and_folders_import_each_other_in_one_direction():
-    """The second drawing folds each folder inside a part into one node: none of them needs one that needs it."""
-    modules = {name: imported_modules(file) - {name} for name, file in MODULES.items()}
-    folders: dict[str, set[str]] = {}
-    for name, others in modules.items():
-        folders.setdefault(folder_of(name), set()).update(map(folder_of, others - {name}))
-    for name, others in folders.items():
-        others.discard(name)
-    found = circles(modules) + circles(folders)
+    found = Product().circles()
     assert [circle for circle in found if circle not in CIRCLES] == []
     assert [circle for circle in CIRCLES if circle not in found] == [], (
         "these are mended; strike them from CIRCLES"

@@ -388,9 +388,7 @@ class Broker:
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
         stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
-        status = Status(
-            settings, figures, clock, times, lambda: self._status_lines() | repeats.status_lines()
-        )
+        status = Status(settings, figures, clock, times, lambda: self._status() | repeats.status_lines())
         young_bytes = memory_bytes(settings)
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
@@ -519,7 +517,7 @@ class Broker:
         if self.term is not None and self.freed_room is None:  # DISK_FULL has the remedy otherwise
             yield kinds.NO_MASTER, self.term.problem
 
-    def _status_lines(self) -> dict[str, str]:
+    def _status(self) -> dict[str, str]:
         """The lines of `brokerStatus` about replication and conditions; no tool of Apache reads them."""
         table = self.term.status_lines() if self.term is not None else {}
         problem = self._role.problem
