@@ -24,7 +24,7 @@ COMMANDS: Final = {
         "sparrowmq.cli.servers.proxy_command:proxy",
         "let clients of RocketMQ 5 use a cluster, by gRPC",
     ),
-    "topic": ("sparrowmq.cli.operator.scaling_commands:topic", "create, change, delete and look at topics"),
+    "topic": ("sparrowmq.cli.operator.topic_commands:topic", "create, change, delete and look at topics"),
     "group": (
         "sparrowmq.cli.operator.group_commands:group",
         "create, change, delete and look at consumer groups",
@@ -42,7 +42,7 @@ COMMANDS: Final = {
         "look at dead letters, and let their groups try them again",
     ),
     "cluster": (
-        "sparrowmq.cli.operator.restart_commands:cluster",
+        "sparrowmq.cli.operator.cluster_commands:cluster",
         "show masters, the lag of each slave, and messages per second",
     ),
     "top": (
