@@ -11,7 +11,9 @@ import subprocess
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import click
@@ -173,7 +175,9 @@ def check_click(command: click.Command) -> Callable[[Shown], None]:
         if words == ["--help"]:
             return
         try:
-            found.make_context(found.name, words)
+            with TemporaryDirectory() as folder, chdir(folder):
+                Path("rmq-proxy.json").write_text("{}")  # which mqbroker and mqproxy read at once
+                found.make_context(found.name, words)
         except (click.MissingParameter, click.exceptions.NoArgsIsHelpError):
             assert not shown.is_whole, "an argument is missing"
         except click.UsageError as error:
@@ -232,7 +236,7 @@ def check_python(shown: Shown) -> None:
 
 
 def check_pytest(shown: Shown) -> None:
-    source = (ROOT / "sparrowmq" / "testing" / "plugin.py").read_text()
+    source = (ROOT / "pytest_sparrowmq" / "__init__.py").read_text()
     assert all(f'"{word}"' in source for word in shown.words if word.startswith("--"))
 
 

@@ -122,17 +122,17 @@ def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
         lambda: (((each.group, *_about(each.topic)), each.lag) for each in progress.figures.groups),
     )
 
-    def of_pops(name: str, about: str, count: Callable[[int, int], int]) -> None:
-        def read() -> Rows:
-            for each in progress.figures.groups:
-                if each.in_flight is not None:
-                    yield (each.group, *_about(each.topic)), count(each.lag, each.in_flight)
-
-        figures.gauges(name, f"messages of a group that pops: {about}", _OF_GROUP, read)
-
-    of_pops("rocketmq_consumer_inflight_messages", "with its consumers", lambda lag, in_flight: in_flight)
-    of_pops(
-        "rocketmq_consumer_ready_messages", "ready to be received", lambda lag, in_flight: lag - in_flight
+    figures.gauges(
+        "rocketmq_consumer_inflight_messages",
+        "messages of a group that pops: with its consumers",
+        _OF_GROUP,
+        lambda: _of_pops(progress, lambda lag, in_flight: in_flight),
+    )
+    figures.gauges(
+        "rocketmq_consumer_ready_messages",
+        "messages of a group that pops: ready to be received",
+        _OF_GROUP,
+        lambda: _of_pops(progress, lambda lag, in_flight: lag - in_flight),
     )
     figures.gauges(
         "rocketmq_consumer_lag_latency_milliseconds",
@@ -143,6 +143,12 @@ def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
             for each, stored_ms in progress.figures.waiting
         ),
     )
+
+
+def _of_pops(progress: Progress, count: Callable[[int, int], int]) -> Rows:
+    for each in progress.figures.groups:
+        if each.in_flight is not None:
+            yield (each.group, *_about(each.topic)), count(each.lag, each.in_flight)
 
 
 def _dead_letters(groups: Groups, ends: Mapping[str, int]) -> Rows:

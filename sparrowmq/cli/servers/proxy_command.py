@@ -60,7 +60,7 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
 @click.option("--port", type=Whole(0, 65535), default=8081, show_default=True, help="0: a free one.")
 @click.option("--remoting-port", type=Whole(0, 65535), help="Serve clients of the remoting protocol here.")
-@click.option("--address", "told", metavar="HOST", help="The host by which clients reach it.")
+@click.option("--address", "advertised_host", metavar="HOST", help="The host by which clients reach it.")
 @click.option("--certificate", type=PATH, metavar="FILE", help="For TLS, with --key; else a self-signed one.")
 @click.option("--key", type=PATH, metavar="FILE", help="Of the certificate.")
 @click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control.")

@@ -247,7 +247,7 @@ async def test_a_disk_that_fills_after_an_order_leaves_etcd_as_it_was(
         if len(trials) > 1:
             raise DiskFull("no room")
 
-    monkeypatch.setattr(candidacy, "trial", fills)
+    monkeypatch.setattr(candidacy, "probe_writes", fills)
     await members.order(1, ElectMember(1))
     await members.shows(1, "it cannot start as the master: no room")
     assert not any(
