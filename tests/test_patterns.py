@@ -30,7 +30,7 @@ TRUSTED = {
     "logs._VALUE",
     "partitioning._ITEM",
     "message_body._COMPARISON",  # of at most 1,000 characters
-    "mirrored_groups._DIVIDER",
+    "option_values.DIVIDER",
     "option_values.milliseconds",
     "parquet._OF_BATCH",
     "submission._SECRET",

@@ -39,7 +39,7 @@ _NOT_CONNECTED: Final = "Python worker failed to connect back"  # Spark's; no se
 _DISKS: Final = "the table, its progress, or the temporary files of Spark"
 _PYTHONS: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
 
-_ARROW: Final = re.compile(r"\s*(?:\x1b\[[0-9]+m)*↳(?:\x1b\[[0-9]+m)*\s*")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9]+m")
 _LONGEST: Final = 400  # characters of a cause
 
 CONFIG_ERROR: Final = "ConfigError"
@@ -118,4 +118,4 @@ def _is_cause(line: str) -> bool:
 
 def one_line(text: str) -> str:
     """A text in one line, with colons for the coloured arrows that deltalake writes before each cause."""
-    return " ".join(_ARROW.sub(": ", text).split())
+    return ": ".join(" ".join(part.split()) for part in _COLOUR.sub("", text).split("↳"))

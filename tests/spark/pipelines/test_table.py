@@ -100,7 +100,7 @@ def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(t
     again = run(kind, mode="json")
     assert (again.read, again.written, again.errors) == (3, 0, 0)
     topic.send_bodies([b'{"id":1000,"extra":1.5}', b'{"id":"text"}'])
-    assert run(kind, mode="json").written == 2
+    assert run(kind, mode="json", type_changes="any").written == 2
     rows = rows_of(kind, tmp_path / "table")
     assert {(row["id"], row["name"], row["extra"]) for row in rows} == {
         *((str(number), f"n{number}", None) for number in range(400)),
