@@ -28,7 +28,7 @@ def modules():
         "prometheus_client",
         "shutil",
         "sparrowmq.auth.account_files",
-        "sparrowmq.broker.election",
+        "sparrowmq.broker.member",
         "sparrowmq.broker.replication.replica",
         "sparrowmq.client",
         "sparrowmq.namesrv",

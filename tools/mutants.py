@@ -64,7 +64,7 @@ AREAS: Final = {
         "broker/later/*.py",
     ),
     "replication": ("broker/replication/*.py",),
-    "failover": ("broker/failover/*.py", "broker/election.py"),
+    "failover": ("broker/failover/*.py", "broker/member.py"),
     "snapshot": ("core/snapshot.py", "broker/saved_state.py", "broker/offsets.py", "broker/state/*.py"),
     "care": ("store/care/*.py", "cli/store/*.py"),
     "transactions": ("broker/transactions/*.py", "broker/staging/*.py"),

@@ -13,21 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparrowmq.broker import changes
+from sparrowmq.broker import setting_changes
 from sparrowmq.broker.access_control import AccessControl, create_first_users, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.changes import (
-    less_than_all,
-    memory_bytes,
-    pull_rules,
-    send_rules,
-    transaction_rules,
-    use_in_store,
-)
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.fast_port import fast_door, without_pulls
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.opening import Inside, has_port, open_grpc
 from sparrowmq.broker.handlers.access_handler import AccessHandler
@@ -53,9 +44,9 @@ from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.handlers.users_handler import UsersHandler
-from sparrowmq.broker.lasting import MemberResources
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
+from sparrowmq.broker.member_resources import MemberResources
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.measured_parts import Measured
@@ -70,11 +61,20 @@ from sparrowmq.broker.replication.ha_port import demand_role, ha_door
 from sparrowmq.broker.replication.own_role import BrokerContext, OwnRole
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
-from sparrowmq.broker.spare_room import SpareRoom
+from sparrowmq.broker.reserved_space import SpareRoom
+from sparrowmq.broker.setting_changes import (
+    less_than_all,
+    memory_bytes,
+    pull_rules,
+    send_rules,
+    transaction_rules,
+    use_in_store,
+)
+from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.broker.storage import FreedRoom, room, storage, was_full, while_writable
 from sparrowmq.broker.store_opening import open_store
+from sparrowmq.broker.store_part import FreedRoom, room, storage, was_full, while_writable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import Transactions
@@ -120,7 +120,7 @@ class Broker:
 
     Args:
         file: the settings file, where changes to the settings are saved.
-        term: the term of a member with failover, as master or slave; `election.py` creates it.
+        term: the term of a member with failover, as master or slave; `member.py` creates it.
         lasting: what outlives this broker of such a member. The broker stays registered when it stops, until `leave`.
     Attributes:
         store: its messages; exists once the context is entered.
@@ -165,7 +165,7 @@ class Broker:
         self.grpc_address = ""
         self._grpc_problem: Callable[[], str] = str
         self._figures = Figures()
-        names = changes.named_in_remedies(settings, file)
+        names = setting_changes.named_in_remedies(settings, file)
         self._conditions = Conditions(self._clock, self._figures, lambda: {**names, "ADDRESS": self.address})
         self._stack = AsyncExitStack()
         self._figures.gauge(

@@ -17,9 +17,9 @@ from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparrowmq.broker.askers import ReplyWaiter
 from sparrowmq.broker.notices import ROUND_S, Notices
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.reply_waiters import ReplyWaiter
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock

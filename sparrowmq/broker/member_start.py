@@ -3,9 +3,9 @@
 the disk has no room    the broker serves reads as a slave, and is not elected
 ... and has some again  another broker takes its place (`has_room`)
 
-All of them use the same certificates, accounts, port for metrics, and connections to name servers (lasting.py). A name
-server forgets a broker, and topics that no other broker has, when its connection ends. So the member stays registered
-while one broker takes the place of another.
+All of them use the same certificates, accounts, port for metrics, and connections to name servers
+(member_resources.py). A name server forgets a broker, and topics that no other broker has, when its connection ends. So
+the member stays registered while one broker takes the place of another.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.lasting import MemberResources
+from sparrowmq.broker.member_resources import MemberResources
 from sparrowmq.broker.replication.peer_repair import NOWHERE
-from sparrowmq.broker.storage import FreedRoom, was_full
 from sparrowmq.broker.store_opening import repaired
+from sparrowmq.broker.store_part import FreedRoom, was_full
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock

@@ -44,7 +44,7 @@ from sparrowmq.client.consuming.listener_threads import listening_in_thread, wit
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options, first
-from sparrowmq.client.home import check_main_thread
+from sparrowmq.client.loop_affinity import check_main_thread
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.sending.outcome import SendResult

@@ -40,9 +40,9 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, first, until_signalled
-from sparrowmq.client.home import check_main_thread, checks_loop, running_loop
 from sparrowmq.client.hooks import Hooks, checked_hooks
-from sparrowmq.client.life import ManagedLifetime
+from sparrowmq.client.loop_affinity import check_main_thread, checks_loop, running_loop
+from sparrowmq.client.managed_lifetime import ManagedLifetime
 from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests

@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from sparrowmq.client.callbacks import Callbacks, Started
-from sparrowmq.client.home import forked
+from sparrowmq.client.loop_affinity import forked
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 R = TypeVar("R")

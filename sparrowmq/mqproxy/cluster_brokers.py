@@ -26,8 +26,8 @@ from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
+from sparrowmq.mqproxy.answer_cache import AnswerCache
 from sparrowmq.mqproxy.fair_turns import FairTurns
-from sparrowmq.mqproxy.kept_answers import AnswerCache
 from sparrowmq.mqproxy.room import Room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage

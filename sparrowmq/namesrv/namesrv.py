@@ -21,9 +21,9 @@ from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.namesrv.dead_brokers import LostBrokers
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
-from sparrowmq.namesrv.lost_brokers import LostBrokers
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.protocol.requests.request_table import Role

@@ -39,7 +39,7 @@ from sparrowmq.errors import (
     SendFailed,
 )
 from sparrowmq.once.identity import ONCE_ID
-from sparrowmq.protocol.messages.delays import level_s, nearest_level
+from sparrowmq.protocol.messages.delay_fields import level_s, nearest_level
 from sparrowmq.protocol.messages.message import Message
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.election import Member
+from sparrowmq.broker.member import Member
 from sparrowmq.store import vfs
 from tests.broker.members import Members
 from tests.interop.etcd import LiveEtcd, needs_etcd

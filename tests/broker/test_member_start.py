@@ -13,9 +13,9 @@ import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.election import RETRY_S, Member
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
+from sparrowmq.broker.member import RETRY_S, Member
 from sparrowmq.broker.member_start import MemberStart
 from sparrowmq.errors import ConfigError, DiskFull, SparrowError
 from sparrowmq.loop.background import Background
@@ -185,7 +185,7 @@ async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_it
     members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await members.two_in_sync()
-    caplog.set_level("INFO", "sparrowmq.broker.election")
+    caplog.set_level("INFO", "sparrowmq.broker.member")
     caplog.clear()
     second, tries = members.member(2), list[float]()
 

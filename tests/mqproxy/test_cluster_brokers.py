@@ -20,6 +20,7 @@ from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy import cluster_brokers, room
+from sparrowmq.mqproxy.answer_cache import FRESH_S, REFRESH_S
 from sparrowmq.mqproxy.cluster_brokers import (
     ELECTION_S,
     MOST_UNREAD,
@@ -32,7 +33,6 @@ from sparrowmq.mqproxy.cluster_brokers import (
     Lookups,
 )
 from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
-from sparrowmq.mqproxy.kept_answers import FRESH_S, REFRESH_S
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import Heartbeat

@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings, SlaveAck
-from sparrowmq.broker.election import Member
+from sparrowmq.broker.member import Member
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster import network as client_network
 from sparrowmq.namesrv.namesrv import Namesrv

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
-from sparrowmq.broker import chores, election
+from sparrowmq.broker import chores, member
 from sparrowmq.broker.failover import in_sync
 from sparrowmq.broker.part import Chore
 from sparrowmq.loop import running_time
@@ -28,7 +28,7 @@ from sparrowmq.store import upkeep
 _LOOKS: Final = (
     (session, "EXPIRY_PERIOD_S", 1.0),
     (upkeep, "_TEND_PERIOD_S", 0.5),
-    (election, "LOOK_S", 2.0),
+    (member, "LOOK_S", 2.0),
     (in_sync, "_LOOK_S", 1.0),
     (running_time, "TICK_S", 0.9),
 )

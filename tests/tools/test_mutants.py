@@ -132,7 +132,7 @@ def test_a_seed_makes_the_same_mutants_of_all_areas(capsys: pytest.CaptureFixtur
     assert main(["--show", "--seed", "3"]) == 0 and capsys.readouterr().out.splitlines() == lines
     assert {line.split(":")[0] for line in lines} >= {
         "sparrowmq/core/snapshot.py",
-        "sparrowmq/broker/election.py",
+        "sparrowmq/broker/member.py",
     }
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sparrowmq.broker.failover.found import EtcdGroup
+from sparrowmq.broker.failover.etcd_group import EtcdGroup
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.member_presence import UNKNOWN
 from sparrowmq.broker.failover.own_epoch import OwnEpoch

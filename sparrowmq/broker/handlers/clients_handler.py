@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names

@@ -1,6 +1,6 @@
 """HAND_OVER_LEAD (32003) and ELECT_MEMBER (32004): an operator's orders to the members of a group. Not in RocketMQ.
 
-The member itself carries them out (election.py); this is only their way to it.
+The member itself carries them out (member.py); this is only their way to it.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.handlers.handler import Handler, SharedParts, no_topic
 from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
+from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.state.journal import Journal, not_safe
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.handlers.pop_ack_handler import PopAckHandler
 from sparrowmq.broker.handlers.pop_handler import PopHandler
@@ -14,6 +13,7 @@ from sparrowmq.broker.pop.pop_dead_letters import PopDeadLetters
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import Popping
 from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.state.journal import Journal
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import Clock

@@ -14,12 +14,12 @@ from time import perf_counter
 from typing import Final
 
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.handler import SharedParts, no_topic
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices

@@ -17,9 +17,9 @@ from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.replication.ha_port import primary_rules, replica_rules
+from sparrowmq.broker.replication.high_watermark import HighWatermark
 from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_number
 from sparrowmq.broker.replication.primary import Primary
-from sparrowmq.broker.replication.shown_log import HighWatermark
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures

@@ -23,7 +23,7 @@ publish, and a repeated commit there returns them. So a writer that crashed betw
 batch with the attempts of its earlier run. For that, an ended run's attempts stay here until their batch is decided.
 
 A start reads the state (`writers`) from the topic's records, from a saved position on. Retention may have deleted some
-of them, so the topic also has the state of each writer in full (kept_writers.py). The saved position is at or before
+of them, so the topic also has the state of each writer in full (saved_writers.py). The saved position is at or before
 the first record of every batch that is staged and undecided, or committed and not done. The file is saved only after
 the log that it describes is on disk. A member that has lost an election may have to cut the end of its log. If that
 end is in the file, the member deletes the file before its log grows again, and a start reads the whole topic.
@@ -47,8 +47,8 @@ from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.queue_records import records_from
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.broker.staging import staged_records
-from sparrowmq.broker.staging.kept_writers import KeptWriters, saved, take_saved
 from sparrowmq.broker.staging.publishing import Publishing
+from sparrowmq.broker.staging.saved_writers import KeptWriters, saved, take_saved
 from sparrowmq.broker.staging.staged_records import StagedPart, StagedRecord
 from sparrowmq.broker.staging.writers import (
     GONE,

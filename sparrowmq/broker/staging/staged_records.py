@@ -3,7 +3,7 @@
     open, done    begin a run of a writer, and end the publication of a batch
     part          messages for one queue
     commit        the decision on a batch
-    kept          the state of a writer (kept_writers.py)
+    kept          the state of a writer (saved_writers.py)
 
 A log that came from a false master, or from another program, may hold anything in this topic. So each record is checked
 as a whole before any of it counts. One that no broker of ours writes is left out.

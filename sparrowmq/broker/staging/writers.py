@@ -122,7 +122,7 @@ class Author:
 
 
 class SavedAuthor(msgspec.Struct):
-    """The state of a writer in the file, and in a record of its own (kept_writers.py)."""
+    """The state of a writer in the file, and in a record of its own (saved_writers.py)."""
 
     runs: list[str]
     last_batch: int

@@ -39,7 +39,7 @@ from sparrowmq.client.arguments import check_count, check_kind, check_seconds, c
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.home import checks_loop
+from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock

@@ -27,7 +27,7 @@ from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.client.home import LoopAffinity, check_asyncio
+from sparrowmq.client.loop_affinity import LoopAffinity, check_asyncio
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.background import INSIDE, Background

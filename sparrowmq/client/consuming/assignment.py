@@ -27,7 +27,7 @@ from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, HeldLocks
 from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
 from sparrowmq.client.consuming.offset_store import OffsetStore
-from sparrowmq.client.consuming.orderly import OrderedDelivery
+from sparrowmq.client.consuming.ordered_delivery import OrderedDelivery
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import FetchLoop, Puller
 from sparrowmq.client.consuming.rebalance import diff

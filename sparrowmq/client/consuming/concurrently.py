@@ -18,7 +18,7 @@ from sparrowmq.client.consuming.delivered import DONE, Outcome, let_settle
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.received import ReceivedMessage, received
-from sparrowmq.client.home import LoopAffinity, running_loop
+from sparrowmq.client.loop_affinity import LoopAffinity, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock

@@ -38,12 +38,12 @@ from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, HeldLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
-from sparrowmq.client.consuming.orderly import OrderedDelivery
+from sparrowmq.client.consuming.ordered_delivery import OrderedDelivery
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.consuming.workers import Workers
-from sparrowmq.client.home import checks_loop
+from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError

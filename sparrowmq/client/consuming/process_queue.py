@@ -22,7 +22,7 @@ from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.delivered import DONE, DeliveredMessage, Outcome, Settling
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.consuming.retry import FailureRules
-from sparrowmq.client.home import LoopAffinity
+from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage

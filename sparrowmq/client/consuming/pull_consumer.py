@@ -43,7 +43,7 @@ from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.home import checks_loop
+from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.tracebacks import short_tracebacks, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.background import Background

@@ -7,7 +7,7 @@
 
 A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a
 new message is delivered at once. A broker that answers at once, without messages or a later offset, is asked after a
-growing pause (fruitless.py). Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
+growing pause (empty_polls.py). Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff
 from sparrowmq.client.consuming.first_offset import offset_since
-from sparrowmq.client.consuming.fruitless import EmptyPollBackoff
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (

@@ -21,8 +21,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.consumer_settings import PullSettings
+from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff
 from sparrowmq.client.consuming.first_offset import first_offset
-from sparrowmq.client.consuming.fruitless import EmptyPollBackoff
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage, received
 from sparrowmq.client.consuming.retry import FailureRules

@@ -36,10 +36,10 @@ from sparrowmq.client.consuming.delivered import (
 )
 from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refusal, text_of, unfit
 from sparrowmq.client.functions import is_stray
-from sparrowmq.client.home import forked
+from sparrowmq.client.loop_affinity import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
-from sparrowmq.protocol.messages.delays import Delay, wait_of
+from sparrowmq.protocol.messages.delay_fields import Delay, wait_of
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.messages.typed_bodies import Body, encode

@@ -22,7 +22,7 @@ from sparrowmq.client.arguments import check_count
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
 from sparrowmq.protocol.delay_levels import duration_ms, duration_word
-from sparrowmq.protocol.messages.delays import level_s
+from sparrowmq.protocol.messages.delay_fields import level_s
 
 MOST_TIMES: Final = 1000
 LONGEST_S: Final = 40 * 86_400.0  # brokers deliver no message later than that

@@ -21,7 +21,7 @@ from sparrowmq.client.sending.outgoing import Outgoing
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.messages import properties
-from sparrowmq.protocol.messages.delays import nearest_level
+from sparrowmq.protocol.messages.delay_fields import nearest_level
 from sparrowmq.protocol.messages.message import INT32, Property, SysFlag
 from sparrowmq.protocol.messages.property_names import DELAYS, LONGEST_REASON, POP_NOTES, TIMER_NOTES
 from sparrowmq.protocol.names import retry_topic

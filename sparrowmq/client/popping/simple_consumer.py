@@ -38,12 +38,12 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.delivered import Outcome, let_settle
 from sparrowmq.client.consuming.delivered import Wish as Rejection
-from sparrowmq.client.consuming.fruitless import EmptyPollBackoff
+from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff
 from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.consuming.sending_back import Retries
-from sparrowmq.client.home import checks_loop
+from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.popping.message_runs import settle_later, spent_by_receipt, unsettled, unspent_of
 from sparrowmq.client.popping.pop_answer import PoppedFrom
 from sparrowmq.client.popping.pop_requests import PAUSE_S, PopRequests, Wish

@@ -23,7 +23,7 @@ from typing import Final
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be
 
-from sparrowmq.client.home import LoopAffinity
+from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeVar, Unpack
 
 from sparrowmq.client.arguments import check_names
-from sparrowmq.client.home import checks_loop, running_loop
+from sparrowmq.client.loop_affinity import checks_loop, running_loop
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.gathering import Gathering, Parts

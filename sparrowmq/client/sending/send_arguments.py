@@ -15,7 +15,7 @@ from typing import TypedDict, cast
 import msgspec
 
 from sparrowmq.errors import InvalidMessage
-from sparrowmq.protocol.messages.delays import Delay, wait_of
+from sparrowmq.protocol.messages.delay_fields import Delay, wait_of
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import Body as Body
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.home import LoopAffinity
+from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks

@@ -21,7 +21,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.java_numbers import INT32 as INT32
 from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.messages import properties
-from sparrowmq.protocol.messages.delays import MAX_TIME_MS, Delay, wait_of
+from sparrowmq.protocol.messages.delay_fields import MAX_TIME_MS, Delay, wait_of
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.messages.property_names import Property as Property

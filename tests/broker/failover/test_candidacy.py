@@ -15,12 +15,12 @@ import pytest
 
 from sparrowmq.broker import broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.election import LOOK_S, Member
 from sparrowmq.broker.failover import candidacy
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.member import LOOK_S, Member
 from sparrowmq.broker.replication import ha_port
 from sparrowmq.broker.replication.ha_port import port_for_slaves
 from sparrowmq.errors import DiskFull, EtcdFailed, RemoteError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker import election
+from sparrowmq.broker import member
 from sparrowmq.broker.failover import disk_watch
 from sparrowmq.broker.failover.disk_watch import LEAVES_AGAIN_S, PAUSE_S, STAYS_S, RoomWatch, SlowWatch
 from sparrowmq.errors import DiskFull, RemoteError
@@ -257,7 +257,7 @@ async def test_a_master_with_a_slow_disk_goes_on_while_the_others_in_sync_are_aw
     await first._leave("the disk is slow")
     assert first.leads and not first._is_deposed
     monkeypatch.undo()
-    monkeypatch.setattr(election, "drained", gone)
+    monkeypatch.setattr(member, "drained", gone)
     await first._leave("the disk is slow")
     assert await members.leader(2) == 2
 

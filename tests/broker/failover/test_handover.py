@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from sparrowmq.broker import election
+from sparrowmq.broker import member
 from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover import in_sync as in_sync_module
 from sparrowmq.broker.failover.disk_watch import RoomWatch
-from sparrowmq.broker.failover.found import EtcdGroup
+from sparrowmq.broker.failover.etcd_group import EtcdGroup
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import check_begin, next_master
 from sparrowmq.broker.failover.in_sync import InSync
@@ -221,7 +221,7 @@ async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
             broker.store.append(Entry("orders", 0, b"late", Properties(""), 1, bytes(8)))
         await commit("late")
 
-    monkeypatch.setattr(election, "drained", drained)
+    monkeypatch.setattr(member, "drained", drained)
     await members.order(1, HandOverLead(2))
     assert await members.leader(2) == 2
     await members.in_sync(1, 2)
@@ -375,7 +375,7 @@ async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
 ) -> None:
     await members.two_in_sync()
     first, may_end = members.member(1), asyncio.Event()
-    monkeypatch.setattr(election, "drained", lambda *_: may_end.wait())
+    monkeypatch.setattr(member, "drained", lambda *_: may_end.wait())
     order = asyncio.ensure_future(first._hand_over(2, stays=True))
     await asyncio.sleep(0)
     first._candidacy.failed("a test")
@@ -395,7 +395,7 @@ async def test_slow_disk_does_not_end_the_lead_while_it_is_handed_over(
 ) -> None:
     await members.all_in_sync()
     first, may_end = members.member(1), asyncio.Event()
-    monkeypatch.setattr(election, "drained", lambda *_: may_end.wait())
+    monkeypatch.setattr(member, "drained", lambda *_: may_end.wait())
     order = asyncio.ensure_future(first._hand_over(3, stays=True))
     await asyncio.sleep(0)
     await first._leave("the disk is slow")

@@ -10,7 +10,6 @@ import pytest
 from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
@@ -35,7 +34,8 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.storage import storage
+from sparrowmq.broker.sql_filters import Filters
+from sparrowmq.broker.store_part import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.background import Background

@@ -12,8 +12,8 @@ import pytest
 
 from sparrowmq.broker import store_opening
 from sparrowmq.broker.broker_settings import SlaveAck
-from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
+from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication import peer_repair
 from sparrowmq.broker.replication.peer_repair import LOOK_S, Fetched, PeerLog
 from sparrowmq.errors import CorruptRecord, NetworkError, RemoteError

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from sparrowmq.client.functions import is_stray
-from sparrowmq.client.home import check_asyncio
+from sparrowmq.client.loop_affinity import check_asyncio
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import ENTERED
 

@@ -12,7 +12,7 @@ import pytest
 from sparrowmq.broker.accepted_keys import FIXED
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.changes import named_in_remedies, use_in_store
+from sparrowmq.broker.setting_changes import named_in_remedies, use_in_store
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication.slave_link import SHOW_S
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
@@ -304,7 +304,7 @@ async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_unti
 async def test_what_is_not_ours_in_etcd_is_told_once_and_waited_out(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparrowmq.broker.election")
+    caplog.set_level(logging.INFO, "sparrowmq.broker.member")
     key = f"/sparrowmq/DefaultCluster/{members.name}/state"
     await members.ask.change({}, {key: b"nonsense"})
     member = await members.start(1)

@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.orderly import OrderedDelivery
+from sparrowmq.client.consuming.ordered_delivery import OrderedDelivery
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.sending_back import Retries

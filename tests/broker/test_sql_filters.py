@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sparrowmq.broker.filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
+from sparrowmq.broker.sql_filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.selector import Selector

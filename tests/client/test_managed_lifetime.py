@@ -10,7 +10,7 @@ import pytest
 import sparrowmq.sync
 from sparrowmq.client.blocking_client import SyncConsumer
 from sparrowmq.client.client import connect
-from sparrowmq.client.life import ManagedLifetime
+from sparrowmq.client.managed_lifetime import ManagedLifetime
 from sparrowmq.errors import ClientClosed, ConfigError
 from tests.client.conftest import until
 

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.delay_levels import JAVA_LEVELS
-from sparrowmq.protocol.messages.delays import level_s, nearest_level, wait_of
+from sparrowmq.protocol.messages.delay_fields import level_s, nearest_level, wait_of
 
 
 @pytest.mark.parametrize(

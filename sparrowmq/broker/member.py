@@ -36,7 +36,7 @@ from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.disk_watch import RoomWatch, SlowWatch
 from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.etcd_client import Etcd
-from sparrowmq.broker.failover.found import EtcdGroup, group_in
+from sparrowmq.broker.failover.etcd_group import EtcdGroup, group_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader, elected, handed_over, new_line
 from sparrowmq.broker.failover.handover import (
     HAND_OVER_S,

@@ -1,4 +1,4 @@
-"""sparrowmq.broker.staging.kept_writers: a writer is known as long as it is remembered, whatever retention deletes."""
+"""sparrowmq.broker.staging.saved_writers: a writer is known as long as it is remembered, whatever retention deletes."""
 
 import json
 from dataclasses import replace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.broker.failover.etcd_client import EtcdValue
-from sparrowmq.broker.failover.found import EtcdGroup, group_in
+from sparrowmq.broker.failover.etcd_group import EtcdGroup, group_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader, handed_over
 from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.errors import EtcdFailed
