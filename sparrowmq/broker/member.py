@@ -51,12 +51,14 @@ from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.member_presence import FOLDER, UNKNOWN, Presence, Present
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.member_settings import demand_member
 from sparrowmq.broker.member_start import MemberStart
 from sparrowmq.broker.replication.ha_port import ABOVE, port_for_slaves
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.remoting.listen_address import is_loopback
+from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.live_settings import with_live
 
 log = logging.getLogger(__name__)
@@ -596,3 +598,33 @@ class Member:
         elif self._etcd_problem and not problem:
             log.info("etcd answers again")
         self._etcd_problem = problem
+
+
+# The settings that a member of a group with failover needs, and those that it must not have.
+
+
+def demand_member(settings: BrokerSettings) -> None:
+    """Check that the settings are those of a member. Raises: ConfigError."""
+    settings.demand_etcd()
+    if settings.broker_id == 0:
+        raise ConfigError(
+            "brokerId = 0 is the master's; with enableControllerMode=true give each broker of "
+            f"{settings.name} another one, such as brokerId=1"
+        )
+    if settings.is_slave:
+        raise ConfigError(
+            "who is a slave is decided by etcd where enableControllerMode=true: set brokerRole to what this broker is "
+            "to be as a master, SYNC_MASTER or ASYNC_MASTER"
+        )
+    if settings.ha_master is not None:
+        raise ConfigError(
+            "haMasterAddress and enableControllerMode exclude each other: leave haMasterAddress out"
+        )
+    if not settings.port or settings.ha_port == 0:
+        raise ConfigError("enableControllerMode needs a listenPort and a haListenPort that stay the same")
+    is_here = all(is_loopback(split_address(address)[0]) for address in settings.etcd)
+    if settings.tls_mode is TlsMode.ENFORCING and not settings.etcd_tls and not is_here:
+        raise ConfigError(
+            "tls.server.mode=enforcing, and etcd, which decides who is the master, is asked in the clear: set "
+            "etcd.tls.enable=true"
+        )

@@ -18,9 +18,14 @@ from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
-from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.denials import declare_denials
+from sparrowmq.metrics.disks import declare_disks
+from sparrowmq.metrics.figures import Figures, Rows
+from sparrowmq.metrics.latency_histograms import declare_latencies
 from sparrowmq.metrics.machine_conditions import Machine
+from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.metrics.server_figures import Port, declare_port
 from sparrowmq.namesrv.dead_brokers import LostBrokers
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
@@ -28,6 +33,7 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.request_dispatch import Dispatcher
@@ -37,7 +43,8 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.settings.user_settings import demand_one_kind
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a name server without access control loads nothing of it
+    from sparrowmq.auth.audit_log import Audit
     from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 
 SCAN_PERIOD_S: Final = 10.0
@@ -185,7 +192,6 @@ class Namesrv:
             stack.callback(self._metrics.close)
         # Its library takes 5 MB, so it is loaded only for metrics.
         from sparrowmq.metrics.server_figures import Port
-        from sparrowmq.namesrv.namesrv_metrics import metrics_port
 
         port = metrics_port(
             self._conditions,
@@ -212,3 +218,48 @@ def _later(tasks: Background, steps: Steps[None]) -> None:
     """Remove queues of a broker that is gone, in the background; not while the name server stops."""
     with suppress(ClientClosed):
         tasks.spawn(to_end(steps), "routes")
+
+
+# A name server's metrics: its brokers, topics, connections and process.
+
+
+def metrics_port(
+    conditions: Conditions,
+    door: Door | None,
+    settings: NamesrvSettings,
+    routes: Routes,
+    port: Port,
+    latencies: Latencies,
+    clock: Clock,
+    audit: Audit | None = None,
+) -> MetricsPort:
+    """Serve Prometheus, and send to a collector if the settings ask for it.
+
+    Args:
+        conditions: what can be wrong; the other figures are added to theirs.
+        door: already bound; None if metrics are only sent.
+    """
+
+    figures = conditions.figures
+
+    def brokers() -> Rows:
+        clusters = routes.clusters().cluster_addr_table
+        return [((cluster,), len(names)) for cluster, names in clusters.items()]
+
+    figures.gauges("sparrowmq_namesrv_brokers", "brokers by cluster", ("cluster",), brokers)
+    figures.gauge("sparrowmq_namesrv_topics", "topics of all brokers", lambda: routes.topic_count)
+    declare_port(figures, port)
+    declare_disks(figures, _folders(settings))
+    declare_latencies(figures, latencies)
+    declare_denials(figures, audit)
+    place = f"{settings.bind_address}:{settings.port}"
+    program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}
+    return MetricsPort(
+        door, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready
+    )
+
+
+def _folders(settings: NamesrvSettings) -> dict[str, Path]:
+    """Return the folders with files of the name server, by what they are for."""
+    folders = {"kv": settings.kv_path.parent}
+    return folders if settings.audit_path is None else folders | {"audit": settings.audit_path.parent}

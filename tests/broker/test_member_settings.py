@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.member_settings import demand_member
+from sparrowmq.broker.member import demand_member
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 

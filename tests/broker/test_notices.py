@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.notices import AT_ONCE, PAUSE_S, ROUND_TAKES_S, Notices
+from sparrowmq.broker.clients import AT_ONCE, PAUSE_S, ROUND_TAKES_S, Notices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.clock import ManualClock
 

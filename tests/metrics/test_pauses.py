@@ -5,12 +5,12 @@ import gc
 import time
 
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.pauses import Pauses
+from sparrowmq.metrics.metrics_port import Pauses
 from tests.metrics.test_series import read
 
 
 async def test_a_loop_that_is_held_up_and_a_collection_are_counted(monkeypatch):
-    monkeypatch.setattr("sparrowmq.metrics.pauses._PERIOD_S", 0.01)
+    monkeypatch.setattr("sparrowmq.metrics.metrics_port._PERIOD_S", 0.01)
     figures = Figures()
     pauses = Pauses(figures)
     task = asyncio.create_task(pauses.run())

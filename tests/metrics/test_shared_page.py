@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import StoreError
 from sparrowmq.metrics.http_endpoint import Answer
-from sparrowmq.metrics.shared_page import SharedPage
+from sparrowmq.metrics.metrics_port import SharedPage
 
 
 class Pages:

@@ -3,8 +3,8 @@
 import pytest
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.namesrv.namesrv_access import NamesrvUsers
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.namesrv.namesrv_users import NamesrvUsers
 from sparrowmq.protocol.requests.user_bodies import DISABLED, ENABLED, NORMAL, SUPER, UserEntry, UserTable
 from sparrowmq.protocol.signature import SigningKey
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from sparrowmq.cli.store.resend_draft import Draft, Place
 from sparrowmq.cli.terminal.asking import ask, asking, options, reporting
 from sparrowmq.cli.terminal.name_completion import TOPIC
 from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, is_for_people, say, tables
@@ -25,15 +25,18 @@ from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.resending import Resending, Standing
-from sparrowmq.client.admin.resent_message import LeftOut, Resent
+from sparrowmq.client.admin.resent_message import Key, LeftOut, Resent, resent
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.settings.path_type import PATH
+from sparrowmq.store.care.piece_reading import PieceRecord, check_name, read
 
 T = TypeVar("T")
 
 _AT_ONCE: Final = 64
-_Messages: TypeAlias = Iterable[tuple[Place, Resent]]
+_Messages: TypeAlias = "Iterable[tuple[Place, Resent]]"
 
 
 @dataclass(slots=True)
@@ -270,3 +273,93 @@ def _tell(
 
 def _names(files: Iterable[Path]) -> str:
     return ", ".join(map(str, files))
+
+
+# The choice of messages in pieces of a log that `sparrowmq store resend` sends, before a cluster is asked.
+#
+# Pieces are read three times: for this choice, to ask the cluster, and to send. So no bodies are kept in memory, only a
+# key and a place for each message.
+
+
+class Place(NamedTuple):
+    """A message in a piece."""
+
+    file: Path
+    offset: int  # in the log
+
+
+class Draft:
+    """The messages of some pieces that can be sent.
+
+    Args:
+        files: the pieces, in any order.
+        topics: take only messages of these topics; without topics all.
+    Attributes:
+        left_out: the number of records that are not sent, by the reason.
+        sound: the number of all messages that can be read.
+        damaged: the number of damaged places.
+        damaged_bytes: the size of all of them together.
+    Raises:
+        BadStore: a file is no piece; OSError, it cannot be read.
+    """
+
+    def __init__(self, files: Sequence[Path], topics: Collection[str] = ()) -> None:
+        for file in files:
+            check_name(file)
+        self._files = sorted(set(files), key=lambda file: file.name)
+        self._only = frozenset(topics)
+        self.left_out: Counter[LeftOut] = Counter()
+        self.sound = self.damaged = self.damaged_bytes = 0
+        self._chosen: dict[Key, tuple[Place, int]] = {}  # and the number of tries
+        self._timed: dict[tuple[str, str, str | None], Key] = {}  # by topic, unique id and account
+        self._recalls = Recalls()
+        for file in self._files:
+            for each in read(file):
+                self._take(file, each)
+        for named, key in self._timed.items():
+            if self._recalls.include(*named):
+                del self._chosen[key]
+                self.left_out[LeftOut.RECALLED] += 1
+        self.places = {place for place, _ in self._chosen.values()}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the chosen messages."""
+        return sorted({topic for topic, *_ in self._chosen})
+
+    def messages(self, places: Collection[Place]) -> Iterator[tuple[Place, Resent]]:
+        """Yield the messages at these places, in the order of the log."""
+        for file in self._files:
+            for each in read(file):
+                place = Place(file, each.offset)
+                if each.message is not None and place in places:
+                    message = resent(each.message)
+                    if isinstance(message, Resent):
+                        yield place, message
+
+    def _take(self, file: Path, found: PieceRecord) -> None:
+        if found.message is None:
+            self.damaged += 1
+            self.damaged_bytes += found.size
+            return
+        self.sound += 1
+        message = resent(found.message)
+        if isinstance(message, LeftOut):
+            self.left_out[message] += 1
+            if message is LeftOut.RECALL:
+                self._recalls.add(found.message.properties)
+        elif not self._only or message.topic in self._only:
+            self._choose(Place(file, found.offset), message)
+
+    def _choose(self, place: Place, message: Resent) -> None:
+        """Choose a message, or the last of several tries of one."""
+        tries = message.stored.reconsume_times
+        before = self._chosen.get(message.key)
+        if before is not None:
+            self.left_out[LeftOut.COPY] += 1
+        if before is None or before[1] < tries:
+            self._chosen.pop(message.key, None)
+            self._chosen[message.key] = place, tries
+        if message.due_ms:
+            owner = message.stored.properties.get(Property.TIMER_OWNER)
+            self._timed[message.topic, message.unique_id, owner] = message.key

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.console.history import last_hour
+import msgspec
+
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.troubles import Troubles
-from sparrowmq.errors import SparrowError
+from sparrowmq.core import snapshot
+from sparrowmq.errors import BadStore, SparrowError
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -90,7 +92,7 @@ class Samples:
         """Take the points of the last hour from the folder."""
         if self._folder is None:
             return
-        found = await asyncio.to_thread(last_hour.load, self._folder, self._clock.now_ms())
+        found = await asyncio.to_thread(load, self._folder, self._clock.now_ms())
         for broker, rates in found.rates.items():
             self._rates[broker] = deque((Rate(*each) for each in rates), maxlen=POINTS)
         for group, lags in list(found.lags.items())[:_MOST_GROUPS]:
@@ -107,7 +109,7 @@ class Samples:
             for broker, points in self._rates.items()
         }
         lags = {group: list(points) for group, points in self._lags.items()}
-        await asyncio.to_thread(last_hour.save, self._folder, last_hour.LastHour(rates, lags))
+        await asyncio.to_thread(save, self._folder, LastHour(rates, lags))
 
     async def sample(self) -> None:
         """One point of each. Raises: what `Look.look_again` raises."""
@@ -136,3 +138,51 @@ class Samples:
         self._watched = {group: at_s for group, at_s in self._watched.items() if at_s >= limit_s}
         for group in self._lags.keys() - self._watched.keys():
             del self._lags[group]
+
+
+# The points of the last hour on disk, so that charts go on after a restart of the console.
+#
+# The file is written once a minute, as a whole, by a thread. A damaged file is left out with a warning, and the next
+# minute replaces it. Its size is bounded, because the points in memory are.
+
+
+_NAME: Final = "last-hour.json"
+_HOUR_MS: Final = 3_600_000
+
+
+class LastHour(msgspec.Struct):
+    """The points, the oldest first.
+
+    Attributes:
+        rates: by broker: the time in milliseconds, and the messages per second that it received and delivered.
+        lags: by group: the time in milliseconds, and the lag.
+    """
+
+    rates: dict[str, list[tuple[int, float, float]]] = {}
+    lags: dict[str, list[tuple[int, int]]] = {}
+
+
+def load(folder: Path, now_ms: int) -> LastHour:
+    """Read the points that are not older than an hour; none if the file is absent or damaged."""
+    try:
+        found = snapshot.load(folder / _NAME, LastHour, tell=lambda text: log.warning("%s", text))
+    except (BadStore, OSError) as error:
+        log.warning("the figures of the last hour are lost: %s", error)
+        found = None
+    if found is None:
+        return LastHour()
+    span = range(now_ms - _HOUR_MS, now_ms + 1)
+    rates = {name: [each for each in points if each[0] in span] for name, points in found.rates.items()}
+    lags = {name: [each for each in points if each[0] in span] for name, points in found.lags.items()}
+    return LastHour(
+        {name: points for name, points in rates.items() if points},
+        {name: points for name, points in lags.items() if points},
+    )
+
+
+def save(folder: Path, points: LastHour) -> None:
+    """Write the points; blocks for a sync. A failure is logged."""
+    try:
+        snapshot.save(folder / _NAME, points)
+    except OSError as error:
+        log.warning("the figures of the last hour are not written to %s: %s", folder, error)

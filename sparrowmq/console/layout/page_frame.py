@@ -16,7 +16,6 @@ from nicegui.events import KeyEventArguments
 
 from sparrowmq.console.history.samples import PERIOD_S
 from sparrowmq.console.layout.described_page import Page
-from sparrowmq.console.layout.page_style import COLORS, STYLE
 from sparrowmq.console.layout.view import View
 
 DARK_COOKIE: Final = "sparrowmq_dark"
@@ -161,3 +160,103 @@ def _keys(view: View, places: Sequence[Page], search: ui.input, help_: ui.dialog
         is_going = key == "g" and not is_going
 
     ui.keyboard(on_key=pressed)
+
+
+# The style sheet of all pages, as text that goes with each page.
+#
+# NiceGUI would have each browser make the classes that it finds, by a script of 260 kB that takes a third of a second.
+# The few that pages use are written down here, by the names that Tailwind gives them; a test holds pages to them.
+
+
+# White text on each of them has a contrast of 4.5 at least.
+COLORS: Final = {
+    "primary": "#0f766e",
+    "secondary": "#475569",
+    "accent": "#7c3aed",
+    "positive": "#15803d",
+    "negative": "#b91c1c",
+    "warning": "#b45309",
+}
+
+# Below what Quasar insists on, and above what it only suggests: the layers are NiceGUI's.
+_CLASSES: Final = r"""
+@layer base { svg { display: block; } a { color: inherit; text-decoration: inherit; } }
+/* Of what is important the first layer wins. */
+@layer base {
+body.body--dark :is(.q-btn--outline, .q-btn--flat).text-primary { color: #2dd4bf !important; }
+body.body--dark :is(.q-btn--outline, .q-btn--flat).text-negative { color: #f87171 !important; }
+body.body--dark .bg-primary { background: #0f766e !important; }
+body.body--dark .bg-negative { background: #b91c1c !important; }
+}
+@layer utilities {
+.w-full { width: 100%; } .w-64 { width: 16rem; } .w-\[32rem\] { width: 32rem; }
+.max-w-full { max-width: 100%; }
+.max-w-screen-xl { max-width: 80rem; } .h-64 { height: 16rem; } .h-56 { height: 14rem; } .h-72 { height: 18rem; }
+.max-h-\[28rem\] { max-height: 28rem; } .overflow-auto { overflow: auto; }
+.min-w-\[280px\] { min-width: 280px; }
+.min-w-\[10rem\] { min-width: 10rem; } .min-w-\[14rem\] { min-width: 14rem; }
+.flex { display: flex; } .inline { display: inline; } .grow { flex-grow: 1; } .basis-0 { flex-basis: 0; }
+.items-center { align-items: center; } .items-end { align-items: flex-end; } .self-center { align-self: center; }
+.justify-end { justify-content: flex-end; }
+.gap-0 { gap: 0; } .gap-1 { gap: .25rem; } .gap-2 { gap: .5rem; } .gap-3 { gap: .75rem; } .gap-4 { gap: 1rem; }
+.gap-6 { gap: 1.5rem; } .gap-x-6 { column-gap: 1.5rem; } .gap-y-1 { row-gap: .25rem; }
+.p-2 { padding: .5rem; } .p-3 { padding: .75rem; } .p-4 { padding: 1rem; }
+.px-2 { padding-inline: .5rem; } .px-3 { padding-inline: .75rem; } .px-4 { padding-inline: 1rem; }
+.py-1 { padding-block: .25rem; } .py-2 { padding-block: .5rem; } .py-3 { padding-block: .75rem; }
+.mx-auto { margin-inline: auto; }
+.text-xs { font-size: .75rem; line-height: 1rem; } .text-sm { font-size: .875rem; line-height: 1.25rem; }
+.text-lg { font-size: 1.125rem; line-height: 1.75rem; } .text-xl { font-size: 1.25rem; line-height: 1.75rem; }
+.font-medium { font-weight: 500; } .font-semibold { font-weight: 600; }
+.text-white { color: #fff; } .text-inherit { color: inherit; } .no-underline { text-decoration: none; }
+.whitespace-pre { white-space: pre; } .whitespace-pre-wrap { white-space: pre-wrap; }
+.opacity-70 { opacity: .7; } .opacity-80 { opacity: .8; }
+.rounded { border-radius: .25rem; } .border-l-4 { border-left: 4px solid; } .border-red-600 { border-color: #dc2626; }
+@media (max-width: 639px) { .max-sm\:hidden { display: none; } .max-sm\:w-36 { width: 9rem; } }
+}
+"""
+
+_OURS: Final = """
+a.link { color: var(--q-primary); text-decoration: none; } a.link:hover { text-decoration: underline; }
+body.body--dark a.link { color: #5eead4; }
+.q-table td, .q-table th { font-size: .85rem; }
+.q-table--no-wrap td { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
+.q-table--dense.q-table--dense :is(td, th) { padding-inline: .75rem; }
+.q-table__bottom-nodata-icon { display: none; }
+@media (max-width: 600px) {
+  .q-table--no-wrap td { max-width: 11.5rem; } .q-table th { white-space: normal; }
+  .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
+}
+.trouble-critical { border-left: 4px solid #dc2626; } .trouble-warning { border-left: 4px solid #ca8a04; }
+.trouble-effect { margin-left: 1.5rem; width: calc(100% - 1.5rem); }
+.remedy { margin: 0; } .remedy > * { display: inline; white-space: pre-wrap; overflow-wrap: anywhere; }
+.command { font-family: ui-monospace, monospace; background: rgba(128, 128, 128, .18); border: 0; color: inherit;
+  border-radius: .25rem; padding: .1rem .35rem; cursor: copy; text-align: left; }
+.command > * { display: inline; }
+.trouble-badge { padding: 0 .5rem; border-radius: .25rem; font-size: .8rem; font-weight: 600; }
+.trouble-critical .trouble-badge { background: #b91c1c; color: #fff; }
+.trouble-warning .trouble-badge { background: #facc15; color: #1f2937; }
+.trouble-text { color: #b91c1c; font-weight: 600; } body.body--dark .trouble-text { color: #fca5a5; }
+.trouble-text:empty { display: none; }
+.alarm { display: flex; gap: .25rem; padding: .1rem .5rem; border-radius: .25rem; font-weight: 600; }
+.alarm.is-critical { background: #b91c1c; color: #fff; } .alarm.is-warning { background: #facc15; color: #1f2937; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.4rem, 1fr)); }
+.q-table__container:not(.q-table--no-wrap) td:not(:first-child) { overflow-wrap: anywhere; }
+[role=heading] { overflow-wrap: anywhere; }
+.q-dialog__backdrop { z-index: auto; }
+.sort, .fold, .copy { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
+.sort:hover { text-decoration: underline; } .fold { width: 1.75rem; height: 1.75rem; font-size: 1rem; }
+.copy { border: 1px solid currentColor; border-radius: .25rem; padding: .15rem .6rem; min-height: 1.75rem; }
+.q-table .details td { max-width: 0; white-space: normal; }
+.details pre { margin: .5rem 0; max-height: 24rem; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+.only-read { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.q-btn--outline.q-btn--dense { padding-inline: .6rem; }
+body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }
+body.body--dark { color-scheme: dark; } body.body--dark .nicegui-echart canvas { filter: brightness(1.4); }
+.mono { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .82rem; }
+.nav-here { background: color-mix(in srgb, var(--q-primary) 16%, transparent); }
+.q-header { background: #0f766e !important; }
+.q-header .q-field__control { background: #ffffff22; border-radius: .4rem; }
+.nicegui-content { padding: 1rem; gap: 1rem; } @media (max-width: 600px) { .nicegui-content { padding: .5rem; } }
+"""
+
+STYLE: Final = _CLASSES + _OURS

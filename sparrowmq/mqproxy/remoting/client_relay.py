@@ -14,12 +14,13 @@ import asyncio
 import logging
 import ssl
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
@@ -30,6 +31,7 @@ from sparrowmq.errors import (
     NoRoute,
     ProtocolError,
     RemoteError,
+    RemoteProtocolError,
     SparrowError,
 )
 from sparrowmq.loop.background import Background
@@ -37,16 +39,17 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
 from sparrowmq.mqproxy.remoting.destinations import OF_A_TOPIC, REACH, Reach, named_broker, topic_of
 from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
-from sparrowmq.mqproxy.remoting.joining import found_already, joined, readdressed, reply_of, with_consumers
 from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
-from sparrowmq.mqproxy.remoting.repeated_questions import Repeats
 from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.named_address import BROKER_FIELD
+from sparrowmq.protocol.requests.bodies import BrokerRoute
+from sparrowmq.protocol.requests.client_bodies import ConsumerConnections, ConsumerList
+from sparrowmq.protocol.requests.headers import QueryMessageReply
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
@@ -370,3 +373,121 @@ def _ambiguous(topic: str, names: Sequence[str]) -> str:
         f"the request names no broker, and {where} brokers {', '.join(names)}. Java clients since 4.9.4 name it "
         "(bname); use such a client, a topic on one broker, or the brokers' own addresses"
     )
+
+
+# Answers of the proxy: one of the answers of several brokers, and routes with its own address.
+
+
+def joined(reach: Reach, answers: list[Command]) -> Command:
+    """The answer to a request that went to several brokers, of which at least one has answered."""
+    good = [answer for answer in answers if answer.code == 0]
+    try:
+        if reach is Reach.MEMBERS and good:
+            lists = [ConsumerList.decode(answer.body).consumer_id_list for answer in good]
+            members = sorted({member for each in lists for member in each})
+            return replace(good[0], body=ConsumerList(members).encode())
+        if reach is Reach.CONNECTIONS and good:
+            return replace(
+                good[0], body=united(ConsumerConnections.decode(each.body) for each in good).encode()
+            )
+        if reach is Reach.RECORDS and good:
+            return replace(max(good, key=_updated), body=b"".join(answer.body for answer in good))
+    except RemoteProtocolError:
+        pass  # the first answer goes on as it is
+    if reach is Reach.ALL and len(good) < len(answers):
+        return next(answer for answer in answers if answer.code)
+    return (good or answers)[0]
+
+
+def with_consumers(answer: Command, own: ConsumerConnections) -> Command:
+    """The brokers' answer about the members of a group, with the members at the gRPC port."""
+    if not own.connection_set or answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE):
+        return answer
+    theirs = [] if answer.code else [ConsumerConnections.decode(answer.body)]
+    return replace(answer, code=ResponseCode.SUCCESS, remark=None, body=united([*theirs, own]).encode())
+
+
+def united(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
+    """One group of several, of which the first decides how it consumes."""
+    first, *others = parts
+    for each in others:
+        known = {row.client_id for row in first.connection_set}
+        first = replace(
+            first,
+            connection_set=first.connection_set
+            + [row for row in each.connection_set if row.client_id not in known],
+            subscription_table=each.subscription_table | first.subscription_table,
+        )
+    return first
+
+
+def _updated(answer: Command) -> Any:
+    return answer.header(QueryMessageReply).index_last_update_timestamp
+
+
+def readdressed(rows: Iterable[BrokerRoute], address: str) -> list[BrokerRoute]:
+    """The same brokers, all of them at one address."""
+    return [replace(row, broker_addrs=dict.fromkeys(row.broker_addrs, address)) for row in rows]
+
+
+def found_already() -> Command:
+    """The answer to a question for messages that the answer to the same question has."""
+    reply = reply_of(b"", ResponseCode.QUERY_NOT_FOUND, "mqproxy has answered this for all brokers")
+    return replace(reply, fields=QueryMessageReply(0, 0).ext_fields())
+
+
+def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
+    """An answer of the proxy itself."""
+    raw = body if isinstance(body, bytes) else body.encode()
+    return Command(
+        code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw
+    )
+
+
+# Questions that a client asks once for each broker of a topic, and all of them at mqproxy.
+#
+# Java's clients and tools send the question for the messages with a key to each broker of the topic, one after another,
+# and name no broker. Brokers behind mqproxy have the same address, so all of these questions arrive at mqproxy, and are
+# the same. Its answer to the first has the messages of all brokers. The others find nothing, so the client gets each
+# message once.
+#
+# Source: MQAdminImpl.queryMessage, Java 5.4.0.
+
+
+TOGETHER_S: Final = 1.0  # clients send them in one loop, without waiting for an answer
+MOST_QUESTIONS: Final = 1000  # of one client within this time
+
+
+@dataclass(slots=True)
+class _Question:
+    since: float
+    repeats_left: int
+
+
+class Repeats:
+    """The questions of one client within the last second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._questions: dict[int, _Question] = {}  # the oldest first
+
+    def has(self, question: Command, brokers: int) -> bool:
+        """Return whether a question for so many brokers repeats one whose answer is for all of them."""
+        now = self._clock.monotonic()
+        self._forget(now)
+        key = hash((question.code, *sorted(question.ext_fields().items())))
+        asked = self._questions.get(key)
+        if asked is None:
+            self._questions[key] = _Question(now, brokers - 1)
+            return False
+        asked.repeats_left -= 1
+        if asked.repeats_left <= 0:
+            del self._questions[key]
+        return True
+
+    def _forget(self, now: float) -> None:
+        """Forget the questions of more than a second ago, and the oldest if there are too many."""
+        for key, asked in list(self._questions.items()):
+            if now - asked.since < TOGETHER_S and len(self._questions) < MOST_QUESTIONS:
+                break
+            del self._questions[key]

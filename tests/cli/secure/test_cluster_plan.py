@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.auth.document import Document
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.member_settings import demand_member
+from sparrowmq.broker.member import demand_member
 from sparrowmq.broker.replication.ha_port import demand_role
 from sparrowmq.cli.secure.cluster_plan import Plan, Wishes, plan
 from sparrowmq.errors import ConfigError

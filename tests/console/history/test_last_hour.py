@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.history.last_hour import LastHour, load, save
+from sparrowmq.console.history.samples import LastHour, load, save
 
 NOW_MS = 10_000_000
 

@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import sparrowmq.console
-from sparrowmq.console.layout.page_style import STYLE
+from sparrowmq.console.layout.page_frame import STYLE
 
 # Of Quasar's own style sheets, or only a mark that scripts and tests find.
 ELSEWHERE = {"no-wrap", "waiting"}
