@@ -45,7 +45,7 @@ from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:
     from sparrowmq.broker.broker import Broker
-    from sparrowmq.broker.election import Member
+    from sparrowmq.broker.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ def broker(**given: Any) -> None:
     OF_PROCESS.check = partial(_merged, BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
     ends = given["ends_with_stdin"]
     if settings.failover:
-        from sparrowmq.broker.election import Member
+        from sparrowmq.broker.member import Member
 
         run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload, ends, unready=unready)
     run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload, ends, unready=unready)
