@@ -103,7 +103,7 @@ class Writer:
         Raises: StoreFailed, DiskFull.
         """
         added = len(topic) + len(self._cluster) + _ADDED_BYTES
-        self._store.appender.make_room(content_bytes + count * added)
+        self._store.appender.reserve_room(content_bytes + count * added)
 
     def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.

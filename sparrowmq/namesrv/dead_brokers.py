@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 
 
-class LostBrokers:
+class DeadBrokers:
     """Writes what `Routes.vanished` says into the name server's values."""
 
     def __init__(self, routes: Routes, values: KeyValues, clock: Clock) -> None:

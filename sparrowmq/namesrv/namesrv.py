@@ -26,7 +26,7 @@ from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.metrics.server_figures import Port, declare_port
-from sparrowmq.namesrv.dead_brokers import LostBrokers
+from sparrowmq.namesrv.dead_brokers import DeadBrokers
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -124,7 +124,7 @@ class Namesrv:
             tasks.spawn(self._expire(), "silent brokers")
             self._conditions.watch(self._probes(values, server, tls, access))
             tasks.spawn(self._look(values), "conditions")
-            tasks.spawn(LostBrokers(self.routes, values, self._clock).watch(), "lost brokers")
+            tasks.spawn(DeadBrokers(self.routes, values, self._clock).watch(), "lost brokers")
             if access is not None:
                 tasks.spawn(access.watch(self._clock), "accounts")
             self._open = stack.pop_all()

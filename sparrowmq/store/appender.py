@@ -1,7 +1,7 @@
 """The way of messages into the store: to the log's end, to their queues and the index, in bursts.
 
     append ── a burst begins: the clock is read ── encode, keep for the burst ── note the entries of queue and index
-    the turn's end ── write out ── dispatch: queues show it                      (without a turn: `dispatch`)
+    the turn's end ── write out ── dispatch: queues show it                      (without a turn: `publish`)
     no room on the disk ── stall: no message is taken for a while ── the next message, or `tend`, tries again
 
 Use it through `MessageStore`, which creates it from the parts that it has opened.
@@ -91,7 +91,7 @@ class Appender:
         self._full_until_s = 0.0
         self._logged_s: dict[str, float] = {}  # by the class of what was full: when the log may say so again
         self._follows_master = False
-        self._is_raw_due = False  # `dispatch` runs at the end of this turn, for bytes of a master's log
+        self._is_raw_due = False  # `publish` runs at the end of this turn, for bytes of a master's log
         self._shows_soon = False
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
@@ -117,7 +117,7 @@ class Appender:
         self._enter(queue, entry, placed)
         return [placed]
 
-    def make_room(self, size: int) -> None:
+    def reserve_room(self, size: int) -> None:
         """Make room for `size` bytes, or as many as a file has, if the caller appends them now.
 
         Raises: DiskFull, StoreFailed, as `append`.
@@ -144,7 +144,7 @@ class Appender:
             self._make_room(0)
 
     def follow(self, content: Buffer) -> None:
-        """Append bytes of the master's log to this one. `dispatch` finds the records in them.
+        """Append bytes of the master's log to this one. `publish` finds the records in them.
 
         These bytes are encoded records with their offsets already, so they do not go through `append`.
 

@@ -2,7 +2,7 @@
 
     with MessageStore.open(StoreSettings(path)) as store:
         [placed] = store.append(Entry("Orders", 0, b"body", Properties(), born_timestamp_ms=..., born_host=...))
-        store.dispatch()                                    # `run` does this by itself
+        store.publish()                                     # `run` does this by itself
         store.flush()                                       # likewise; use `store.safety(True).when(placed.end, ...)`
         found = store.read("Orders", 0, offset=0, max_count=32)
 
@@ -220,7 +220,7 @@ class MessageStore:
         return self.appender.append(*entries)
 
     def follow(self, offset: int, content: Buffer, has_crcs: bool = False) -> None:
-        """Append bytes of the master's log to this one. `dispatch` finds the records in them.
+        """Append bytes of the master's log to this one. `publish` finds the records in them.
 
         With `has_crcs` each record has a property CRC. Otherwise a start must know before that some have none.
         Raises:

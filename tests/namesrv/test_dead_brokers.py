@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.namesrv import dead_brokers, route_table
-from sparrowmq.namesrv.dead_brokers import LostBrokers
+from sparrowmq.namesrv.dead_brokers import DeadBrokers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.protocol.names import LOST_BROKERS
@@ -26,7 +26,7 @@ def values(tmp_path):
 
 async def remembered(routes, values):
     """What a name server that starts now with these values knows, too."""
-    await LostBrokers(routes, values, ManualClock()).look()
+    await DeadBrokers(routes, values, ManualClock()).look()
     kept = KeyValues(values.path).namespace(LOST_BROKERS)
     return {name: LostBroker.decode(text.encode()) for name, text in kept.items()}
 
@@ -89,7 +89,7 @@ async def test_a_broker_that_is_back_is_forgotten_also_by_the_next_name_server(r
 async def test_a_broker_that_an_operator_forgot_stays_forgotten(routes, values):
     announce(routes, A, "orders")
     routes.lost(A)
-    watch = LostBrokers(routes, values, ManualClock())
+    watch = DeadBrokers(routes, values, ManualClock())
     await watch.look()
     await values.delete(LOST_BROKERS, "broker-a")
     await watch.look()

@@ -119,7 +119,7 @@ class OwnRole:
         self.status = replica.status
         same = SameSettings(self._broker.settings, replica, pool, clock)
 
-        def found(master: str, shipping: str) -> None:
+        def follow_master(master: str, shipping: str) -> None:
             self._master_address = master
             same.use(master)
             mirror.use(master)
@@ -132,11 +132,11 @@ class OwnRole:
             mirror.wake()
 
         if term is None:
-            registration.on_master = found
+            registration.on_master = follow_master
         else:
             replica.on_trust, replica.on_lost = trusted, lambda: None
             if term.leader is not None:
-                found(term.leader.address, term.leader.shipping)
+                follow_master(term.leader.address, term.leader.shipping)
         return [replica.part(), mirror.part(), same.part()]
 
     async def peers(self, pool: Pool) -> Sequence[str]:

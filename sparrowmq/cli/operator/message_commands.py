@@ -437,7 +437,7 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
                 left_out += len(messages) - len(copies)
                 await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
 
-            found = await _each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
+            found = await _send_each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
             return found - left_out
 
     count = connected(run)
@@ -476,7 +476,7 @@ def replay(topic: str, group: str, **given: Any) -> None:
             for each in messages:
                 await mq.admin.replay(each, group)
 
-        return await _each(
+        return await _send_each(
             mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **given
         )
 
@@ -505,7 +505,7 @@ def _is_typed(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
-async def _each(
+async def _send_each(
     mq: Client,
     topic: str,
     send: Any,
