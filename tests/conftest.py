@@ -109,7 +109,7 @@ LONGEST_FIRST = [
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
     "tests/crash/test_failover.py",
-    "tests.broker.test_member.py",
+    "tests/broker/test_member.py",
     "tests/examples/flights/test_show.py",
     "tests/examples/flights/test_session.py",
     "tests/client/stress/test_stress.py",
@@ -139,7 +139,7 @@ LONGEST_FIRST = [
 ]
 # What mostly waits for limits, disks and other programs, and uses less than a third of a processor.
 WAITING = {
-    "tests.broker.test_member.py",
+    "tests/broker/test_member.py",
     "tests/conditions/test_causes.py",
     "tests/conditions/test_game_day.py",
     "tests/crash/test_failover.py",
