@@ -15,11 +15,7 @@ def questions() -> dict[str, str]:
     """The first line of each benchmark's docstring, by the benchmark's name."""
     files = sorted(file for file in HERE.glob("*.py") if not file.stem.startswith("_"))
     texts = {file.stem: ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) for file in files}
-    return {
-        name: text.splitlines()[0]
-        for name, text in texts.items()
-        if text and text.split("\n")[0].endswith("?")
-    }
+    return {name: text.splitlines()[0] for name, text in texts.items() if text and text.split("\n")[0].endswith("?")}
 
 
 def main(arguments: list[str]) -> int:

@@ -24,9 +24,7 @@ CPU: Final = MEASURES[1]
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.set_defaults(
-        peers=(OURS, OURS + QUOTAS, *(name + way for way in (ACL, TLS) for name in (OURS, REFERENCE)))
-    )
+    parser.set_defaults(peers=(OURS, OURS + QUOTAS, *(name + way for way in (ACL, TLS) for name in (OURS, REFERENCE))))
     parser.add_argument("--bodies", type=numbers, default=(128,), help="body sizes in bytes")
     parser.add_argument("--windows", type=numbers, default=(1, 64, 256), help="requests in flight")
     run = Run("acl", __doc__, parser)
@@ -44,9 +42,7 @@ def _worth(run: Run) -> str:
         ]
         if times:
             said.append(f"{what} {', '.join(times)}")
-    return (
-        f"Times the CPU of a plain message, in the order of the table: {'; '.join(said) or 'not measured'}."
-    )
+    return f"Times the CPU of a plain message, in the order of the table: {'; '.join(said) or 'not measured'}."
 
 
 if __name__ == "__main__":

@@ -119,9 +119,7 @@ def main() -> None:
 
 
 def measure(folder: Path, messages: int, rounds: int) -> list[str]:
-    settings = StoreSettings(
-        folder, commit_log_file_size=1 << 30, consume_queue_file_entries=300_000, store_host=HOST
-    )
+    settings = StoreSettings(folder, commit_log_file_size=1 << 30, consume_queue_file_entries=300_000, store_host=HOST)
     rows = []
     with MessageStore.open(settings) as store:
         fill(store, messages)

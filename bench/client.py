@@ -44,9 +44,7 @@ def main() -> None:
             for way in ways:
                 found = _in_a_process(way, broker.namesrv, options.messages)
                 figures[way].append(found)
-                print(
-                    f"{way:28} {found['rate']:10,.0f}/s {found['cpu_us']:6.1f} us CPU a message", flush=True
-                )
+                print(f"{way:28} {found['rate']:10,.0f}/s {found['cpu_us']:6.1f} us CPU a message", flush=True)
     text = _table(figures)
     if options.quick:
         print(text)

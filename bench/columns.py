@@ -40,9 +40,7 @@ def pull_body(rows: int) -> bytes:
     host = hosts.pack("10.0.0.1:10911")
     return b"".join(
         record.encode(
-            Entry(
-                "Orders", 1, b"x" * 100, Properties(PROPERTIES % (offset, offset)), 1_700_000_000_000, host
-            ),
+            Entry("Orders", 1, b"x" * 100, Properties(PROPERTIES % (offset, offset)), 1_700_000_000_000, host),
             Placed(offset * 300, offset, 1_700_000_000_001 + offset, host),
         )
         for offset in range(rows)

@@ -101,9 +101,7 @@ def fill(peer: Peer, topics: int, groups: int) -> None:
     with Wire(peer.port, timeout_s=60) as wire:
         _each(wire, _UPDATE_AND_CREATE_TOPIC, (_topic(f"topic-{at:05}", 4) for at in range(topics)))
         _each(wire, _UPDATE_AND_CREATE_TOPIC, (_topic(f"%RETRY%group-{at:04}", 1) for at in range(groups)))
-        _each(
-            wire, _UPDATE_AND_CREATE_TOPIC, (_topic(f"%DLQ%group-{at:04}", 1) for at in range(0, groups, 10))
-        )
+        _each(wire, _UPDATE_AND_CREATE_TOPIC, (_topic(f"%DLQ%group-{at:04}", 1) for at in range(0, groups, 10)))
         _each(wire, _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, (_group(f"group-{at:04}") for at in range(groups)))
         some = [f"topic-{at:05}" for at in range(7, topics, 100)]
         _each(wire, SEND, ((send_fields(name), b"x" * 128) for name in some * 4))
@@ -149,9 +147,7 @@ def browsing() -> Iterator[NewPage]:
     if program is None:
         raise SystemExit("needs Chromium (Debian: apt install chromium)")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            folder, executable_path=program, args=["--no-sandbox"]
-        )
+        context = playwright.chromium.launch_persistent_context(folder, executable_path=program, args=["--no-sandbox"])
 
         def new_page(width: int) -> Page:
             page = context.new_page()
@@ -176,10 +172,7 @@ def _pages(run: Run, peer: Peer, console: _Console, new_page: NewPage) -> str:
         "| --- | --- | --- | --- |",
     ]
     for path in _PAGES:
-        seen = {
-            width: [visit(page, console.url + path, width) for _ in range(run.options.rounds)]
-            for width in _WIDTHS
-        }
+        seen = {width: [visit(page, console.url + path, width) for _ in range(run.options.rounds)] for width in _WIDTHS}
         if run.options.pictures:
             for width in _WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})

@@ -180,10 +180,7 @@ def page(cases: Cases) -> str:
 
 def _cases(options: argparse.Namespace) -> list[tuple[str, str, int]]:
     return [
-        (client, what, window)
-        for client in options.clients
-        for what in (SEND, RECEIVE)
-        for window in options.windows
+        (client, what, window) for client in options.clients for what in (SEND, RECEIVE) for window in options.windows
     ]
 
 

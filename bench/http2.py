@@ -215,10 +215,7 @@ def _table(options: argparse.Namespace) -> str:
             rows.append(
                 f"| {window} | {name} | {spread(cells[0])} | {ratio} | {spread(cells[1])} | {spread(cells[2])} |"
             )
-    return (
-        "\n".join(rows)
-        + f"\n\n{options.rounds} rounds of {options.calls:,} calls. A ratio is against grpcio."
-    )
+    return "\n".join(rows) + f"\n\n{options.rounds} rounds of {options.calls:,} calls. A ratio is against grpcio."
 
 
 if __name__ == "__main__":

@@ -101,13 +101,9 @@ CONTENDERS: Final = (
     Contender(OURS, "ours", _this_python, partial(_ours, "ASYNC_FLUSH"), "SparrowMQ, ASYNC_FLUSH"),
     Contender("confluent-kafka", "confluent", python_peers, partial(_of, KafkaBroker), _KAFKA),
     Contender("aiokafka", "aio_kafka", python_peers, partial(_of, KafkaBroker), _KAFKA),
-    Contender(
-        "nats-py", "jetstream", python_peers, partial(_of, NatsServer), f"NATS {NATS_VERSION}, file storage"
-    ),
+    Contender("nats-py", "jetstream", python_peers, partial(_of, NatsServer), f"NATS {NATS_VERSION}, file storage"),
     Contender("redis-py", "redis_streams", python_peers, partial(_of, RedisServer), _REDIS, _BATCHED),
-    Contender(
-        f"{OURS} (SYNC_FLUSH)", "ours", _this_python, partial(_ours, "SYNC_FLUSH"), "SparrowMQ, SYNC_FLUSH"
-    ),
+    Contender(f"{OURS} (SYNC_FLUSH)", "ours", _this_python, partial(_ours, "SYNC_FLUSH"), "SparrowMQ, SYNC_FLUSH"),
 )
 
 
@@ -139,13 +135,9 @@ def main() -> None:
     with ExitStack() as stack:
         running, missing = _start(options.peers, stack)
         cache = PageCache(options.fill_cache)
-        figures = measure(
-            running, options.messages, options.rounds, cache, warm_ups=0 if options.quick else 1
-        )
+        figures = measure(running, options.messages, options.rounds, cache, warm_ups=0 if options.quick else 1)
         servers = {
-            each.contender.name: Serving(
-                each.contender.safety, each.idle_mib, memory(each.server.pid).resident
-            )
+            each.contender.name: Serving(each.contender.safety, each.idle_mib, memory(each.server.pid).resident)
             for each in running
         }
     text = page(figures, servers, [_note(options), *missing])
@@ -163,15 +155,11 @@ def _note(options: argparse.Namespace) -> str:
     in_turn = options.messages // IN_TURN_SHARE
     rounds = f"Rounds: {options.rounds} of {options.messages:,} messages, {in_turn:,} in turn."
     if options.fill_cache:
-        rounds += (
-            f" Before each measurement {options.fill_cache} GiB filled the page cache (bench/page_cache.py)."
-        )
+        rounds += f" Before each measurement {options.fill_cache} GiB filled the page cache (bench/page_cache.py)."
     return f"{rounds} Versions: {clients}."
 
 
-def measure(
-    running: Sequence[Running], messages: int, rounds: int, cache: PageCache, warm_ups: int
-) -> Ranking:
+def measure(running: Sequence[Running], messages: int, rounds: int, cache: PageCache, warm_ups: int) -> Ranking:
     """The rounds of each way and client; those that warm up are left out."""
     figures: dict[str, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     for number in range(-warm_ups, rounds):
@@ -186,9 +174,7 @@ def measure(
 
 
 def _shown(found: Figures) -> str:
-    return (
-        f"{found['rate']:10,.0f}/s {found['cpu_us']:6.1f} us here, {found['server_us']:6.1f} us at the server"
-    )
+    return f"{found['rate']:10,.0f}/s {found['cpu_us']:6.1f} us here, {found['server_us']:6.1f} us at the server"
 
 
 def _start(wanted: Sequence[str], stack: ExitStack) -> tuple[list[Running], list[str]]:

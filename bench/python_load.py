@@ -42,9 +42,7 @@ def python_load(
 class _Loop:
     """Keeps `window` requests in flight; the opaque of each is its slot."""
 
-    def __init__(
-        self, wire: socket.socket, ask: Callable[[int], bytes], mode: str, window: int, pid: int
-    ) -> None:
+    def __init__(self, wire: socket.socket, ask: Callable[[int], bytes], mode: str, window: int, pid: int) -> None:
         self._wire, self._ask, self._mode, self._window, self._pid = wire, ask, mode, window, pid
         self._sent = [0.0] * window
         self._latencies: list[float] = []
@@ -90,9 +88,7 @@ class _Loop:
             if not chunk:
                 raise RuntimeError("the broker closed the connection")
             data, at, slots, now = left + chunk, 0, [], time.monotonic()
-            while len(data) - at >= 8 and len(data) - at >= (
-                size := int.from_bytes(data[at : at + 4], "big") + 4
-            ):
+            while len(data) - at >= 8 and len(data) - at >= (size := int.from_bytes(data[at : at + 4], "big") + 4):
                 slot, messages = self._take(data[at : at + size])
                 self._latencies.append(now - self._sent[slot])
                 slots.append(slot)

@@ -63,9 +63,7 @@ def _cells(measure: Measure, rounds: Sequence[Round], reference: Sequence[Round]
 
 def keep_section(name: str, question: str, text: str) -> None:
     """Replace or add the section of one benchmark, with the machine and the commit it was measured on."""
-    section = (
-        f"<!-- {name} -->\n## {question}\n\n{circumstances()}\n\n{text.strip()}\n<!-- end of {name} -->\n"
-    )
+    section = f"<!-- {name} -->\n## {question}\n\n{circumstances()}\n\n{text.strip()}\n<!-- end of {name} -->\n"
     page = PAGE.read_text() if PAGE.exists() else _HEAD
     old = re.compile(rf"<!-- {name} -->\n.*?<!-- end of {name} -->\n", re.DOTALL)
     page = old.sub(lambda _match: section, page) if old.search(page) else f"{page}\n{section}"

@@ -38,13 +38,9 @@ class Run:
         self.name, self.question = name, docstring.splitlines()[0]
         self.options = _parse(parser or arguments(self.question))
         self._cache = PageCache(self.options.fill_cache)
-        self.figures: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        self.figures: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
 
-    def alternate(
-        self, case: tuple[str, ...], peers: Sequence[P], measure: Callable[[P], dict[str, Any]]
-    ) -> None:
+    def alternate(self, case: tuple[str, ...], peers: Sequence[P], measure: Callable[[P], dict[str, Any]]) -> None:
         """Measure every broker once a round."""
         for _round in range(self.options.rounds):
             for peer in peers:
@@ -52,9 +48,7 @@ class Run:
                 figures = measure(peer)
                 self.figures[case][peer.name].append(figures)
                 rate = f" {figures['rate']:,.0f}/s" if "rate" in figures else ""
-                refused = (
-                    f", {figures['errors']} refused: {figures['error']}" if figures.get("errors") else ""
-                )
+                refused = f", {figures['errors']} refused: {figures['error']}" if figures.get("errors") else ""
                 print(f"{self.name} {' '.join(case)} {peer.name}{rate}{refused}", flush=True)
 
     def load(self, mode: str, peer: Peer, **options: Any) -> dict[str, Any]:

@@ -124,9 +124,7 @@ def followed(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-slave-")))
         kind, _, checkout = name.partition(":")
         settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
-        slave = _broker(
-            kind, checkout, master.namesrv, store, settings | {"brokerRole": "SLAVE", "brokerId": 1}
-        )
+        slave = _broker(kind, checkout, master.namesrv, store, settings | {"brokerRole": "SLAVE", "brokerId": 1})
         stack.enter_context(slave)
         deadline = time.monotonic() + START_LIMIT_S
         while run_load("send", master.port, topic=TOPIC, queues=QUEUES, window=1, count=1)["errors"]:
@@ -261,9 +259,7 @@ def is_known(name: str) -> bool:
     """Whether there is such a broker."""
     name = _without_ways(name)
     kind, _, checkout = name.partition(":")
-    return name in (*PEERS, FROM_SOURCE) or (
-        kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file()
-    )
+    return name in (*PEERS, FROM_SOURCE) or (kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file())
 
 
 def _wait_listening(port: int, child: Child) -> float:

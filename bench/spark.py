@@ -64,9 +64,7 @@ def main() -> None:
         for peer in peers:
             start = time.perf_counter()
             fill(peer, rows)
-            figures["(sent by one Python process)",][peer.name].append(
-                {"rate": rows / (time.perf_counter() - start)}
-            )
+            figures["(sent by one Python process)",][peer.name].append({"rate": rows / (time.perf_counter() - start)})
             for case, query in queries(spark, peer, folder).items():
                 measure(case, query, rows, figures, peer)
         spark.stop()
@@ -74,9 +72,7 @@ def main() -> None:
     if options.quick:
         print(text)
     else:
-        keep_section(
-            "spark", QUESTION, f"{text}\n\n{ROUNDS} rounds over {rows:,} rows, after {WARM_UPS} to warm up."
-        )
+        keep_section("spark", QUESTION, f"{text}\n\n{ROUNDS} rounds over {rows:,} rows, after {WARM_UPS} to warm up.")
 
 
 def fill(peer: Peer, rows: int) -> None:
@@ -85,9 +81,7 @@ def fill(peer: Peer, rows: int) -> None:
     with connect(options) as network:
         sender = Sender(network, options)
         for number in range(rows):
-            text = (
-                b"KEYS\x01order-%d\x02TAGS\x01paid\x02UNIQ_KEY\x010A00000100002A9F%016X\x02region\x01eu\x02"
-            )
+            text = b"KEYS\x01order-%d\x02TAGS\x01paid\x02UNIQ_KEY\x010A00000100002A9F%016X\x02region\x01eu\x02"
             sender.put(TOPIC, BatchPart(b"x" * 100, text % (number, number)))
         sender.finish()
         deadline = time.monotonic() + SHOWN_LIMIT_S

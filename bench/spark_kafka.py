@@ -56,9 +56,7 @@ Ways = dict[str, Callable[[], float]]  # by peer: does it once, and gives the fi
 class Topics:
     """The topic of each broker, as Spark reads and writes it."""
 
-    def __init__(
-        self, spark: SparkSession, peer: Peer, kafka: KafkaBroker, folder: Path, cache: PageCache
-    ) -> None:
+    def __init__(self, spark: SparkSession, peer: Peer, kafka: KafkaBroker, folder: Path, cache: PageCache) -> None:
         self.spark, self.peer, self.folder, self.cache = spark, peer, folder, cache
         ours = {"nameServer": peer.namesrv, "topic": TOPIC}
         self.reading = {OURS: ours, KAFKA: {"kafka.bootstrap.servers": kafka.address, "subscribe": TOPIC}}
@@ -77,9 +75,7 @@ class Topics:
         column = "body" if name == OURS else "value"
         made = self.spark.range(0, rows, 1, 2).selectExpr(f"lpad(cast(id as string), 100, 'x') as {column}")
         self.cache.fill()
-        return rows / timed(
-            lambda: made.write.format(form(name)).options(**self.writing[name]).mode("append").save()
-        )
+        return rows / timed(lambda: made.write.format(form(name)).options(**self.writing[name]).mode("append").save())
 
     def catch_up(self, name: str, rows_per_batch: int, batches: int | None = None) -> list[dict[str, Any]]:
         """What Spark says of each batch of a stream that reads all there is, or so many batches."""
@@ -100,9 +96,7 @@ class Topics:
 def main() -> None:
     parser = argparse.ArgumentParser(description=QUESTION)
     parser.add_argument("--rows", type=int, default=3 * MILLION)
-    parser.add_argument(
-        "--cases", type=names, default=CASES, help="write,read: each can be measured by itself"
-    )
+    parser.add_argument("--cases", type=names, default=CASES, help="write,read: each can be measured by itself")
     add_option(parser)
     parser.add_argument("--quick", action="store_true", help="100,000 rows; shown and not kept")
     options = parser.parse_args()

@@ -51,18 +51,14 @@ def main() -> None:
                 figure = measure(peer, given, level, rows)
                 if turn >= WARM_UPS:
                     figures[level,][peer.name].append(figure)
-                print(
-                    f"spark sink {level} {figure['rate']:,.0f} rows/s, seen {figure['seen']:,.0f}", flush=True
-                )
+                print(f"spark sink {level} {figure['rate']:,.0f} rows/s, seen {figure['seen']:,.0f}", flush=True)
         spark.stop()
     measures = [Measure("rows/s", lambda f: f["rate"]), Measure("rows/s until seen", lambda f: f["seen"])]
     text = table(["level"], figures, measures)
     if options.quick:
         print(text)
     else:
-        keep_section(
-            "spark_sink", QUESTION, f"{text}\n\n{ROUNDS} rounds of {rows:,} rows by turns, after {WARM_UPS}."
-        )
+        keep_section("spark_sink", QUESTION, f"{text}\n\n{ROUNDS} rounds of {rows:,} rows by turns, after {WARM_UPS}.")
 
 
 def made(spark: SparkSession, rows: int) -> DataFrame:

@@ -65,9 +65,7 @@ def import_table(modules: dict[str, int]) -> str:
     shown = list(packages.items())[:SHOWN_PACKAGES]
     lines += [f"| {name} | {count} | {time_us / 1000:.1f} |" for name, (count, time_us) in shown]
     rest = list(packages.values())[SHOWN_PACKAGES:]
-    lines.append(
-        f"| {len(rest)} more | {sum(row[0] for row in rest)} | {sum(row[1] for row in rest) / 1000:.1f} |"
-    )
+    lines.append(f"| {len(rest)} more | {sum(row[0] for row in rest)} | {sum(row[1] for row in rest) / 1000:.1f} |")
     return "\n".join(lines)
 
 

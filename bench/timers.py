@@ -60,9 +60,7 @@ async def measure(peer: Peer, pending: int, rate: int, seconds: int) -> str:
     now_ms = time.time_ns() // 1_000_000
     begin = time.monotonic()
     spread_ms = (40 * DAY_S - 3 * HOUR_S) * 1000
-    await send_all(
-        session, (now_ms + 2 * HOUR_S * 1000 + i * spread_ms // pending for i in range(pending)), "far"
-    )
+    await send_all(session, (now_ms + 2 * HOUR_S * 1000 + i * spread_ms // pending for i in range(pending)), "far")
     took_s = time.monotonic() - begin
     after = memory(peer.pid)
     count = rate * seconds

@@ -40,9 +40,7 @@ def main() -> None:
     options = run.options
     with serving_all(options.peers) as peers:
         for peer in peers:
-            run_load(
-                "transact", peer.port, topic=TOPIC, queues=QUEUES, window=256, count=options.warm_up // 10
-            )
+            run_load("transact", peer.port, topic=TOPIC, queues=QUEUES, window=256, count=options.warm_up // 10)
         for window in options.windows:
             transact = partial(run.load, "transact", topic=TOPIC, queues=QUEUES, body=128, window=window)
             run.alternate((str(window),), peers, transact)

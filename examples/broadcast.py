@@ -15,9 +15,7 @@ async def member(name: str, ready: asyncio.Semaphore) -> str:
     with tempfile.TemporaryDirectory() as places:  # without it the place is kept in ~/.rocketmq_offsets
         async with (
             sparrowmq.connect(instance=name) as mq,
-            mq.subscribe(
-                "prices", group="caches", broadcast=True, start="new", offset_folder=Path(places)
-            ) as news,
+            mq.subscribe("prices", group="caches", broadcast=True, start="new", offset_folder=Path(places)) as news,
         ):
             ready.release()
             message = await anext(news)

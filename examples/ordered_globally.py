@@ -18,9 +18,7 @@ async def main() -> None:
         numbers = []
         async with mq.subscribe("journal", group="archivists", start="earliest", ordered=True) as entries:
             async for entry in entries:
-                async with (
-                    entry.process()
-                ):  # the next one comes when this is done, a failed one again and again
+                async with entry.process():  # the next one comes when this is done, a failed one again and again
                     numbers.append(int(entry.text()))
                 if len(numbers) == STEPS:
                     break

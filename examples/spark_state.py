@@ -23,9 +23,7 @@ class Balance(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._sum = handle.getValueState("sum", "total bigint")
 
-    def handleInputRows(
-        self, key: tuple[str], rows: Iterator[Row], timer_values: TimerValues
-    ) -> Iterator[Row]:
+    def handleInputRows(self, key: tuple[str], rows: Iterator[Row], timer_values: TimerValues) -> Iterator[Row]:
         (total,) = self._sum.get() or (0,)  # None for a new account
         total += sum(row.amount for row in rows)
         self._sum.update((total,))
@@ -53,9 +51,7 @@ def book() -> None:
     bookings = spark.readStream.format("rocketmq").options(
         nameServer=name_server, topic="bookings", startingOffsets="earliest", bodyType="string"
     )
-    rows = bookings.load().select(
-        f.col("keys").alias("account"), f.col("body").cast("bigint").alias("amount")
-    )
+    rows = bookings.load().select(f.col("keys").alias("account"), f.col("body").cast("bigint").alias("amount"))
     balances = rows.groupBy("account").transformWithState(
         Balance(), "account string, total bigint", outputMode="Update", timeMode="None"
     )

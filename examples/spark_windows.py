@@ -31,9 +31,7 @@ clicks = (
 )
 counts = clicks.withWatermark("at", "2 minutes").groupBy(f.window("at", "1 minute"), "tags").count()
 query = (
-    counts.selectExpr(
-        "to_json(struct(window.start AS minute, tags, count)) AS body", "'clicks-by-minute' AS topic"
-    )
+    counts.selectExpr("to_json(struct(window.start AS minute, tags, count)) AS body", "'clicks-by-minute' AS topic")
     .writeStream.format("rocketmq")
     .options(nameServer=name_server, checkpointLocation=tempfile.mkdtemp())
     .outputMode("append")  # a window is sent once, when no click for it is expected any more
@@ -42,9 +40,7 @@ query = (
 )
 query.awaitTermination()
 
-sent = spark.read.format("rocketmq").options(
-    nameServer=name_server, topic="clicks-by-minute", bodyType="string"
-)
+sent = spark.read.format("rocketmq").options(nameServer=name_server, topic="clicks-by-minute", bodyType="string")
 for line in sorted(json.dumps(json.loads(row.body)) for row in sent.load().collect()):
     print(line)
 spark.stop()

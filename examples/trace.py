@@ -26,9 +26,7 @@ async def main() -> None:
         for trace in await admin.trace(sent.msg_id):
             match trace:
                 case PubTrace():
-                    print(
-                        f"{trace.group} sent it to {trace.topic} at {trace.store_host} in {trace.cost_ms} ms"
-                    )
+                    print(f"{trace.group} sent it to {trace.topic} at {trace.store_host} in {trace.cost_ms} ms")
                 case SubAfterTrace():
                     how = "handled it" if trace.is_success else "failed with it"
                     print(f"{trace.group} {how} in {trace.cost_ms} ms")

@@ -168,9 +168,7 @@ def is_in_use() -> bool:
 class _FromSource:
     """Finds the sources before Python finds what was compiled of them, perhaps when the list was another."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         is_ours = name.startswith("sparrowmq.") and os.path.isfile(source(name))
         return importlib.util.spec_from_file_location(name, source(name)) if is_ours else None
 

@@ -176,8 +176,7 @@ class WrongServer(RemoteError):
                 "usually 10911"
             )
         return (
-            f"{self.address} is a broker, not a name server; give the name server's address, whose port is usually "
-            "9876"
+            f"{self.address} is a broker, not a name server; give the name server's address, whose port is usually 9876"
         )
 
 
@@ -305,9 +304,7 @@ class NoBroker(SparrowError):
         there: the names that are registered.
     """
 
-    def __init__(
-        self, namesrv: str, what: str | None = None, name: str = "", there: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, namesrv: str, what: str | None = None, name: str = "", there: Sequence[str] = ()) -> None:
         super().__init__(namesrv, what, name, there)
         self.name = name
 
@@ -416,11 +413,7 @@ class StillUnread(SparrowError):
 
     def __str__(self) -> str:
         counts = ", ".join(f"{group or 'without a group'} {count}" for group, count in self.groups.items())
-        still = (
-            f"still have messages that were not consumed ({counts})"
-            if counts
-            else "still got some a moment ago"
-        )
+        still = f"still have messages that were not consumed ({counts})" if counts else "still got some a moment ago"
         return (
             f"topic {self.topic} gets no more messages in queues from {self.read_queues} on, but these {still}; "
             f"{self.remedy}"

@@ -219,9 +219,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         end_s = max(self.ended_s.values(), default=0.0)
         waits = ", ".join(f"{name} {end_s - ended_s:.0f} s" for name, ended_s in sorted(self.ended_s.items()))
         yield f"idle at the end: {waits}"
-        for took_s, group in sorted(((s, group) for group, s in self.took_s.items()), reverse=True)[
-            :LONGEST_SHOWN
-        ]:
+        for took_s, group in sorted(((s, group) for group, s in self.took_s.items()), reverse=True)[:LONGEST_SHOWN]:
             yield f"{took_s:.0f} s {group}"
 
 
@@ -250,9 +248,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: nothing of them is garbage
     worker = getattr(config, "workerinput", None)
     if worker is not None and config.args == config.getini("testpaths"):
-        folders = [
-            path for name in config.args for path in sorted(Path(name).iterdir()) if may_have_tests(path)
-        ]
+        folders = [path for name in config.args for path in sorted(Path(name).iterdir()) if may_have_tests(path)]
         first = len(folders) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
         config.args = [str(path) for path in folders[first:] + folders[:first]]
 

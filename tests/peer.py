@@ -79,16 +79,12 @@ class Peer:
     def address(self) -> str:
         return f"127.0.0.1:{self._server.server_address[1]}"
 
-    def store(
-        self, topic, queue_id, bodies, properties=lambda offset: b"", times=lambda offset: offset, sys_flag=0
-    ):
+    def store(self, topic, queue_id, bodies, properties=lambda offset: b"", times=lambda offset: offset, sys_flag=0):
         """Add messages to a queue, which is made with its topic."""
         messages = self.queues.setdefault(topic, {}).setdefault(queue_id, [])
         for body in bodies:
             offset = self.first[topic, queue_id] + len(messages)
-            messages.append(
-                _record(topic, queue_id, offset, body, properties(offset), times(offset), sys_flag)
-            )
+            messages.append(_record(topic, queue_id, offset, body, properties(offset), times(offset), sys_flag))
 
     def delete(self, topic, queue_id, count):
         """Remove the oldest messages, as retention does."""

@@ -29,8 +29,6 @@ def encoded(
     crc: bool = True,
 ) -> bytes:
     """The record's bytes; `properties` is their string form as UTF-8."""
-    entry = Entry(
-        topic, queue_id, body, Properties.decode(properties), born_timestamp_ms, born_host, flag, sys_flag
-    )
+    entry = Entry(topic, queue_id, body, Properties.decode(properties), born_timestamp_ms, born_host, flag, sys_flag)
     entry.reconsume_times, entry.prepared_offset = reconsume_times, prepared_offset
     return record.encode(entry, Placed(physical_offset, queue_offset, store_timestamp_ms, store_host), crc)

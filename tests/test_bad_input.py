@@ -101,9 +101,7 @@ def frames() -> Iterator[Bad]:
     yield Bad("unknown serialiser", frame(b"{}", serializer=7), CLOSED)
     yield Bad("binary header too short", frame(b"\0\x0a", serializer=1), CLOSED)
     yield Bad("binary header, remark too long", frame(bytes(17) + b"\x7f\xff\xff\xff", serializer=1), CLOSED)
-    yield Bad(
-        "binary header, negative string", frame(bytes(13) + b"\xff" * 4 + bytes(4), serializer=1), CLOSED
-    )
+    yield Bad("binary header, negative string", frame(bytes(13) + b"\xff" * 4 + bytes(4), serializer=1), CLOSED)
     yield Bad("binary header, 200 fields", frame(many_fields(200), serializer=1), CLOSED)
 
 
@@ -123,9 +121,7 @@ def requests() -> Iterator[Bad]:
     yield Bad("extFields an array", ask(310, ext=["a"]), 1, "no JSON object of texts")
     yield Bad("extFields a text", ask(310, ext="a"), 1, "no JSON object of texts")
     for name in "abcdefgh":
-        yield Bad(
-            f"send without {name}", ask(310, ext=without(SEND, name)), 1, f"custom field <{name}> is null"
-        )
+        yield Bad(f"send without {name}", ask(310, ext=without(SEND, name)), 1, f"custom field <{name}> is null")
     yield Bad("queue a word", ask(310, ext=SEND | {"e": "first"}), 1, "wrong value")
     yield Bad("queue a fraction", ask(310, ext=SEND | {"e": "0.5"}), 1, "wrong value")
     yield Bad("time not a number", ask(310, ext=SEND | {"g": "NaN"}), 1, "wrong value")
@@ -181,9 +177,7 @@ def sends() -> Iterator[Bad]:
     yield Bad("unicode slash", ask(310, b"body", ext=SEND | {"b": "a\u2215b"}), 1, "letters")
     yield Bad("closed topic", ask(310, b"body", ext=SEND | {"b": "SCHEDULE_TOPIC_XXXX"}), 16, "forbidden")
     yield Bad("body too large", ask(310, bytes((4 << 20) + 1), ext=SEND), 13, "maxMessageSize")
-    yield Bad(
-        "properties too large", ask(310, b"", ext=SEND | {"i": "a\x01" + "x" * 40_000}), 13, "use the body"
-    )
+    yield Bad("properties too large", ask(310, b"", ext=SEND | {"i": "a\x01" + "x" * 40_000}), 13, "use the body")
     yield Bad("delay a word", ask(310, b"", ext=SEND | {"i": "DELAY\x01soon\x02"}), 13, "not a number")
     half = SEND | {"i": "TRAN_MSG\x01true\x02DELAY\x013\x02"}
     yield Bad("delayed transaction", ask(310, b"", ext=half), 13, "cannot be delayed")
@@ -195,12 +189,8 @@ def sends() -> Iterator[Bad]:
     }
     end |= {"msgId": "x"}
     yield Bad("transaction of nowhere", ask(37, b"", ext=end), 1, "Find prepared transaction")
-    yield Bad(
-        "transaction of a word", ask(37, b"", ext=end | {"commitLogOffset": "here"}), 1, "commitLogOffset"
-    )
-    yield Bad(
-        "transaction ended oddly", ask(37, b"", ext=end | {"commitOrRollback": "5"}), 1, "12 rolls back"
-    )
+    yield Bad("transaction of a word", ask(37, b"", ext=end | {"commitLogOffset": "here"}), 1, "commitLogOffset")
+    yield Bad("transaction ended oddly", ask(37, b"", ext=end | {"commitOrRollback": "5"}), 1, "12 rolls back")
     yield Bad("nothing to resume", ask(323, b"", ext={"msgId": "zz"}), 1, "msgId")
     whole = batch.encode([batch.BatchPart(b"one", b""), batch.BatchPart(b"two", b"")])
     for name, body in {
@@ -235,9 +225,7 @@ def namesrv() -> Iterator[Bad]:
     yield Bad("route of nothing", ask(105, ext={}), 1, "<topic> is null", True)
     yield Bad("route of an unknown topic", ask(105, ext={"topic": "nowhere"}), 17, "No topic route", True)
     yield Bad("registration not JSON", ask(103, b"{broken", ext=register), 1, "JSON is malformed", True)
-    yield Bad(
-        "registration with a wrong sum", ask(103, b"{}", ext=register | {"bodyCrc32": "7"}), 1, "crc", True
-    )
+    yield Bad("registration with a wrong sum", ask(103, b"{}", ext=register | {"bodyCrc32": "7"}), 1, "crc", True)
     yield Bad(
         "registration falsely packed",
         ask(103, b"xxxx", ext=register | {"compressed": "true"}),
@@ -245,9 +233,7 @@ def namesrv() -> Iterator[Bad]:
         "damaged",
         True,
     )
-    yield Bad(
-        "value of a missing key", ask(101, ext={"namespace": "n", "key": "k"}), 22, "No config item", True
-    )
+    yield Bad("value of a missing key", ask(101, ext={"namespace": "n", "key": "k"}), 22, "No config item", True)
     yield Bad("settings over the network", ask(318, b"kvConfigPath=/tmp/x"), 1, "set it in its file", True)
     yield Bad("name server, HTTP", b"GET / HTTP/1.1\r\n\r\n", CLOSED, "", True)
 
@@ -268,9 +254,7 @@ async def test_every_row_has_its_answer_and_hurts_nobody(tmp_path: Path) -> None
             answer = await _answer(row, live)
             if not _is_as_told(row, answer):
                 wrong.append(f"{row.name}: {answer}")
-            assert len(await live.messages(max_msg_nums=1)) == 1, (
-                f"another connection suffered from: {row.name}"
-            )
+            assert len(await live.messages(max_msg_nums=1)) == 1, f"another connection suffered from: {row.name}"
         assert [message.body for message in await live.messages()] == [b"first"], "a bad row was stored"
     assert wrong == []
 

@@ -105,9 +105,7 @@ SMALL = {"listenPort": 0, "mappedFileSizeCommitLog": 1 << 20, "maxHashSlotNum": 
 def run(role, settings):
     """Run a server that must not start; returns its status and what it said on stderr."""
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV"))}
     ended = subprocess.run(
         [sys.executable, "-m", "sparrowmq", role, *words],
         capture_output=True,
@@ -122,9 +120,7 @@ def run(role, settings):
 @pytest.fixture
 def store(tmp_path):
     """A store that was closed properly."""
-    settings = StoreSettings(
-        tmp_path / "store", commit_log_file_size=1 << 20, index_slots=1000, index_entries=4000
-    )
+    settings = StoreSettings(tmp_path / "store", commit_log_file_size=1 << 20, index_slots=1000, index_entries=4000)
     opened = MessageStore.open(settings)
     for number in range(100):
         opened.append(Entry("Orders", 0, b"x" * 1000, Properties(f"KEYS\x01k{number}"), 1, bytes(8)))
@@ -142,10 +138,7 @@ def taken_port():
 def test_a_broker_on_a_taken_port(store, taken_port):
     status, said = run("broker", SMALL | {"storePathRootDir": store.path, "listenPort": taken_port})
     assert status == 2
-    assert (
-        f"cannot listen on 127.0.0.1:{taken_port} (Address already in use); stop the program that uses"
-        in said
-    )
+    assert f"cannot listen on 127.0.0.1:{taken_port} (Address already in use); stop the program that uses" in said
 
 
 def test_a_name_server_on_a_taken_port(tmp_path, taken_port):
@@ -209,9 +202,7 @@ def test_a_store_that_is_damaged(store):
     assert status == 1 and "is damaged at offset" in said
 
 
-@pytest.mark.parametrize(
-    "name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"]
-)
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"])
 def test_state_of_the_broker_that_cannot_be_read(store, name):
     (store.path / "config").mkdir()
     (store.path / "config" / name).write_text('{"dataVersion":')

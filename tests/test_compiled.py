@@ -40,9 +40,7 @@ def kinds(folder: Path, **variables: str) -> str:
     """The suffixes of the files that the listed modules come from."""
     environment = {key: value for key, value in os.environ.items() if key != "SPARROWMQ_SOURCE"}
     command = [sys.executable, "-c", PROGRAM]
-    run = subprocess.run(
-        command, cwd=folder, env=environment | variables, capture_output=True, text=True, check=True
-    )
+    run = subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True, check=True)
     return run.stdout.strip()
 
 
@@ -99,7 +97,5 @@ def test_a_compiled_wheel_holds_them(copy: Path, tmp_path: Path):
     wheel = [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path / "wheel"), str(ROOT)]
     subprocess.run(wheel, check=True, env=os.environ | {"SPARROWMQ_COMPILE": "1"})
     [built] = (tmp_path / "wheel").iterdir()
-    subprocess.run(
-        [*pip, "install", "--no-deps", "--target", str(tmp_path / "installed"), str(built)], check=True
-    )
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "installed"), str(built)], check=True)
     assert kinds(tmp_path / "installed") == "so" and "none-any" not in built.name

@@ -118,9 +118,7 @@ def test_one_of_those_for_what_waits_goes_on_with_the_rest(pytester: pytest.Pyte
     assert all(each <= {waiting} for each in other)
 
 
-def files_of_two_workers(
-    pytester: pytest.Pytester, waiting: str, changes: dict[str, str]
-) -> dict[str, set[str]]:
+def files_of_two_workers(pytester: pytest.Pytester, waiting: str, changes: dict[str, str]) -> dict[str, set[str]]:
     """The files of which each worker ran tests, after changes of the `conftest.py`."""
     conftest = Path(__file__).with_name("conftest.py").read_text()
     for old, new in changes.items():

@@ -48,8 +48,7 @@ NOT_IMPORTED = {
 SPARK = [
     f"spark/{path.name}"
     for path in sorted((ROOT / "sparrowmq" / "spark").iterdir())
-    if path.name not in ("__pycache__", "pipelines", "commands", "exposed.py")
-    and not path.name.endswith("_command.py")
+    if path.name not in ("__pycache__", "pipelines", "commands", "exposed.py") and not path.name.endswith("_command.py")
 ]
 
 
@@ -122,10 +121,7 @@ def test_what_is_always_installed_is_imported_by_the_product():
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
 def test_what_an_extra_installs_is_used_by_the_product_or_the_demo(extra):
     wanted = {normal(row) for row in EXTRAS[extra]} - {"sparrowmq"}
-    assert (
-        wanted - set(used("sparrowmq", "pytest_sparrowmq", "examples/flights", named=True)) - NOT_IMPORTED
-        == set()
-    )
+    assert wanted - set(used("sparrowmq", "pytest_sparrowmq", "examples/flights", named=True)) - NOT_IMPORTED == set()
 
 
 @pytest.mark.slow

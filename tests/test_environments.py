@@ -30,9 +30,7 @@ def test_commands_come_from_the_environment(monkeypatch):
     python = environments.python_with()
     found = environments.variables(python, HOME="/nowhere")
     assert "NAMESRV_ADDR" not in found and found["HOME"] == "/nowhere"
-    shown = subprocess.run(
-        ["bash", "-c", "command -v sparrowmq pytest"], env=found, capture_output=True, text=True
-    )
+    shown = subprocess.run(["bash", "-c", "command -v sparrowmq pytest"], env=found, capture_output=True, text=True)
     assert shown.stdout.split()[0] == str(python.with_name("sparrowmq"))
     assert str(environments.ROOT / ".venv") not in shown.stdout
 

@@ -19,9 +19,7 @@ from sparrowmq.errors import (
 )
 
 PAGE = (Path(__file__).parents[1] / "docs/use/errors.md").read_text()
-CLASSES = [
-    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SparrowError)
-]
+CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SparrowError)]
 
 
 def drawn_tree() -> dict[str, str]:
@@ -72,7 +70,5 @@ def test_a_peers_remark_cannot_write_lines_of_its_own():
 
 def test_change_that_a_broker_made_but_could_not_confirm_is_not_said_to_be_undone():
     """The change of a user is in effect at a master whose disk is full, but not safe."""
-    error = ChangeFailed(
-        "changing user app", [], {"a": RemoteError(1, "it is in effect here, but not yet safe")}
-    )
+    error = ChangeFailed("changing user app", [], {"a": RemoteError(1, "it is in effect here, but not yet safe")})
     assert str(error).endswith("not yet safe; no broker has confirmed it")

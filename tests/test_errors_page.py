@@ -28,9 +28,7 @@ from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.cluster import Cluster
 
 PAGE = (Path(__file__).parents[1] / "docs" / "use" / "errors.md").read_text()
-CLASSES = {
-    name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SparrowError)
-}
+CLASSES = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SparrowError)}
 OF_OTHERS = {"ValueError"}  # classes on the page that are Python's
 SECTION = re.compile(r"^## .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 QUOTE = re.compile(r"```text\n(.*?)```", re.DOTALL)
@@ -164,9 +162,7 @@ async def test_a_request_without_an_answer(mq):
     check_quoted(errors.RequestTimeout("127.0.0.1:10911", "PullMessage", 3.0))
 
 
-@pytest.mark.parametrize(
-    "account", [None, Credentials("billing", "wrong-key"), Credentials("nobody", "12345678")]
-)
+@pytest.mark.parametrize("account", [None, Credentials("billing", "wrong-key"), Credentials("nobody", "12345678")])
 async def test_an_account_that_is_wrong(tmp_path, account):
     (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
     async with (

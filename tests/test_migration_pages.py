@@ -50,9 +50,7 @@ class Program:
         self._said = path.with_suffix(".said")
         environment = variables(python, PYTHONUNBUFFERED="1", HOME=str(path.parent))
         with self._said.open("w") as said:
-            self.process = subprocess.Popen(
-                [python, str(path)], stdout=said, stderr=subprocess.STDOUT, env=environment
-            )
+            self.process = subprocess.Popen([python, str(path)], stdout=said, stderr=subprocess.STDOUT, env=environment)
 
     def __enter__(self) -> Program:
         return self

@@ -10,9 +10,7 @@ ROWS = [line.strip("| \n").split(" | ") for line in PAGE.splitlines() if re.matc
 
 def test_every_file_that_is_named_exists():
     named = {name for _, here in ROWS for name in re.findall(r"`([\w/]+\.py)`", here)}
-    assert len(named) > 60 and not [
-        name for name in sorted(named) if not (ROOT / "sparrowmq" / name).is_file()
-    ]
+    assert len(named) > 60 and not [name for name in sorted(named) if not (ROOT / "sparrowmq" / name).is_file()]
 
 
 def test_every_row_leads_to_a_file_or_says_that_there_is_none():

@@ -23,9 +23,7 @@ def test_a_piece_of_code_imports_what_there_is(piece):
 
 def test_the_table_of_ids_has_the_ranks_of_the_code():
     table = PAGE.partition("| id | set by |")[2].partition("\n\n")[0]
-    ranks = [
-        table.index(name) for name in ("`key=`", "`once_id`", "UNIQ_KEY", "ORIGIN_MESSAGE_ID", "offset id")
-    ]
+    ranks = [table.index(name) for name in ("`key=`", "`once_id`", "UNIQ_KEY", "ORIGIN_MESSAGE_ID", "offset id")]
     assert ranks == sorted(ranks)
 
 

@@ -190,9 +190,7 @@ def test_commands_of_the_mqadmin_page_need_the_client_alone(tmp_path, stack):
 # Single questions on other pages ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("page", "address"), [("failover.md", "10.0.0.1:9876"), ("../use/errors.md", "10.0.0.1:9876")]
-)
+@pytest.mark.parametrize(("page", "address"), [("failover.md", "10.0.0.1:9876"), ("../use/errors.md", "10.0.0.1:9876")])
 def test_questions_about_a_cluster_are_answered(tmp_path, stack, page, address):
     place = Place(tmp_path, stack, "server")
     cluster = stack.enter_context(BackgroundCluster(tmp_path / "stores"))

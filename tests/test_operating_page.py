@@ -38,9 +38,7 @@ def test_every_command_works_in_its_order(tmp_path):
 
 def test_every_setting_that_is_named_is_one():
     keys = {key for each in re.findall(r"`([a-z]+[A-Z]\w+)(?:=[^`]*)?`", PAGE) for key in [each]}
-    known = (
-        BrokerSettings().as_properties().keys() | NamesrvSettings().as_properties().keys() | {"rocketmqHome"}
-    )
+    known = BrokerSettings().as_properties().keys() | NamesrvSettings().as_properties().keys() | {"rocketmqHome"}
     optional = {"brokerIP2", "bindAddress", "fastListenPort", "haListenPort", "haSecret", "grpcServerPort"}
     assert sorted(keys - known - optional) == []
     [conf] = [piece for kind, piece in PIECES if kind == "properties"]

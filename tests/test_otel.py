@@ -93,9 +93,7 @@ async def test_the_senders_span_travels_with_the_message(peer, mq, tracer):
     for span, result, own in zip(tracer.spans, results, sent_properties(peer), strict=True):
         assert own["traceparent"] == f"00-{7:032x}-{span.get_span_context().span_id:016x}-01"
         assert span.is_ended and span.status is None and span.kind is SpanKind.PRODUCER
-        assert (
-            span.seen["messaging.message.id"] == result.msg_id and span.seen["messaging.system"] == "rocketmq"
-        )
+        assert span.seen["messaging.message.id"] == result.msg_id and span.seen["messaging.system"] == "rocketmq"
 
 
 async def test_a_failed_send_is_a_failed_span(peer, mq, tracer):

@@ -66,9 +66,7 @@ def test_each_error_of_the_package_can_be_imported_from_it():
 @pytest.mark.parametrize("name", sparrowmq._MOVED)
 def test_a_name_that_moved_warns(name):
     home = f"sparrowmq.{sparrowmq._MOVED[name]}"
-    with pytest.warns(
-        DeprecationWarning, match=rf"^import {name} from {home}: sparrowmq\.{name} goes"
-    ) as caught:
+    with pytest.warns(DeprecationWarning, match=rf"^import {name} from {home}: sparrowmq\.{name} goes") as caught:
         scope: dict[str, object] = {}
         exec(f"from sparrowmq import {name}", scope)
     assert caught[0].filename == "<string>", "the line of the program"

@@ -52,9 +52,7 @@ def namesrv(python: Path, tmp_path: Path) -> Iterator[str]:
 def printed(python: Path, namesrv: str, folder: Path, *command: str) -> str:
     """What a command prints; the page's address becomes the cluster's."""
     words = [word.replace(ADDRESS, namesrv) for word in command]
-    done = subprocess.run(
-        words, env=variables(python), capture_output=True, text=True, cwd=folder, timeout=60
-    )
+    done = subprocess.run(words, env=variables(python), capture_output=True, text=True, cwd=folder, timeout=60)
     assert done.returncode == 0, f"{words[-1]}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -69,9 +67,7 @@ def test_every_program_and_command_does_what_the_page_says(python, namesrv, tmp_
         elif kind == "text":
             assert shown == piece
         elif kind == "sh":
-            shown = printed(
-                python, namesrv, tmp_path, "bash", "-euc", f"export NAMESRV_ADDR={ADDRESS}\n{piece}"
-            )
+            shown = printed(python, namesrv, tmp_path, "bash", "-euc", f"export NAMESRV_ADDR={ADDRESS}\n{piece}")
             if "message tail" in piece:
                 assert '{"amount": 7}' in shown and "refunded" in shown
 

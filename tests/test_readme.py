@@ -53,9 +53,7 @@ def test_the_first_link_comes_after_at_most_350_words():
 
 def test_the_test_of_a_user_passes(tmp_path):
     (tmp_path / "test_orders.py").write_text(TEST)
-    assert "1 passed" in run(
-        python_with("testing"), tmp_path, "-m", "pytest", "-c", os.devnull, "test_orders.py"
-    )
+    assert "1 passed" in run(python_with("testing"), tmp_path, "-m", "pytest", "-c", os.devnull, "test_orders.py")
 
 
 def test_links_lead_somewhere():

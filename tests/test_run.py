@@ -34,9 +34,7 @@ def test_a_dead_link_in_the_docs_fails_their_build(run, tmp_path, capsys, link, 
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"[there]({link})")
     (tmp_path / "mkdocs.yml").write_text("site_name: Site\nstrict: true\n")
-    status = run.build_site(
-        "--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")
-    )
+    status = run.build_site("--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site"))
     said = capsys.readouterr().out
     assert (status == 0, said == "", "nowhere.md" in said) == (is_found, is_found, not is_found)
 
@@ -246,16 +244,12 @@ def test_tests_keep_their_files_in_memory_if_that_is_quicker_or_the_disk_is_near
 
 
 def test_the_used_share_of_a_disk_is_that_of_df(run, tmp_path):
-    shown = subprocess.run(
-        ["df", "--output=pcent", str(tmp_path)], capture_output=True, text=True, check=True
-    ).stdout
+    shown = subprocess.run(["df", "--output=pcent", str(tmp_path)], capture_output=True, text=True, check=True).stdout
     assert abs(run.used_share(str(tmp_path)) - int(shown.split()[-1].rstrip("%")) / 100) < 0.02
     assert run.free_bytes(str(tmp_path)) > 0 and run.free_bytes("/not there") == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "chosen"), [([], "not slow and not nightly"), (["--all"], "not nightly")]
-)
+@pytest.mark.parametrize(("arguments", "chosen"), [([], "not slow and not nightly"), (["--all"], "not nightly")])
 def test_ci_runs_slow_tests_too(run, monkeypatch, arguments, chosen):
     started: list[tuple[str, ...]] = []
     monkeypatch.setattr(run, "start", lambda *command, java: started.append(command))

@@ -36,10 +36,7 @@ def test_a_scenario_goes_as_it_is_told(name, tmp_path, request):
     if request.config.getoption("rewrite"):
         write(
             file,
-            [
-                Step(step.comment, step.command, lines, step.line)
-                for step, lines in zip(steps, said, strict=True)
-            ],
+            [Step(step.comment, step.command, lines, step.line) for step, lines in zip(steps, said, strict=True)],
         )
         return
     wrong = [
@@ -66,9 +63,7 @@ def test_nothing_is_still_while_a_thread_works():
 
 
 def test_a_file_is_written_as_it_was_read(tmp_path):
-    text = (
-        "# One.\n# Two.\ntopic T\n----\n(nothing)\n\nsend T 'a b' delay=1s\n----\nT/0 at 0\n0:01 ann: a b\n"
-    )
+    text = "# One.\n# Two.\ntopic T\n----\n(nothing)\n\nsend T 'a b' delay=1s\n----\nT/0 at 0\n0:01 ann: a b\n"
     file = tmp_path / "story.txt"
     file.write_text(text)
     steps = read(file)
@@ -108,9 +103,7 @@ def play(steps: list[Step], folder: Path) -> list[list[str]]:
     said: list[list[str]] = []
     settings: dict[str, Any] = {}
     if steps[0].verb == "broker":
-        settings = {
-            name: int(value) if value.isdigit() else value for name, value in steps[0].options.items()
-        }
+        settings = {name: int(value) if value.isdigit() else value for name, value in steps[0].options.items()}
 
     async def main() -> None:
         async with Stage(folder, loop, settings) as stage:

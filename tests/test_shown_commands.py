@@ -90,9 +90,7 @@ EXEMPT = {
 SHELL_BOXES = {"sh", "bash", "start"}
 COMPLETIONS = {"zsh", "fish"}
 BOX = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-SPAN = re.compile(
-    r"(?<!`)`((?:sparrowmq|smq|mqadmin|mqbroker|mqnamesrv|mqproxy|\./run|pip|pytest) [^`]+)`(?!`)"
-)
+SPAN = re.compile(r"(?<!`)`((?:sparrowmq|smq|mqadmin|mqbroker|mqnamesrv|mqproxy|\./run|pip|pytest) [^`]+)`(?!`)")
 HEREDOC = re.compile(r"<<(\w+)\n.*?^\1$", re.MULTILINE | re.DOTALL)
 # Words that readers replace, where not every text is a value.
 PLACEHOLDERS = {"KEY=VALUE": "fileReservedTime=48", "LIMIT": "4", "N": "4", "OFFSET": "0", "TIME": "earliest"}
@@ -323,9 +321,7 @@ def test_lines_for_completion_work_with_the_extra_server():
 
 def test_programs_are_submitted_to_spark_with_the_extras_of_the_page(tmp_path):
     page = ROOT / "docs" / "use" / "spark.md"
-    lines = [
-        shown.words for shown in in_boxes(page) if shown.program == "sparrowmq" and "submit" in shown.words
-    ]
+    lines = [shown.words for shown in in_boxes(page) if shown.program == "sparrowmq" and "submit" in shown.words]
     assert len(lines) > 2 and 'pip install ".[server,spark]"' in page.read_text()
     python = python_with("server", "spark")
     for _, spark, submit, *words in lines:

@@ -61,9 +61,7 @@ def test_a_value_may_be_counted_many_times_at_once():
     once, many = histogram_of([5, 900, 900, 900]), Histogram()
     many.record(5)
     many.record(900, 3)
-    assert (
-        (many.count, many.total, many.greatest) == (once.count, once.total, once.greatest) == (4, 2705, 900)
-    )
+    assert (many.count, many.total, many.greatest) == (once.count, once.total, once.greatest) == (4, 2705, 900)
     assert many.at_most([7, 1000]) == once.at_most([7, 1000]) == [1, 4]
 
 

@@ -125,9 +125,7 @@ def tidy(check: Callable[[], Iterator[Offence]]) -> Callable[[], None]:
 def test_modules_and_folders_import_each_other_in_one_direction():
     found = Product().circles()
     assert [circle for circle in found if circle not in CIRCLES] == []
-    assert [circle for circle in CIRCLES if circle not in found] == [], (
-        "these are mended; strike them from CIRCLES"
-    )
+    assert [circle for circle in CIRCLES if circle not in found] == [], "these are mended; strike them from CIRCLES"
 
 
 @tidy
@@ -174,17 +172,13 @@ def test_every_floor_has_the_rooms_that_there_are_and_contributing_draws_them():
     # What a floor is for is in the column below `programs and`; the lowest floor's names take whole lines.
     width = drawing.index("programs and") - 1
     upper, _, lowest = drawing.strip().partition("\n0 ")
-    drawn = {int(line[0]): set(line[1:width].split()) for line in upper.splitlines()} | {
-        0: set(lowest.split())
-    }
+    drawn = {int(line[0]): set(line[1:width].split()) for line in upper.splitlines()} | {0: set(lowest.split())}
     assert drawn == dict(enumerate(FLOORS))
 
 
 def test_importing_the_package_alone_loads_no_upper_floor():
     program = "import sys, sparrowmq; print(*(name for name in sys.modules if name.startswith('sparrowmq.')))"
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     parts = {name.split(".")[1] for name in run.stdout.split()}
     assert not [part for part in parts if FLOOR_OF[part] > 1], "import these in __getattr__"
 
@@ -252,9 +246,7 @@ def test_the_store_touches_the_disk_in_one_file() -> Iterator[Offence]:
             match node:
                 case ast.Import(names=[ast.alias("mmap")]) | ast.ImportFrom(module="mmap"):
                     yield file, node.lineno, "maps memory: a file that was cut then kills the process"
-                case ast.Call() if (
-                    part_of(file) == "store" and name_of(file) not in MAY_WRITE and writes(node)
-                ):
+                case ast.Call() if part_of(file) == "store" and name_of(file) not in MAY_WRITE and writes(node):
                     yield file, node.lineno, "changes a file; store/vfs.py does that"
 
 

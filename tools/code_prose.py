@@ -37,9 +37,7 @@ def main(arguments: list[str]) -> int:
         return 0
     files = [Path(name).resolve() for name in arguments] or sorted((ROOT / "sparrowmq").rglob("*.py"))
     offences = [
-        f"{file.relative_to(ROOT)}:{line}: {what}"
-        for file in files
-        for line, what in problems(file.read_text())
+        f"{file.relative_to(ROOT)}:{line}: {what}" for file in files for line, what in problems(file.read_text())
     ]
     for offence in offences:
         print(offence)
@@ -59,9 +57,7 @@ def problems(source: str) -> Iterator[Offence]:
 def offences_by_folder() -> Counter[str]:
     package = ROOT / "sparrowmq"
     return Counter(
-        file.relative_to(ROOT).parent.as_posix()
-        for file in package.rglob("*.py")
-        for _ in problems(file.read_text())
+        file.relative_to(ROOT).parent.as_posix() for file in package.rglob("*.py") for _ in problems(file.read_text())
     )
 
 

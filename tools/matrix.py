@@ -102,9 +102,7 @@ def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def shown_cells(
-    matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]
-) -> dict[tuple[str, str], list[str]]:
+def shown_cells(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]) -> dict[tuple[str, str], list[str]]:
     """For each cell the tests that show it; a test for all clients does not show what one of them cannot."""
     shown: dict[tuple[str, str], list[str]] = {
         (row, column): [] for table in tables(matrix) for row in table["rows"] for column in table["columns"]

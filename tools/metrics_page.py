@@ -60,9 +60,7 @@ def metrics_page() -> str:
         for name, other in (ALSO | ALSO_OF_MASTERS).items() if folder == "broker" else ():
             rows[name] = rows[other]._replace(name=name)
         parts.append(f"## {title}\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|")
-        parts += [
-            f"| `{name}` | {kind} | {labels} | {help} |" for name, kind, labels, help in sorted(rows.values())
-        ]
+        parts += [f"| `{name}` | {kind} | {labels} | {help} |" for name, kind, labels, help in sorted(rows.values())]
         parts.append("")
     return "\n".join(parts)
 

@@ -421,9 +421,7 @@ def main(arguments: list[str]) -> int:
     if options.list:
         mutants = listed(ROOT, options.list.read_text(encoding="utf-8").splitlines())
     else:
-        mutants = [
-            each for area in areas for each in generate(ROOT, area, options.count // len(areas), chance)
-        ]
+        mutants = [each for area in areas for each in generate(ROOT, area, options.count // len(areas), chance)]
     if options.show:
         print(*mutants, sep="\n")
         return 0

@@ -41,9 +41,7 @@ def offences(product: Product) -> Iterator[Offence]:
     for file, tree in product.trees.items():
         name = file.relative_to(product.root).as_posix()
         for node in ast.walk(tree):
-            yield from (
-                (f"name {word}", name, line) for word, line in _names(node) if SAYING_NOTHING.fullmatch(word)
-            )
+            yield from ((f"name {word}", name, line) for word, line in _names(node) if SAYING_NOTHING.fullmatch(word))
             yield from ((f"wiring {text}", name, line) for text, line in wiring.in_statement(node))
     for full_name, methods in product.large_classes().items():
         module, _, class_name = full_name.rpartition(".")
@@ -70,12 +68,7 @@ class Wiring:
     """Knows which attributes of the product hold functions and collaborators, by their names alone."""
 
     def __init__(self, product: Product) -> None:
-        classes = [
-            each
-            for tree in product.trees.values()
-            for each in ast.walk(tree)
-            if isinstance(each, ast.ClassDef)
-        ]
+        classes = [each for tree in product.trees.values() for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
         self._functions = {
             child.name
             for tree in product.trees.values()
@@ -83,9 +76,7 @@ class Wiring:
             if isinstance(child, _FUNCTIONS) and not _is_property(child)
         }
         self._collaborators = {each.name for each in classes if not _is_value(each)}
-        self._holders = {
-            name for each in classes for name, kind in _annotations(each) if self._is_collaborator(kind)
-        }
+        self._holders = {name for each in classes for name, kind in _annotations(each) if self._is_collaborator(kind)}
         self._fields = {name for each in classes for name, _ in _annotations(each)}
 
     def _is_collaborator(self, annotation: str) -> bool:
@@ -142,9 +133,7 @@ def read_list(file: Path = LIST) -> Counter[str]:
 
 def text_of(counts: Mapping[str, int]) -> str:
     rows = (f"{name} x{counts[name]}" for name in sorted(counts))
-    return "\n".join(
-        ["# Offences that were there when their rule came: `python -m tools.offences`.", *rows, ""]
-    )
+    return "\n".join(["# Offences that were there when their rule came: `python -m tools.offences`.", *rows, ""])
 
 
 def problems(now: Sequence[Offence], listed: Counter[str]) -> Iterator[str]:

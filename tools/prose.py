@@ -79,9 +79,7 @@ def main(arguments: list[str]) -> int:
     if only_figures:
         for name, text in pages.items():
             found = figures(list(sentences_of(text)))
-            print(
-                f"{name:48} {found.sentences:4} sentences {found.average:5.1f} average {found.longest:3} longest"
-            )
+            print(f"{name:48} {found.sentences:4} sentences {found.average:5.1f} average {found.longest:3} longest")
         return 0
     offences = [f"{name}:{line}: {what}" for name, text in pages.items() for line, what in problems(text)]
     for offence in offences:
@@ -91,17 +89,10 @@ def main(arguments: list[str]) -> int:
 
 def read_pages(names: list[str]) -> Mapping[str, str]:
     """The text of each page by its path; without names, of each page that the linter is for."""
-    files = [Path(name).resolve() for name in names] or sorted(
-        {path for glob in PAGES for path in ROOT.glob(glob)}
-    )
-    texts = {
-        (path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)): path
-        for path in files
-    }
+    files = [Path(name).resolve() for name in names] or sorted({path for glob in PAGES for path in ROOT.glob(glob)})
+    texts = {(path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)): path for path in files}
     return {
-        name: path.read_text(encoding="utf-8")
-        for name, path in texts.items()
-        if names or not name.startswith(LEFT_OUT)
+        name: path.read_text(encoding="utf-8") for name, path in texts.items() if names or not name.startswith(LEFT_OUT)
     }
 
 
@@ -160,9 +151,7 @@ def _words_of(inline: Token) -> str:
     for child in inline.children or ():
         if child.type == "code_inline":
             parts.append("`code`")
-        elif child.type in ("softbreak", "hardbreak") or (
-            child.type == "html_inline" and "br" in child.content
-        ):
+        elif child.type in ("softbreak", "hardbreak") or (child.type == "html_inline" and "br" in child.content):
             parts.append(". X " if child.type == "html_inline" else " ")
         elif child.type == "text":
             parts.append(child.content)

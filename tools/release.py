@@ -42,9 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         if publishes:
             publish(*parsed(arguments[1:]))
         elif arguments:
-            raise StepFailed(
-                "usage: ./run release, or ./run publish [--remote NAME] [options of twine upload]"
-            )
+            raise StepFailed("usage: ./run release, or ./run publish [--remote NAME] [options of twine upload]")
         else:
             build()
     except (StepFailed, changelog.ChangelogError) as error:
@@ -56,12 +54,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def parsed(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The remote, and the options of twine."""
-    parser = argparse.ArgumentParser(
-        prog="./run publish", description="All other options go to `twine upload`."
-    )
-    parser.add_argument(
-        "--remote", default="origin", help="where the branch, the tag and the docs are pushed"
-    )
+    parser = argparse.ArgumentParser(prog="./run publish", description="All other options go to `twine upload`.")
+    parser.add_argument("--remote", default="origin", help="where the branch, the tag and the docs are pushed")
     known, others = parser.parse_known_args(arguments)
     return known.remote, others
 
@@ -102,9 +96,7 @@ def check_changelog(text: str, version: str) -> None:
     """Raises: StepFailed, CHANGELOG.md has no section for the version, or an empty one."""
     section = changelog.section(text, version)
     if section is None or len(section.strip().splitlines()) < 2:
-        raise StepFailed(
-            f"CHANGELOG.md has no section for {version}; write one, or run python -m tools.changelog"
-        )
+        raise StepFailed(f"CHANGELOG.md has no section for {version}; write one, or run python -m tools.changelog")
 
 
 # Publishing -------------------------------------------------------------------------------------------------------
@@ -119,9 +111,7 @@ def publish(remote: str, twine_options: Sequence[str]) -> None:
     say(f"adding the site to {site_versions.BRANCH}")
     site_versions.commit(ROOT, SITE, VERSION, docs_parent(remote))
     references = [branch, f"refs/tags/{TAG}", site_versions.BRANCH]
-    run(
-        ROOT, "git", "push", "--quiet", "--dry-run", "--atomic", remote, *references
-    )  # before anything is public
+    run(ROOT, "git", "push", "--quiet", "--dry-run", "--atomic", remote, *references)  # before anything is public
     say("uploading")
     run(ROOT, sys.executable, "-m", "twine", "upload", *twine_options, *files)
     say(f"pushing {', '.join(references)} to {remote}")
@@ -131,9 +121,7 @@ def publish(remote: str, twine_options: Sequence[str]) -> None:
 def check_repository(remote: str) -> str:
     """The branch to push. Raises: StepFailed, the repository is not ready for a release."""
     if remote not in output(ROOT, "git", "remote").splitlines():
-        raise StepFailed(
-            f"there is no git remote {remote!r}; `git remote add {remote} URL`, or give --remote NAME"
-        )
+        raise StepFailed(f"there is no git remote {remote!r}; `git remote add {remote} URL`, or give --remote NAME")
     branch = output(ROOT, "git", "branch", "--show-current")
     if not branch:
         raise StepFailed("no branch is checked out; check out the branch that is released")

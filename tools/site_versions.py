@@ -75,10 +75,7 @@ def commit(root: Path, folder: Path, version: str, parent: str | None) -> str:
 def with_version(versions: Sequence[Version], version: str) -> list[Version]:
     """The versions with one more, the newest first and marked as the latest."""
     names = sorted({version, *(each["version"] for each in versions)}, key=_by_numbers, reverse=True)
-    return [
-        {"version": name, "title": name, "aliases": [] if index else [LATEST]}
-        for index, name in enumerate(names)
-    ]
+    return [{"version": name, "title": name, "aliases": [] if index else [LATEST]} for index, name in enumerate(names)]
 
 
 def redirect(version: str) -> str:

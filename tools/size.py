@@ -79,9 +79,7 @@ class Product:
         return {name: self._imports_of(file) - {name} for name, file in self.modules.items()}
 
     def _imports_of(self, file: Path) -> set[str]:
-        targets = (
-            target if target in self.modules else target.rpartition(".")[0] for _, target in imported(file)
-        )
+        targets = (target if target in self.modules else target.rpartition(".")[0] for _, target in imported(file))
         return {target for target in targets if target in self.modules}
 
     def statements(self) -> Counter[str]:
@@ -136,12 +134,9 @@ def area_of(path: Path) -> str:
 
 def count_statements(tree: ast.AST) -> int:
     nodes = list(ast.walk(tree))
-    statements = sum(
-        isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom) for node in nodes
-    )
+    statements = sum(isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
     return statements - sum(
-        isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None
-        for node in nodes
+        isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None for node in nodes
     )
 
 
@@ -187,9 +182,7 @@ def allowed(figures: Mapping[str, Any]) -> Counter[str]:
     return counts
 
 
-def problems(
-    now: Mapping[str, int], figures: Mapping[str, Any], decisions: Path = DECISIONS
-) -> Iterator[str]:
+def problems(now: Mapping[str, int], figures: Mapping[str, Any], decisions: Path = DECISIONS) -> Iterator[str]:
     """Yield a sentence for each area that has grown without a decision, unless others lost as much."""
     for growth in figures.get("growth", ()):
         if not (decisions / growth["decision"]).is_file():
@@ -221,9 +214,7 @@ def table(product: Product, figures: Mapping[str, Any]) -> Iterator[str]:
 
 def text_of(now: Mapping[str, int]) -> str:
     rows = [f'"{area}" = {now[area]}' for area in AREAS]
-    return "\n".join(
-        ["# Written by `./run size --write`; [[growth]] tables come last.", "[statements]", *rows, ""]
-    )
+    return "\n".join(["# Written by `./run size --write`; [[growth]] tables come last.", "[statements]", *rows, ""])
 
 
 def main(arguments: list[str]) -> int:

@@ -96,18 +96,14 @@ def compiled(python: str, folder: Path) -> bool:
     )
 
 
-def hatch(
-    python: str, source: Path, target: str, out: Path, environment: Mapping[str, str] | None = None
-) -> bool:
+def hatch(python: str, source: Path, target: str, out: Path, environment: Mapping[str, str] | None = None) -> bool:
     """Build one target; returns whether it went well."""
     clean = {name: value for name, value in os.environ.items() if name != "SPARROWMQ_COMPILE"}
     command = [python, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
     return succeeds(command, source, clean | dict(environment or {}))
 
 
-def succeeds(
-    command: Sequence[str], folder: Path = ROOT, environment: Mapping[str, str] | None = None
-) -> bool:
+def succeeds(command: Sequence[str], folder: Path = ROOT, environment: Mapping[str, str] | None = None) -> bool:
     """Run a command whose own words say what went wrong."""
     return subprocess.call(command, cwd=folder, env=environment, stdout=sys.stderr) == 0
 

@@ -33,9 +33,7 @@ def play(rounds: int, seed: int, folder: Path) -> Outcome:
     routes.REFRESH_S = route_s = float(os.environ.get("SPARROWMQ_ROUTE_S", routes.REFRESH_S))  # type: ignore[misc]
     elected = PROGRAM is not None
     with ExitStack() as stack:
-        traffic = asyncio.run(
-            _play(OperatedCluster(folder, stack, elected=elected), rounds, rate, route_s, outcome)
-        )
+        traffic = asyncio.run(_play(OperatedCluster(folder, stack, elected=elected), rounds, rate, route_s, outcome))
     outcome.acked = len(traffic.acked)
     outcome.note(f"failed: {each}" for each in traffic.failed)
     outcome.note(f"lost: message {number}" for number in sorted(traffic.lost))
@@ -50,9 +48,7 @@ def play(rounds: int, seed: int, folder: Path) -> Outcome:
     return outcome
 
 
-async def _play(
-    cluster: OperatedCluster, rounds: int, rate: float, route_s: float, outcome: Outcome
-) -> Traffic:
+async def _play(cluster: OperatedCluster, rounds: int, rate: float, route_s: float, outcome: Outcome) -> Traffic:
     async with under_load(cluster, rate) as (admin, traffic):
         for number in range(rounds):
             await _restart(admin, Patience(settle_s=route_s + 1))

@@ -17,9 +17,7 @@ HERE = Path(__file__).parent
 def commands(configuration: str, folder: Path, port: int, settings: list[str]) -> dict[str, list[str]]:
     """The command of each server, by its name."""
     found = {"namesrv": ["namesrv", "--set", f"listenPort={port}", "--set", f"kvConfigPath={folder}/kv.json"]}
-    for number, file in enumerate(
-        sorted((HERE / configuration).glob("*.properties"), key=lambda path: path.stem)
-    ):
+    for number, file in enumerate(sorted((HERE / configuration).glob("*.properties"), key=lambda path: path.stem)):
         own = [f"listenPort={port + 1035 + 10 * number}", f"storePathRootDir={folder / file.stem}", *settings]
         sets = [word for setting in own for word in ("--set", setting)]
         found[file.stem] = ["broker", "-c", str(file), "-n", f"127.0.0.1:{port}", *sets]

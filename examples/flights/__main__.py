@@ -67,18 +67,10 @@ def parser() -> argparse.ArgumentParser:
         "python -m examples.flights",
         description="Replays 336,776 flights through a broker and Spark into tables, and proves that none was lost.",
     )
-    found.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of the tables; a new temporary one by default"
-    )
-    found.add_argument(
-        "--keep", action="store_true", help="leave the cluster running afterwards, until Ctrl-C"
-    )
-    found.add_argument(
-        "--console", action="store_true", help="show it in the browser, and stay until Enter or Ctrl-C"
-    )
-    found.add_argument(
-        "--seconds", type=positive, metavar="N", help="with --keep or --console: stay so long at most"
-    )
+    found.add_argument("--out", type=Path, metavar="DIR", help="folder of the tables; a new temporary one by default")
+    found.add_argument("--keep", action="store_true", help="leave the cluster running afterwards, until Ctrl-C")
+    found.add_argument("--console", action="store_true", help="show it in the browser, and stay until Enter or Ctrl-C")
+    found.add_argument("--seconds", type=positive, metavar="N", help="with --keep or --console: stay so long at most")
     found.add_argument("--limit", type=positive, metavar="N", help=argparse.SUPPRESS)
     return found
 
@@ -106,9 +98,7 @@ def play(folders: Folders, options: argparse.Namespace) -> int:
             console = None
             if options.console:
                 console = stack.enter_context(ConsoleProcess(cluster.namesrv, folders.work))
-                print(
-                    f"{console.sentence}; while it runs, look at {console.address}/topics/flights", flush=True
-                )
+                print(f"{console.sentence}; while it runs, look at {console.address}/topics/flights", flush=True)
             report = asyncio.run(Show(cluster, folders, options.limit, began()).run())
             tell(report)
             if options.keep:

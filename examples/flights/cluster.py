@@ -58,9 +58,7 @@ class DemoCluster(BackgroundCluster):
         pool = Pool(SystemClock())
         try:
             session = await pool.session(self.broker)
-            answers = [
-                await session.call(GetMaxOffset(topic=topic, queue_id=queue)) for queue in range(queues)
-            ]
+            answers = [await session.call(GetMaxOffset(topic=topic, queue_id=queue)) for queue in range(queues)]
             return sum(answer.header.offset for answer in answers)
         finally:
             pool.close()

@@ -62,9 +62,7 @@ class ConsoleProcess:
         line = output.readline().strip() if readable else ""
         if not line:
             why = self._log.read_text().strip().rpartition("\n")[2]
-            raise SparrowError(
-                f"the console did not start: {why or f'it said nothing in {START_LIMIT_S:g} s'}"
-            )
+            raise SparrowError(f"the console did not start: {why or f'it said nothing in {START_LIMIT_S:g} s'}")
         return line
 
     def _stop(self) -> None:

@@ -119,11 +119,7 @@ def faults(figures: Mapping[str, int], wanted: int) -> list[str]:
         "results": (figures["statistics"], "results were consumed"),
         "results_wrong": (0, "consumed results are wrong, missing or too many"),
     }
-    return [
-        f"{figures[name]} {words}, not {right}"
-        for name, (right, words) in equal.items()
-        if figures[name] != right
-    ]
+    return [f"{figures[name]} {words}, not {right}" for name, (right, words) in equal.items() if figures[name] != right]
 
 
 # The data set -------------------------------------------------------------------------------------------------------
@@ -173,9 +169,7 @@ def delay_statistics(flights: pa.Table) -> pa.Table:
     late = pc.if_else(pc.is_null(delay), None, pc.greater(delay, LATE_MIN)).cast(pa.float64())
     hour = pc.floor_temporal(flights["scheduled"], unit="hour").cast(INSTANT)
     cancelled = pc.is_null(delay).cast(pa.int64())
-    rows = pa.table(
-        {"origin": flights["origin"], "hour": hour, "delay": delay, "cancelled": cancelled, "late": late}
-    )
+    rows = pa.table({"origin": flights["origin"], "hour": hour, "delay": delay, "cancelled": cancelled, "late": late})
     wanted = [([], "count_all"), ("cancelled", "sum"), ("delay", "mean"), ("delay", "max"), ("late", "mean")]
     return rows.group_by(["origin", "hour"]).aggregate(wanted).rename_columns(STATISTICS)
 

@@ -36,9 +36,7 @@ class Screen:
 
     def refresh(self) -> None:
         if self._live is not None:
-            self._live.update(
-                Group(self._bars(), Text(self._stages.waits), self._worst_hours()), refresh=True
-            )
+            self._live.update(Group(self._bars(), Text(self._stages.waits), self._worst_hours()), refresh=True)
             return
         if self._stages.waits != self._told:
             self._told = self._stages.waits

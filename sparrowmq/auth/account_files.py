@@ -199,9 +199,7 @@ class AccountFiles:
         for path, document in documents.items():
             held = self.now.documents.get(path)
             if held and held.source.strip() and not document.source.strip():
-                raise ConfigError(
-                    f"{path} is empty; to have no accounts in it, write 'accounts: []' or delete it"
-                )
+                raise ConfigError(f"{path} is empty; to have no accounts in it, write 'accounts: []' or delete it")
 
     def _paths(self) -> list[Path]:
         found = sorted(self._folder.rglob("*")) if self._folder and self._folder.is_dir() else []
@@ -273,9 +271,7 @@ def _accounts(document: Document) -> list[Account]:
                 word,
             )
         for key in [key for key in fields if key not in KEYS]:
-            log.warning(
-                "%s: account %r: the unknown key %s is ignored", document.name, fields[ACCESS_KEY], key
-            )
+            log.warning("%s: account %r: the unknown key %s is ignored", document.name, fields[ACCESS_KEY], key)
     return accounts
 
 
@@ -294,6 +290,4 @@ def _read(path: Path) -> str:
     try:
         return read_text(path)
     except OSError as error:
-        raise ConfigError(
-            f"cannot read {path} ({error.strerror}); check its owner and its permissions"
-        ) from error
+        raise ConfigError(f"cannot read {path} ({error.strerror}); check its owner and its permissions") from error

@@ -52,9 +52,7 @@ _PERIOD_S: Final = 60.0
 _MOST_TEXT: Final = 200
 
 # Fields that are secret, long, or say nothing about the object.
-_LEFT_OUT: Final = frozenset(
-    {"secret_key", "properties", "subscription", "born_timestamp", "sys_flag", "flag"}
-)
+_LEFT_OUT: Final = frozenset({"secret_key", "properties", "subscription", "born_timestamp", "sys_flag", "flag"})
 _SETTINGS: Final = frozenset(
     {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
 )  # their bodies have settings
@@ -84,9 +82,7 @@ class Audit:
         self.codes = _ADMIN
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
         self.again = Recent(clock, AGAIN)
-        self._files = (
-            {} if path is None else {_DONE: RotatedFile(path), _DENIED: RotatedFile(denials_file(path))}
-        )
+        self._files = {} if path is None else {_DONE: RotatedFile(path), _DENIED: RotatedFile(denials_file(path))}
         self._clock = clock
         self._limits = {
             True: _Limit(clock),
@@ -117,16 +113,10 @@ class Audit:
 
         return done
 
-    def denied(
-        self, peer: Caller, command: Command, header: Request[Any] | None, error: AccessDenied
-    ) -> None:
+    def denied(self, peer: Caller, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
         """Count a denial, and note it."""
-        has_key = (
-            error.kind is not DenialKind.UNKNOWN_ACCOUNT or command.ext_fields().get(ACCESS_KEY) is not None
-        )
-        if self._is_noted(
-            _name(command.code), peer.address, peer.host, error, command.code in _TRUSTED, has_key
-        ):
+        has_key = error.kind is not DenialKind.UNKNOWN_ACCOUNT or command.ext_fields().get(ACCESS_KEY) is not None
+        if self._is_noted(_name(command.code), peer.address, peer.host, error, command.code in _TRUSTED, has_key):
             self._add(_DENIED, self._line(_DENIED, peer, command, header) | _result(error))
 
     def denied_call(self, method: str, address: str, host: bytes, error: AccessDenied) -> None:
@@ -167,9 +157,7 @@ class Audit:
             if file.is_due:
                 file.write()
 
-    def _line(
-        self, event: str, peer: Caller, command: Command, header: Request[Any] | None
-    ) -> dict[str, Any]:
+    def _line(self, event: str, peer: Caller, command: Command, header: Request[Any] | None) -> dict[str, Any]:
         line: dict[str, Any] = {"time": self._time(), "event": event}
         if peer.principal is not None:
             line["account"] = peer.principal.access_key

@@ -75,9 +75,7 @@ class Document:
         """The fields of each account. Raises: ConfigError."""
         accounts = self._values.get(ACCOUNTS) or []
         if not isinstance(accounts, list) or not all(isinstance(each, dict) for each in accounts):
-            raise ConfigError(
-                f"{self.name}: {ACCOUNTS} must be a list of tables, each beginning '- accessKey: '"
-            )
+            raise ConfigError(f"{self.name}: {ACCOUNTS} must be a list of tables, each beginning '- accessKey: '")
         return accounts
 
     def has_account(self, access_key: str) -> bool:
@@ -165,13 +163,9 @@ def _plain(node: Node, name: object, above: tuple[int, ...] = ()) -> Any:
     values: dict[str, Any] = {}
     for key, value in node.value:
         if key.id != "scalar":
-            raise ConfigError(
-                f"a key is a list or a table; write one text before the colon {_place(key.start_mark)}"
-            )
+            raise ConfigError(f"a key is a list or a table; write one text before the colon {_place(key.start_mark)}")
         if key.value in values:
-            raise ConfigError(
-                f"{key.value!r} is twice in one table, the second time {_place(key.start_mark)}"
-            )
+            raise ConfigError(f"{key.value!r} is twice in one table, the second time {_place(key.start_mark)}")
         values[str(key.value)] = _plain(value, name, inside)
     return values
 

@@ -114,9 +114,7 @@ def needs_admin(account: Account, row: Row) -> AccessDenied:
 
 def denied(resource: str) -> AccessDenied:
     if resource == UNKNOWN:
-        return AccessDenied(
-            "No permission for this record: no queue has it, so only administrators may read it"
-        )
+        return AccessDenied("No permission for this record: no queue has it, so only administrators may read it")
     kind = "group" if resource.startswith(RETRY) else "topic"
     return AccessDenied(f"No default permission for {kind}:{resource.removeprefix(RETRY)}")
 

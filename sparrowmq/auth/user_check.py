@@ -129,9 +129,7 @@ class UserCheck:
         topic_at: the topic of the record at an offset of the log.
     """
 
-    def __init__(
-        self, rules: UserRules, by_name: Callable[[], Mapping[str, User]], topic_at: TopicAt
-    ) -> None:
+    def __init__(self, rules: UserRules, by_name: Callable[[], Mapping[str, User]], topic_at: TopicAt) -> None:
         self._rules = rules
         self._cluster = Resource(Kind.CLUSTER, rules.cluster)
         self._by_name = by_name
@@ -162,9 +160,7 @@ class UserCheck:
     def authenticate(self, user: User, peer: Caller, command: Command, header: Request[Any]) -> None:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
-        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(
-            send_values(header), command.body
-        )
+        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(send_values(header), command.body)
         if not is_signed and not user.key.has_signed_request(command, command.ext_fields()):
             error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED)
             raise error.of_kind(DenialKind.WRONG_SIGNATURE)

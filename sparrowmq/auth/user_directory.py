@@ -144,12 +144,10 @@ def migrated(documents: Iterable[Document]) -> Iterator[tuple[UserEntry, list[Po
             user = UserEntry(account.access_key, secret, SUPER if account.is_admin else NORMAL, ENABLED)
             who = f"account {account.access_key!r}"
             custom = [
-                _rule(f"Topic:{name}", perm)
-                for name, perm in accounts.parse_perms(fields, accounts.TOPIC_PERMS, who)
+                _rule(f"Topic:{name}", perm) for name, perm in accounts.parse_perms(fields, accounts.TOPIC_PERMS, who)
             ]
             custom += [
-                _rule(f"Group:{name}", perm)
-                for name, perm in accounts.parse_perms(fields, accounts.GROUP_PERMS, who)
+                _rule(f"Group:{name}", perm) for name, perm in accounts.parse_perms(fields, accounts.GROUP_PERMS, who)
             ]
             # Unlike Java, without entries that deny all: what no entry allows is denied. But all users may send traces.
             defaults = (("Topic:*", account.topic_perm), ("Group:*", account.group_perm))

@@ -130,9 +130,7 @@ class AccessControl:
         if self.audit is not None and self.audit.is_due:
             await asyncio.to_thread(self.audit.write)
 
-    def _check(
-        self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None
-    ) -> Check:
+    def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None) -> Check:
         from sparrowmq.auth.account_files import account_files
         from sparrowmq.auth.plugged import PLAIN, PluggedCheck, plugged_check
         from sparrowmq.auth.request_check import AccountCheck
@@ -151,9 +149,7 @@ class AccessControl:
 
         renew()
         users.on_change = renew
-        rules = UserRules(
-            settings.cluster, settings.authentication_whitelist, settings.authorization_whitelist
-        )
+        rules = UserRules(settings.cluster, settings.authentication_whitelist, settings.authorization_whitelist)
         return UserCheck(rules, lambda: self._principals, topic_at)
 
 

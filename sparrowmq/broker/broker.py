@@ -380,9 +380,7 @@ class Broker:
         rules = transaction_rules(settings)
         transactions = Transactions(store, topics, offsets, clients, clock, rules, figures, may_send)
         writer = Writer(store, settings.cluster, (transactions.detour, at_time, by_level))
-        delayed = DelayedDelivery(
-            store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
-        )
+        delayed = DelayedDelivery(store, writer, by_level, delays, folder / "delayOffset.json", clock, figures)
         timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
         role, is_over = self._of_role(state, registration, pool, delayed, timed, transactions)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
@@ -444,13 +442,9 @@ class Broker:
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
         """The answer to heartbeats, with what this broker offers."""
         max_s = self.settings.max_timer_s if self.settings.timers else None
-        return HeartBeatReply(
-            timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
-        )
+        return HeartBeatReply(timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True)
 
-    def _for_tools(
-        self, shared: SharedParts, pops: Pops, status: Status, figures: Figures
-    ) -> tuple[Part, ...]:
+    def _for_tools(self, shared: SharedParts, pops: Pops, status: Status, figures: Figures) -> tuple[Part, ...]:
         """The parts for operators' queries and changes, except those of topics."""
         store = shared.store
         traffic = Traffic(store, shared.consumption, self.settings.cluster, self._clock, figures)

@@ -92,9 +92,7 @@ _TOPIC = Kind(check_topic, "the name of a topic")
 _DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h")
 _PORT_OR_OFF = Kind(_port_or_off, "a port from 1 to 65535, or off", lambda port: str(port) if port else "off")
 _HA_PORT = Kind(_ha_port, _PORT_OR_OFF.allowed, _PORT_OR_OFF.render)
-_PORT_OR_NONE = Kind(
-    _port_or_none, "a port from 0 to 65535, or off", lambda port: "off" if port is None else str(port)
-)
+_PORT_OR_NONE = Kind(_port_or_none, "a port from 0 to 65535, or off", lambda port: "off" if port is None else str(port))
 _HOURS = Kind(_hours, "hours of the day from 00 to 23, as in 04;16")
 _ONE_ADDRESS = Kind(_one_address, "host:port")
 
@@ -148,13 +146,9 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Longest difference between the time that a gRPC client signs and the broker's, in seconds. 0 allows any."""
     ha_bind: str | None = setting("haBindAddress", None, TEXT)
     """Address where haListenPort listens. By default bindAddress."""
-    register_period_ms: int = setting(
-        "registerNameServerPeriod", 30_000, duration("ms", 10_000, 60_000), live=True
-    )
+    register_period_ms: int = setting("registerNameServerPeriod", 30_000, duration("ms", 10_000, 60_000), live=True)
     """Interval at which the broker registers at its name servers, in milliseconds."""
-    register_timeout_ms: int = setting(
-        "registerBrokerTimeoutMills", 24_000, duration("ms", 100, 120_000), live=True
-    )
+    register_timeout_ms: int = setting("registerBrokerTimeoutMills", 24_000, duration("ms", 100, 120_000), live=True)
     """Time limit for the answer of a name server, in milliseconds."""
     busy_poll: bool = setting("busyPollEnable", True, BOOLEAN)
     """Look for new requests for about 60 us before the event loop sleeps."""
@@ -223,9 +217,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Hide the broker from producers, as `sparrowmq broker drain` does. It takes messages that come all the same."""
     max_pull_messages: int = setting("maxTransferCountOnMessageInMemory", 32, integer(1, 65_536), live=True)
     """Most messages in one answer to a pull."""
-    max_pull_bytes: int = setting(
-        "maxTransferBytesOnMessageInMemory", 256 << 10, size(1024, 16 << 20), live=True
-    )
+    max_pull_bytes: int = setting("maxTransferBytesOnMessageInMemory", 256 << 10, size(1024, 16 << 20), live=True)
     """Most bytes in one answer to a pull."""
     long_polling: bool = setting("longPollingEnable", True, BOOLEAN, live=True)
     """Let a pull without messages wait as long as the consumer asks for."""

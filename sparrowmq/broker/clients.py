@@ -289,9 +289,7 @@ class Clients:
 
     # Leaving --------------------------------------------------------------------------------------------------------
 
-    def leave(
-        self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
-    ) -> None:
+    def leave(self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True) -> None:
         known = self._present.get(peer)
         if known is None:
             return
@@ -311,9 +309,7 @@ class Clients:
         for peer, known in list(self._present.items()):
             members = (*known.consumes.values(), *known.produces.values())
             if any(age(member.last_seen) > SILENCE_S for member in members):
-                log.warning(
-                    "client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S
-                )
+                log.warning("client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S)
                 self._ended(peer)
                 peer.close()
             yield
@@ -515,9 +511,7 @@ def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, str]
 
 
 ROUND_S: Final = 1.0
-AT_ONCE: Final = (
-    100  # notices to one group between two rounds that are not collected; also a portion of a round
-)
+AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected; also a portion of a round
 PAUSE_S: Final = 0.01  # between two portions
 ROUND_TAKES_S: Final = 0.5  # at most: the pauses of a huge round are shorter
 

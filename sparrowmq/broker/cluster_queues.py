@@ -44,9 +44,7 @@ class ClusterQueues:
         for address in self._namesrv:
             try:
                 session = await self._pool.session(address)
-                answer = await session.call(
-                    GetRoute(topic, accept_standard_json_only=True), timeout_s=TIMEOUT_S
-                )
+                answer = await session.call(GetRoute(topic, accept_standard_json_only=True), timeout_s=TIMEOUT_S)
             except RemoteError as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     self._cached.pop(topic, None)

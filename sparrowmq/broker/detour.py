@@ -26,9 +26,7 @@ from sparrowmq.protocol.messages.property_names import Property
 REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
 REAL_QID: Final = mark(Property.REAL_QID)
 _REAL: Final = "\x02REAL_"  # the common beginning of both
-_QUEUE_IDS: Final = {
-    str(number): number for number in range(256)
-}  # the usual ids: a look-up is faster than `int`
+_QUEUE_IDS: Final = {str(number): number for number in range(256)}  # the usual ids: a look-up is faster than `int`
 
 
 class Detour:

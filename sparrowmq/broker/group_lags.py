@@ -39,9 +39,7 @@ class Lag(NamedTuple):
 class GroupLags:
     """Computes the lags of groups."""
 
-    def __init__(
-        self, store: MessageStore, topics: Topics, offsets: Offsets, clients: Clients, pops: PopTable
-    ) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, offsets: Offsets, clients: Clients, pops: PopTable) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets

@@ -36,9 +36,7 @@ class Groups:
         BadStore: neither the file nor one of its copies can be read.
     """
 
-    def __init__(
-        self, path: Path, auto_create: bool, clock: Clock, replayed: GroupConfigTable | None = None
-    ) -> None:
+    def __init__(self, path: Path, auto_create: bool, clock: Clock, replayed: GroupConfigTable | None = None) -> None:
         self._auto_create = auto_create
         self._clock = clock
         self.on_put: Callable[[GroupConfig], object] = lambda _: None

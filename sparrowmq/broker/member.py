@@ -79,9 +79,7 @@ class Member:
     Raises on entering: as a Broker.
     """
 
-    def __init__(
-        self, settings: BrokerSettings, clock: Clock | None = None, file: Path | None = None
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, clock: Clock | None = None, file: Path | None = None) -> None:
         demand_member(settings)
         shipping = settings.ha_port or settings.port + ABOVE
         self.settings = replace(settings, ha_port=shipping)
@@ -99,9 +97,7 @@ class Member:
         self._is_deposed = False
         self._etcd_problem = ""
         self._problem = ""  # the reason why we do not lead, or do not follow
-        self._candidacy = Candidacy(
-            settings.broker_id, settings.name, settings.lease_s, self._own, self._clock
-        )
+        self._candidacy = Candidacy(settings.broker_id, settings.name, settings.lease_s, self._own, self._clock)
         self._stepped_at = self._clock.monotonic()  # when `serve` last looked
         self._tried_at: float | None = None  # when the last trial of the disk failed
         self._start_failed_at: float | None = None
@@ -509,9 +505,7 @@ class Member:
                 "give them up, move this member's store away and start it empty (docs/operate/failover.md)",
                 *(leader.address, cut_at, own.acknowledged, self.settings.name, self.settings.broker_id),
             )
-            self._problem = (
-                f"the master at {leader.address} is not followed: it has lost messages that we have"
-            )
+            self._problem = f"the master at {leader.address} is not followed: it has lost messages that we have"
             await self._become_lone_slave()
             return
         term = replace(
@@ -617,9 +611,7 @@ def demand_member(settings: BrokerSettings) -> None:
             "to be as a master, SYNC_MASTER or ASYNC_MASTER"
         )
     if settings.ha_master is not None:
-        raise ConfigError(
-            "haMasterAddress and enableControllerMode exclude each other: leave haMasterAddress out"
-        )
+        raise ConfigError("haMasterAddress and enableControllerMode exclude each other: leave haMasterAddress out")
     if not settings.port or settings.ha_port == 0:
         raise ConfigError("enableControllerMode needs a listenPort and a haListenPort that stay the same")
     is_here = all(is_loopback(split_address(address)[0]) for address in settings.etcd)

@@ -158,6 +158,4 @@ def _too_long(size: int, room: int = 0) -> RemoteError:
     most = f"at most {MAX_PROPERTIES_BYTES - room} can be stored"
     if room:
         most += f" of a message that waits, as {room} come to them"
-    return RemoteError(
-        ResponseCode.MESSAGE_ILLEGAL, f"the properties take {size} bytes; {most}, use the body"
-    )
+    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"the properties take {size} bytes; {most}, use the body")

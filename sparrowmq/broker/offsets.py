@@ -97,11 +97,7 @@ class Offsets:
 
     def all(self) -> list[tuple[str, str, QueueOffsets]]:
         """Return every group with each of its topics, and the offsets by queue id."""
-        return [
-            (group, topic, queues)
-            for group, topics in self._table.items()
-            for topic, queues in topics.items()
-        ]
+        return [(group, topic, queues) for group, topics in self._table.items() for topic, queues in topics.items()]
 
     def keys(self) -> Iterator[tuple[str, str, int]]:
         """Yield the group, topic and queue of each offset. Offsets may change meanwhile."""

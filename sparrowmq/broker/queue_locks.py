@@ -67,9 +67,7 @@ class QueueLocks:
     def __init__(self, clock: Clock, holders: Holders | None = None) -> None:
         self._clock = clock
         now = clock.monotonic()
-        self._locks = {
-            queue: _Lock(client_id, now, TRUSTED_S) for queue, client_id in (holders or {}).items()
-        }
+        self._locks = {queue: _Lock(client_id, now, TRUSTED_S) for queue, client_id in (holders or {}).items()}
         self._changed: dict[Queue, None] = {}
         self.is_logged = False
 

@@ -86,8 +86,7 @@ class Registration:
         self.on_master: Callable[[str, str], object] = lambda master, shipping: None
         self.may_register: Callable[[], bool] = lambda: True
         self._links = [
-            Link(namesrv, settings, topics, clock, pool, (address, ha_address), self)
-            for namesrv in settings.namesrv
+            Link(namesrv, settings, topics, clock, pool, (address, ha_address), self) for namesrv in settings.namesrv
         ]
 
     @property
@@ -315,9 +314,7 @@ class Link:
         self, version: DataVersion, topics: dict[str, TopicConfig], before: dict[str, TopicConfig]
     ) -> Steps[tuple[RegisterBroker, bytes]]:
         """Write the topics that have changed. Neither table changes meanwhile."""
-        permission = (
-            self._settings.permission & self._permitted & ~(Perm.WRITE if self._settings.drained else 0)
-        )
+        permission = self._settings.permission & self._permitted & ~(Perm.WRITE if self._settings.drained else 0)
         changed = {}
         for name, topic in topics.items():
             if before.get(name) is not topic:

@@ -81,9 +81,7 @@ class Filters:
         if isinstance(found, str):
             text = "a consumer asks for a bad SQL92 expression: %s"
             self._lines.log(log, logging.WARNING, text, shown(found, LONGEST_REMARK))
-        if (
-            self._by_expression.pop(expression, None) is None
-        ):  # another pull may have compiled it during a pause
+        if self._by_expression.pop(expression, None) is None:  # another pull may have compiled it during a pause
             self._kept_characters += len(expression)
         self._by_expression[expression] = found
         while len(self._by_expression) > MOST_KEPT or self._kept_characters > MOST_KEPT_CHARACTERS:

@@ -129,9 +129,7 @@ def _index_incomplete(store: MessageStore) -> Kind:
     layout, is_apart = store.settings.layout, False
     with suppress(OSError):
         is_apart = os.stat(layout.index).st_dev != os.stat(layout.commit_log).st_dev
-    return (
-        replace(kinds.INDEX_INCOMPLETE, follows=("disk_nearly_full",)) if is_apart else kinds.INDEX_INCOMPLETE
-    )
+    return replace(kinds.INDEX_INCOMPLETE, follows=("disk_nearly_full",)) if is_apart else kinds.INDEX_INCOMPLETE
 
 
 def _fenced(store: MessageStore) -> str:
@@ -195,6 +193,4 @@ def _places(how: str, places: dict[int, int]) -> str:
     if not places:
         return ""
     size = sum(end - begin for begin, end in places.items())
-    return (
-        f"{size} bytes of the log are {how}, the first at offset {min(places)}; their messages are not served"
-    )
+    return f"{size} bytes of the log are {how}, the first at offset {min(places)}; their messages are not served"

@@ -49,9 +49,7 @@ async def open_store(
         StoreLocked, BadStore, LogsDiffer: as `MessageStore.open`.
     """
     has_copies = term is not None or settings.role is not BrokerRole.ASYNC_MASTER
-    store_settings = replace(
-        store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL
-    )
+    store_settings = replace(store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL)
     for _ in range(_MOST_REPAIRS):
         try:
             return await _open(store_settings, clock, term)

@@ -59,9 +59,7 @@ def storage(
         "bytes of the messages stored since the start",
         lambda: store.appender.added()[1] - bytes_at_start,
     )
-    figures.gauge(
-        "sparrowmq_flush_behind_bytes", "bytes not on disk yet", lambda: store.end - store.flushed.value
-    )
+    figures.gauge("sparrowmq_flush_behind_bytes", "bytes not on disk yet", lambda: store.end - store.flushed.value)
     figures.gauge(
         "sparrowmq_dispatch_behind_bytes",
         "bytes not in the queues yet",

@@ -74,9 +74,7 @@ class Topics:
         # Other settings may have changed the system topics, so a start counts as a change.
         self.version = saved.data_version.after_change(clock.now_ms())
         self._table: dict[str, TopicConfig] = saved.topic_config_table
-        self._incarnations = {
-            name: known for name, known in (saved.incarnations or {}).items() if name in self._table
-        }
+        self._incarnations = {name: known for name, known in (saved.incarnations or {}).items() if name in self._table}
         self._system = {topic.topic_name: topic for topic in _system_topics(settings)}
         self._table = self._system | self._table
         if not settings.auto_create_topic:
@@ -111,9 +109,7 @@ class Topics:
 
     def content(self) -> TopicConfigTable:
         """The content of topics.json, and of the answer to GET_ALL_TOPIC_CONFIG."""
-        return TopicConfigTable(
-            self.version, dict(self._table), self.mark(), dict(self._incarnations) or None
-        )
+        return TopicConfigTable(self.version, dict(self._table), self.mark(), dict(self._incarnations) or None)
 
     @property
     def incarnations(self) -> dict[str, int]:
@@ -170,9 +166,7 @@ class Topics:
             )
         queues = max(1, min(queues, model.write_queue_nums))
         log.info("topic %s is made by a send from %s, with %d queues", name, peer, queues)
-        made = TopicConfig(
-            name, queues, queues, model.perm & ~Perm.INHERIT, topic_filter_type=model.topic_filter_type
-        )
+        made = TopicConfig(name, queues, queues, model.perm & ~Perm.INHERIT, topic_filter_type=model.topic_filter_type)
         return self.put(made)
 
     def ensure_retry(self, group: str, queues: int = 1) -> TopicConfig:
@@ -222,9 +216,7 @@ class Topics:
             self._incarnations[name] = UNKNOWN_INCARNATION  # It was lost with the settings.
             self.put(_plain(name, max(count, least)))
 
-    def _is_wider(
-        self, topic: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]
-    ) -> bool:
+    def _is_wider(self, topic: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]) -> bool:
         """Whether a queue of the store shows that the topic has become wider than it is known."""
         name = topic.topic_name
         if queue_id < max(topic.read_queue_nums, topic.write_queue_nums) or self.is_system(name):

@@ -79,9 +79,7 @@ def _ending(script: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in UNWRITABLE or error.filename is not None:
             raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python reports it again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it again at the end
         print(f"{script}: the output cannot be written: {error.strerror}", file=sys.stderr)
         sys.exit(1)
 

@@ -100,9 +100,7 @@ def check_seconds(name: str, seconds: object, *, or_zero: bool = False, or_none:
     is_time = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < inf
     if not is_time or not (seconds or or_zero):
         bound = "from 0 on" if or_zero else "above 0"
-        raise ConfigError(
-            f"{name}={seconds!r}: give seconds {bound}{', or None for no limit' if or_none else ''}"
-        )
+        raise ConfigError(f"{name}={seconds!r}: give seconds {bound}{', or None for no limit' if or_none else ''}")
 
 
 def check_offset(offset: object) -> int:
@@ -112,9 +110,7 @@ def check_offset(offset: object) -> int:
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
     if offset > LARGEST_OFFSET:
-        raise ConfigError(
-            f"offset {offset} is larger than any that a broker keeps, which is {LARGEST_OFFSET}"
-        )
+        raise ConfigError(f"offset {offset} is larger than any that a broker keeps, which is {LARGEST_OFFSET}")
     return offset
 
 

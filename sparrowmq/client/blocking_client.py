@@ -550,8 +550,7 @@ class SyncClient(Context[Client]):
         """
         check_main_thread()
         before = {
-            number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set))
-            for number in ENDING
+            number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set)) for number in ENDING
         }
         try:
             with self:

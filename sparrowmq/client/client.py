@@ -212,9 +212,7 @@ class Client:
 
     # Parts of it ----------------------------------------------------------------------------------------------------
 
-    def producer(
-        self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None
-    ) -> Producer:
+    def producer(self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None) -> Producer:
         """Make another producer, with its own group and settings; it lives as long as the client.
 
         Args:
@@ -373,9 +371,7 @@ class Client:
         check_names("simple_consumer", tuning, SimpleTuning, "topics", "tag", "where")
         settings = SimpleSettings(self._network.full_group(group), **tuning)
         if topics == () and (tag is not None or where is not None):
-            raise ConfigError(
-                "tag= and where= filter topics: name the topics, or give the filter to `subscribe`"
-            )
+            raise ConfigError("tag= and where= filter topics: name the topics, or give the filter to `subscribe`")
         wanted = self._subscriptions_to(topics, tag, where) if topics != () else {}
         hooks = self._consume_hooks(group)
         return SimpleConsumer(settings, wanted, self._network, self._inner_outbox, hooks)
@@ -449,9 +445,7 @@ class Client:
             ConfigError: an event loop runs already, or this is not the main thread, which gets the signals.
         """
         if running_loop() is not None:
-            raise ConfigError(
-                "run() starts an event loop, and one runs already; use `await mq.serve()` instead"
-            )
+            raise ConfigError("run() starts an event loop, and one runs already; use `await mq.serve()` instead")
         check_main_thread()
         asyncio.run(until_signalled(partial(self._run, work)))
 
@@ -538,9 +532,7 @@ class Client:
         """Unregister our producers, so that brokers ask other clients about transactions."""
         self._outboxes.shut()
         for group in sorted(self._network.membership.producers.values()):
-            await self._network.brokers.tell_all(
-                UnregisterClient(client_id=self.client_id, producer_group=group)
-            )
+            await self._network.brokers.tell_all(UnregisterClient(client_id=self.client_id, producer_group=group))
 
     def _ends(self, group: str, on_end: OnEnd | None = None) -> Ends:
         network = self._network
@@ -569,9 +561,7 @@ class Client:
         settings = ConsumerSettings(self._network.full_group(group), batch=batch, **tuning)
         return settings, self._subscriptions_to(topics, tag, where)
 
-    def _subscriptions_to(
-        self, topics: Topics, tag: str | None, where: str | None
-    ) -> dict[str, Subscription]:
+    def _subscriptions_to(self, topics: Topics, tag: str | None, where: str | None) -> dict[str, Subscription]:
         full = full_names(topics, self._network.full_topic)
         return subscriptions(full, tag, where, self._network.clock.now_ms())
 

@@ -80,9 +80,7 @@ class Declared(Generic[C]):
         """Warn if the program ends, or drops the client, and has never served the handlers."""
         weakref.finalize(client, _warn_of_unserved, os.getpid(), self._unserved)
 
-    def handler(
-        self, subscribe: Callable[..., C], topics: Topics, group: str, options: Options
-    ) -> Callable[[F], F]:
+    def handler(self, subscribe: Callable[..., C], topics: Topics, group: str, options: Options) -> Callable[[F], F]:
         """A decorator. `consumers` then calls `subscribe(topics, call, group=, ...)` for the decorated function."""
 
         def declare(function: F) -> F:
@@ -113,9 +111,7 @@ class Declared(Generic[C]):
 
     def _check_kind(self, function: Callable[..., object]) -> None:
         if self._blocks and is_coroutine_function(function):
-            raise ConfigError(
-                f"{name_of(function)} is asynchronous; a client without async calls plain functions"
-            )
+            raise ConfigError(f"{name_of(function)} is asynchronous; a client without async calls plain functions")
 
     def consumers(self, *, or_none: bool = False) -> list[C]:
         """A consumer for each handler, to be entered. Raises: ConfigError, there is none."""
@@ -250,15 +246,11 @@ def _value_type(handler: Callable[..., object], name: str, is_batch: bool) -> An
     try:
         annotation = get_type_hints(bare(handler)).get(name, ReceivedMessage)
     except NameError as error:
-        raise ConfigError(
-            f"{name_of(handler)}: {error}; define that type above it, at the module's top"
-        ) from error
+        raise ConfigError(f"{name_of(handler)}: {error}; define that type above it, at the module's top") from error
     if not is_batch or annotation is ReceivedMessage:
         return annotation
     if get_origin(annotation) not in (list, Sequence):
-        raise ConfigError(
-            f"{name_of(handler)} gets batches: annotate its {name} as a list, such as list[dict]"
-        )
+        raise ConfigError(f"{name_of(handler)} gets batches: annotate its {name} as a list, such as list[dict]")
     return get_args(annotation)[0]
 
 

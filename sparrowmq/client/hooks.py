@@ -34,9 +34,7 @@ class Hooks(SendHooks, ConsumeHooks, ConnectionHooks):
     def __init_subclass__(cls) -> None:
         for name, method in vars(cls).items():
             if hasattr(Hooks, name) and (is_coroutine_function(method) or is_generator_function(method)):
-                raise ConfigError(
-                    f"{cls.__name__}.{name} is no plain function, so a call of it would run nothing"
-                )
+                raise ConfigError(f"{cls.__name__}.{name} is no plain function, so a call of it would run nothing")
 
 
 def checked_hooks(hooks: object) -> tuple[Hooks, ...]:

@@ -81,9 +81,7 @@ class LoopThread:
             ConfigError: this is a forked child of the process that has the thread.
         """
         try:
-            return self._hand_over(
-                lambda loop: asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), loop)
-            )
+            return self._hand_over(lambda loop: asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), loop))
         except SparrowError:
             coroutine.close()
             raise

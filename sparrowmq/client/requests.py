@@ -43,9 +43,7 @@ class Requests:
         asked = Sending(request, sending.fifo, sending.queue, timeout_s)
         with self._network.answers.expect(correlation_id) as answer:
             try:
-                stored = await self._network.clock.wait_for(
-                    self._exchange(producer, asked, answer), timeout_s
-                )
+                stored = await self._network.clock.wait_for(self._exchange(producer, asked, answer), timeout_s)
             except TimeoutError:
                 whom = f"a consumer of {request.topic}"
                 raise RequestTimeout(whom, f"request {correlation_id}", timeout_s) from None
@@ -56,9 +54,7 @@ class Requests:
     ) -> StoredMessage:
         await self._network.answers.greet_brokers(self._network.full_name(sending.message.topic))
         try:
-            await producer.send(
-                sending.message, fifo=sending.fifo, queue=sending.queue, timeout_s=sending.timeout_s
-            )
+            await producer.send(sending.message, fifo=sending.fifo, queue=sending.queue, timeout_s=sending.timeout_s)
         except SendFailed:
             if not answer.done():  # Otherwise only the broker's acknowledgement was lost.
                 raise

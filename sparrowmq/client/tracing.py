@@ -219,9 +219,7 @@ class Consumes(ConsumeHooks):
             region = message.properties.get(Property.MSG_REGION, DEFAULT_REGION)
             keys = message.properties.get(Property.KEYS)
             self._tracing.add(
-                SubBeforeTrace(
-                    begun_ms, self._group, request_id, message.msg_id, message.reconsume_times, keys, region
-                )
+                SubBeforeTrace(begun_ms, self._group, request_id, message.msg_id, message.reconsume_times, keys, region)
             )
 
     def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
@@ -232,24 +230,17 @@ class Consumes(ConsumeHooks):
         for message in self._traced(messages):
             keys = message.properties.get(Property.KEYS)
             self._tracing.add(
-                SubAfterTrace(
-                    request_id, message.msg_id, cost_ms, error is None, keys, reaction, now_ms, self._group
-                )
+                SubAfterTrace(request_id, message.msg_id, cost_ms, error is None, keys, reaction, now_ms, self._group)
             )
 
     def _traced(self, messages: Sequence[ReceivedMessage]) -> Iterator[ReceivedMessage]:
         """The messages to trace. A broker may forbid it (traceOn), and traces are not traced."""
         for message in messages:
-            if (
-                message.properties.get(Property.TRACE_ON) != "false"
-                and message.full_topic != self._tracing.topic
-            ):
+            if message.properties.get(Property.TRACE_ON) != "false" and message.full_topic != self._tracing.topic:
                 yield message
 
 
-def _pub(
-    message: Message, result: SendResult, group: str, begun_ms: int, cost_ms: int, kind: TracedKind
-) -> PubTrace:
+def _pub(message: Message, result: SendResult, group: str, begun_ms: int, cost_ms: int, kind: TracedKind) -> PubTrace:
     return PubTrace(
         begun_ms,
         group,

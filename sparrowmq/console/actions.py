@@ -367,9 +367,7 @@ def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMe
                 await asyncio.sleep(1 / rate if rate else 0.0)
         except SparrowError:
             if sent:
-                view.say(
-                    f"sent {counted(sent, 'dead letter')} to {group} again; it broke off after the one of {last}"
-                )
+                view.say(f"sent {counted(sent, 'dead letter')} to {group} again; it broke off after the one of {last}")
             raise
         return f"sent {counted(sent, 'dead letter')} to {group} again"
 

@@ -97,9 +97,7 @@ def _overview(prefix: str) -> Callable[[Request], RedirectResponse]:
     return lead
 
 
-def _served(
-    page: Page, look: Look, samples: Samples, prefix: str
-) -> Callable[[Request], Awaitable[Response | None]]:
+def _served(page: Page, look: Look, samples: Samples, prefix: str) -> Callable[[Request], Awaitable[Response | None]]:
     async def serve(request: Request) -> Response | None:
         view = View(request, look, samples, prefix)
         view.open()
@@ -159,9 +157,7 @@ def _say_missing(view: View, error: SparrowError) -> None:
     with ui.card().classes("w-full border-l-4 border-red-600 gap-2"):
         ui.label("Not found").classes("font-semibold")
         ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
-        ui.label("It may have been deleted, or the address has a wrong letter. Look for it here:").classes(
-            "text-sm"
-        )
+        ui.label("It may have been deleted, or the address has a wrong letter. Look for it here:").classes("text-sm")
         with ui.row().classes("items-center gap-3"):
             for name in sorted(view.args.values()):
                 view.link(f"Search for {name[:64]}", "search", q=name)

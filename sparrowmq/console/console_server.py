@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 
 # NiceGUI looks for stored state in the working directory; the console stores none.
-os.environ.setdefault(
-    "NICEGUI_STORAGE_PATH", os.path.join(tempfile.gettempdir(), "sparrowmq-console-keeps-nothing")
-)
+os.environ.setdefault("NICEGUI_STORAGE_PATH", os.path.join(tempfile.gettempdir(), "sparrowmq-console-keeps-nothing"))
 
 import uvicorn
 from fastapi import FastAPI
@@ -171,9 +169,7 @@ class Console:
         if self._metrics is None:
             return
         look, sessions = self._look, partial(len, guard.sessions)
-        port = metrics_port(
-            self._metrics, look.servers, requests, sessions, _open_pages, look.conditions, self._clock
-        )
+        port = metrics_port(self._metrics, look.servers, requests, sessions, _open_pages, look.conditions, self._clock)
         for name, run in port.tasks.items():
             self._background.spawn(run(), name)
 

@@ -45,9 +45,7 @@ class ConsoleSettings:
     """Address of that port, which needs no log-in."""
 
     def __post_init__(self) -> None:
-        if self.prefix and (
-            not self.prefix.startswith("/") or self.prefix.endswith("/") or "//" in self.prefix
-        ):
+        if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/") or "//" in self.prefix):
             raise ConfigError(
                 f"--prefix {self.prefix!r}: write it as /mq, with a slash at the start and none at the end"
             )

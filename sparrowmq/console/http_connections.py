@@ -151,9 +151,7 @@ class Handshake(asyncio.Protocol):
         _count(self, self._connection.all)
         if not transport.is_closing():
             loop = asyncio.get_running_loop()
-            work = loop.start_tls(
-                transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s
-            )
+            work = loop.start_tls(transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s)
             self._task = loop.create_task(self._shake_hands(_Begun(work)))
 
     def data_received(self, data: bytes) -> None:

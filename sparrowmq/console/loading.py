@@ -12,14 +12,10 @@ if TYPE_CHECKING:
     from sparrowmq.console.console_server import Console
 
 
-def console_of(
-    settings: ConsoleSettings, *, credentials: Credentials | None = None, tls: Tls = False
-) -> Console:
+def console_of(settings: ConsoleSettings, *, credentials: Credentials | None = None, tls: Tls = False) -> Console:
     """A console, to be entered. Raises: ConfigError, NiceGUI is not installed."""
     try:
         from sparrowmq.console.console_server import Console
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the console needs the module {error.name}: pip install 'sparrowmq[console]'"
-        ) from error
+        raise ConfigError(f"the console needs the module {error.name}: pip install 'sparrowmq[console]'") from error
     return Console(settings, credentials=credentials, tls=tls)

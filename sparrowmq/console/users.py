@@ -97,9 +97,7 @@ def _in_file(path: Path) -> Mapping[str, Account]:
         raise ConfigError(f"the console's users {path} cannot be read ({error})") from error
     accounts = parse(lines, str(path))
     if not accounts:
-        raise ConfigError(
-            f"{path} names no user; `sparrowmq console --make-user NAME:ROLE` prints a line for it"
-        )
+        raise ConfigError(f"{path} names no user; `sparrowmq console --make-user NAME:ROLE` prints a line for it")
     return accounts
 
 
@@ -124,9 +122,7 @@ def named(text: str, source: str) -> tuple[str, Role]:
     """The two parts of name:role; without a role it is admin. Raises: ConfigError."""
     name, separator, role = text.partition(":")
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{source}: {name!r} is no user's name; use letters, digits, and . _ @ - between them"
-        )
+        raise ConfigError(f"{source}: {name!r} is no user's name; use letters, digits, and . _ @ - between them")
     if role.upper() not in Role.__members__ and separator:
         raise ConfigError(f"{source}: there is no role {role!r}; it is view, operate or admin")
     return name, Role[role.upper()] if separator else Role.ADMIN
@@ -150,7 +146,4 @@ def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
 
 
 def _well_formed(kept: str) -> bool:
-    return (
-        re.fullmatch(r"scrypt\$\d{1,8}\$\d{1,3}\$\d{1,3}\$[\w+/=]{4,}\$[\w+/=]{4,}", kept, re.ASCII)
-        is not None
-    )
+    return re.fullmatch(r"scrypt\$\d{1,8}\$\d{1,3}\$\d{1,3}\$[\w+/=]{4,}\$[\w+/=]{4,}", kept, re.ASCII) is not None

@@ -43,9 +43,7 @@ class _Careful(logging.FileHandler):
         if sys.stderr is None:
             return
         if is_new:
-            sys.stderr.write(
-                f"the log file {self.baseFilename} cannot be written ({reason}); its lines go here\n"
-            )
+            sys.stderr.write(f"the log file {self.baseFilename} cannot be written ({reason}); its lines go here\n")
         sys.stderr.write(f"{self.format(record)}\n")
 
 

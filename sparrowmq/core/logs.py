@@ -98,8 +98,7 @@ def problem() -> str:
     for file in [each for each in _unwritable if _takes_lines(each)]:
         log.warning("the log file %s can be written again", file)
     return "; ".join(
-        f"the log file {file} cannot be written ({why}): its lines go to stderr"
-        for file, why in _unwritable.items()
+        f"the log file {file} cannot be written ({why}): its lines go to stderr" for file, why in _unwritable.items()
     )
 
 

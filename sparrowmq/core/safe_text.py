@@ -26,9 +26,7 @@ def shown(words: object, most: int = LONGEST) -> str:
     start = text[:most]
     if not start.isprintable():
         # repr escapes what does not print, and a backslash, which would else be taken for an escape.
-        start = "".join(
-            each if each.isprintable() else repr(each)[1:-1] for each in start.replace("\\", "\\\\")
-        )[:most]
+        start = "".join(each if each.isprintable() else repr(each)[1:-1] for each in start.replace("\\", "\\\\"))[:most]
     return start if len(text) <= most else f"{start}... ({len(text)} characters)"
 
 

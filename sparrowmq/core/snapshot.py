@@ -160,9 +160,7 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise BadStore(
-            f"{path} cannot be read ({error.strerror}); check its owner and permissions"
-        ) from error
+        raise BadStore(f"{path} cannot be read ({error.strerror}); check its owner and permissions") from error
 
 
 def _write_synced(path: Path, content: bytes, is_secret: bool) -> None:

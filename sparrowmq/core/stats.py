@@ -44,9 +44,7 @@ class Rate:
         self.counter = counter
         self._windows_s = tuple(windows_s)
         # Each row holds (moment, value) pairs, oldest first, at least a tenth of its window apart.
-        self._rows: tuple[deque[tuple[float, int]], ...] = tuple(
-            deque(maxlen=_SAMPLES + 1) for _ in windows_s
-        )
+        self._rows: tuple[deque[tuple[float, int]], ...] = tuple(deque(maxlen=_SAMPLES + 1) for _ in windows_s)
 
     def sample(self, now_s: float) -> None:
         """Remember the counter at `now_s`, seconds of a clock that never goes back."""
@@ -128,9 +126,7 @@ class Histogram:
     def _counts(self) -> list[tuple[int, int]]:
         """The greatest value that falls into each bucket, and the number of values in it."""
         return [
-            (_last_of(index), int(bucket.count))
-            for index, bucket in enumerate(self._buckets)
-            if bucket is not None
+            (_last_of(index), int(bucket.count)) for index, bucket in enumerate(self._buckets) if bucket is not None
         ]
 
 

@@ -165,9 +165,7 @@ class Comparison(Condition):
     def _order(self, left: object, right: object) -> int:
         kinds = self.left.kind, self.right.kind
         if kinds == (TEXT, TEXT):
-            return (
-                _equality(left == right) if self.how == EQUAL else _text_order(str(left), str(right), DOUBLE)
-            )
+            return _equality(left == right) if self.how == EQUAL else _text_order(str(left), str(right), DOUBLE)
         if kinds == (BOOLEAN, BOOLEAN):
             return _equality(left == right)
         if kinds[0] == BOOLEAN:

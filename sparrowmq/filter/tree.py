@@ -28,9 +28,7 @@ TEXT: Final = 4
 BOOLEAN: Final = 5
 
 _QUICK: Final = 50_000  # comparisons of characters, that take up to 50 us
-_LINEAR_FROM: Final = (
-    30_000  # characters of a text in which every search is linear (CPython: stringlib/fastsearch.h)
-)
+_LINEAR_FROM: Final = 30_000  # characters of a text in which every search is linear (CPython: stringlib/fastsearch.h)
 
 RAISED: Final = object()  # as an operand's value: Java throws here
 

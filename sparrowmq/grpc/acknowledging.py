@@ -68,15 +68,11 @@ class Acknowledging:
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
         check_count(request.entries)
-        entries = await results_of(
-            [self._acked(caller.brokers, topic, group, entry) for entry in request.entries]
-        )
+        entries = await results_of([self._acked(caller.brokers, topic, group, entry) for entry in request.entries])
         return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
 
     async def _acked(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
-        result = message("AckMessageResultEntry")(
-            message_id=entry.message_id, receipt_handle=entry.receipt_handle
-        )
+        result = message("AckMessageResultEntry")(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
         try:
             async with self._renewals.latest(brokers.account, group, entry.receipt_handle) as text:
                 await self.drop(brokers, topic, group, text)
@@ -156,9 +152,7 @@ class Acknowledging:
                     del self._dead[dead.key]
         await self.drop(brokers, topic, group, text)
 
-    async def _copy(
-        self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str
-    ) -> None:
+    async def _copy(self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str) -> None:
         ask = ConsumerSendMsgBack(
             offset=handle.commit_log_offset,
             group=group,

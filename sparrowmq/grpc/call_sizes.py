@@ -23,9 +23,7 @@ CALL_BYTES: Final = 256 * 1024
 ROUTE_BYTES: Final = 4 * 1024  # a hundred addresses
 STREAM_BYTES: Final = 1024 * 1024
 MOST_OTHER_BYTES: Final = 512 * 1024
-MOST_ENTRIES: Final = (
-    1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
-)
+MOST_ENTRIES: Final = 1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
 _MOST_BYTES: Final = {
     "SendMessage": MOST_OTHER_BYTES,
     "QueryRoute": ROUTE_BYTES,
@@ -53,9 +51,7 @@ def check_call(name: str, raw: bytes) -> None:
 def check_count(entries: Sized) -> None:
     """Check the number of messages or handles of a call. Raises: RemoteError, there are too many."""
     if len(entries) > MOST_ENTRIES:
-        raise _too_large(
-            f"the call has {len(entries):,} entries, and {MOST_ENTRIES:,} are allowed; make several"
-        )
+        raise _too_large(f"the call has {len(entries):,} entries, and {MOST_ENTRIES:,} are allowed; make several")
 
 
 def other_bytes(raw: bytes, outer: int, large: int) -> int:

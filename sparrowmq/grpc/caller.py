@@ -47,9 +47,7 @@ def caller_of(call: Call, cluster: Cluster) -> Caller:
     """
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id:
-        raise refused(
-            Status.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} is absent; give each client its own id"
-        )
+        raise refused(Status.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} is absent; give each client its own id")
     if len(client_id) > MOST_CLIENT_ID:
         raise refused(
             Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MOST_CLIENT_ID} are allowed"

@@ -46,10 +46,7 @@ class Commands:
         """The members of a consumer group that are clients of this port."""
         found = self._clients.consumers_of(group)
         return ConsumerConnections(
-            [
-                Connection(_own_id(client), client.address, _language(client), PROTOCOL_VERSION)
-                for client in found
-            ],
+            [Connection(_own_id(client), client.address, _language(client), PROTOCOL_VERSION) for client in found],
             {each.topic: each for client in found for each in client.subscriptions},
             _consume_type(found[0]) if found else None,
             "CLUSTERING",
@@ -62,9 +59,7 @@ class Commands:
         found = ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": _consume_type(client),
-                "PROP_CONSUMER_START_TIMESTAMP": str(
-                    client.began_ms
-                ),  # Java's tools end with an error without it
+                "PROP_CONSUMER_START_TIMESTAMP": str(client.began_ms),  # Java's tools end with an error without it
                 "PROP_CONSUMEORDERLY": str(client.is_fifo).lower(),
                 "PROP_CLIENT_VERSION": f"{client.language} {client.version}".strip(),
             },

@@ -75,9 +75,7 @@ class GivenUp:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _give_back(
-        self, brokers: Brokers, receive: Receive, asking: asyncio.Future[Response[Any]]
-    ) -> None:
+    async def _give_back(self, brokers: Brokers, receive: Receive, asking: asyncio.Future[Response[Any]]) -> None:
         pop = receive.pop
         back = partial(self._acks.renewed, brokers, pop.topic, pop.consumer_group)
         try:

@@ -149,9 +149,7 @@ def send_request(message: Any, topic: str, queue: tuple[str, int], now_ms: int) 
     is_half = message.system_properties.message_type == MessageType.TRANSACTION
     born_ms = ms_of(message.system_properties.born_timestamp) or now_ms
     if abs(born_ms) > _LATEST_MS:
-        raise refused(
-            Status.BAD_REQUEST, f"born_timestamp is {born_ms} ms, and no time; give the time of now"
-        )
+        raise refused(Status.BAD_REQUEST, f"born_timestamp is {born_ms} ms, and no time; give the time of now")
     return SendMessageV2(
         producer_group=topic,
         topic=topic,
@@ -171,9 +169,7 @@ def send_request(message: Any, topic: str, queue: tuple[str, int], now_ms: int) 
 
 def _add_those_of_system(made: dict[str, str], system: Any, topic: str) -> None:
     """Add the properties of RocketMQ itself. Raises: RemoteError."""
-    made[Property.UNIQ_KEY] = _checked(
-        system.message_id, Status.ILLEGAL_MESSAGE_ID, "the message id", ID_CHARS
-    )
+    made[Property.UNIQ_KEY] = _checked(system.message_id, Status.ILLEGAL_MESSAGE_ID, "the message id", ID_CHARS)
     made[Property.WAIT] = "true"
     if system.HasField("tag") and system.tag:
         tag = _checked(system.tag, Status.ILLEGAL_MESSAGE_TAG, "the tag", PROPERTIES_BYTES)
@@ -211,13 +207,7 @@ def _check_own(own: Mapping[str, str], count: int) -> None:
             f"{count} properties of {size} bytes; {MOST_PROPERTIES} and {PROPERTIES_BYTES} bytes are allowed",
         )
     for name, value in own.items():
-        if (
-            not name.strip()
-            or name in RESERVED
-            or name == Property.PRIORITY
-            or _has_marks(name)
-            or _has_marks(value)
-        ):
+        if not name.strip() or name in RESERVED or name == Property.PRIORITY or _has_marks(name) or _has_marks(value):
             raise refused(
                 Status.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"the property {name[:40]!r} belongs to RocketMQ, is blank, or has control characters; rename it",
@@ -242,6 +232,4 @@ def _without_marks(text: str) -> str:
 
 
 def _too_large(size: int) -> RemoteError:
-    return refused(
-        Status.MESSAGE_BODY_TOO_LARGE, f"the body has {size} bytes or more; {MAX_BODY_BYTES} are allowed"
-    )
+    return refused(Status.MESSAGE_BODY_TOO_LARGE, f"the body has {size} bytes or more; {MAX_BODY_BYTES} are allowed")

@@ -34,9 +34,9 @@ _YEAR_10000_MS: Final = 253_402_300_800_000
 _DUE: Final = (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
 _MD5_TYPE: Final = b"\x08" + varint(MD5)
 # As in Java, a message with a priority is a normal one: clients of Java before 5.2.0 do not know its own type.
-_TYPES: Final = {
-    kind: int(MessageType[kind.name]) for kind in StoredType if kind.name in MessageType.__members__
-} | {StoredType.PRIORITY: int(MessageType.NORMAL)}
+_TYPES: Final = {kind: int(MessageType[kind.name]) for kind in StoredType if kind.name in MessageType.__members__} | {
+    StoredType.PRIORITY: int(MessageType.NORMAL)
+}
 # Constants of this module are compiled in; those of a class that is not compiled are looked up for each message.
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _COMPRESSION: Final = int(SysFlag.COMPRESSION_MASK)
@@ -57,9 +57,7 @@ _DLQ_ORIGIN_TOPIC: Final[str] = Property.DLQ_ORIGIN_TOPIC
 _DLQ_ORIGIN_MESSAGE_ID: Final[str] = Property.DLQ_ORIGIN_MESSAGE_ID
 
 
-def message_of(
-    stored: StoredMessage, topic: str, attempt: int = 0, handle: str = "", invisible_ms: int = 0
-) -> bytes:
+def message_of(stored: StoredMessage, topic: str, attempt: int = 0, handle: str = "", invisible_ms: int = 0) -> bytes:
     """The bytes of a `Message`.
 
     Args:
@@ -89,9 +87,7 @@ def _digest(body: bytes) -> bytes:
     return _MD5_TYPE + field(2, made.encode())
 
 
-def _system(
-    stored: StoredMessage, encoding: int, digest: bytes, attempt: int, handle: str, invisible_ms: int
-) -> bytes:
+def _system(stored: StoredMessage, encoding: int, digest: bytes, attempt: int, handle: str, invisible_ms: int) -> bytes:
     """The bytes of `SystemProperties`."""
     found, out = stored.properties, BytesWriter()
     tags = found.get(_TAGS)
@@ -157,9 +153,7 @@ def _put_priority(out: BytesWriter, properties: dict[str, str]) -> None:
 
 def _body(stored: StoredMessage) -> tuple[int, bytes]:
     """The body of a message that is stored packed, and its encoding."""
-    return (
-        (_IDENTITY, decompress(stored.body, stored.sys_flag)) if is_unpacked(stored) else (_GZIP, stored.body)
-    )
+    return (_IDENTITY, decompress(stored.body, stored.sys_flag)) if is_unpacked(stored) else (_GZIP, stored.body)
 
 
 def is_unpacked(stored: StoredMessage) -> bool:

@@ -159,9 +159,7 @@ def _acked(pending: Pending, message_id: str, text: str, _: Any, error: Exceptio
     elif isinstance(error, SparrowError):
         entry = message("AckMessageResultEntry")(message_id=message_id, receipt_handle=text)
         entry.status.code, entry.status.message = status_of(error)
-        pending.answer(
-            message("AckMessageResponse")(entries=[entry], status=entry.status).SerializeToString()
-        )
+        pending.answer(message("AckMessageResponse")(entries=[entry], status=entry.status).SerializeToString())
     else:
         pending.fail(error)
 

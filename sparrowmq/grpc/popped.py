@@ -71,9 +71,7 @@ def popped_messages(reply: PopMessageReply, body: bytes, broker_name: str) -> It
         yield Popped(stored, text, visible_ms, reply.invisible_time, attempt)
 
 
-def _begin_of(
-    reply: PopMessageReply, stored: StoredMessage, queue: PoppedQueue | None, broker_name: str
-) -> str:
+def _begin_of(reply: PopMessageReply, stored: StoredMessage, queue: PoppedQueue | None, broker_name: str) -> str:
     """The words of a handle before the offsets of its message."""
     begin = ReceiptHandle(
         stored.queue_offset if queue is None else queue.start_offset,

@@ -68,9 +68,7 @@ def queue_messages(topic: Any, route: TopicRoute, types: Sequence[int], endpoint
             )
 
 
-def queue_message(
-    topic: Any, place: tuple[str, int, Permission], types: Sequence[int], endpoints: Any
-) -> Any:
+def queue_message(topic: Any, place: tuple[str, int, Permission], types: Sequence[int], endpoints: Any) -> Any:
     """One `MessageQueue`. `place`: the name of its broker, its id and its permission."""
     broker_name, queue_id, permission = place
     queue = message("MessageQueue")(id=queue_id, permission=permission, accept_message_types=types)

@@ -104,9 +104,7 @@ class Receiving:
         kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
         settings = message("Settings")(client_type=kind)
         settings.subscription.group.CopyFrom(request.group)
-        settings.subscription.subscriptions.add(
-            topic=request.message_queue.topic, expression=request.filter_expression
-        )
+        settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
         check_size(settings)
         client.language, client.address = caller.language, caller.address
         self._clients.configure(client, settings_answer.answer(settings, group), caller.brokers)
@@ -157,9 +155,7 @@ class Receiving:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         await send(*ready, field(TIME_FIELD, time_of(self._clock.now_ms())))
 
-    async def _leave_out(
-        self, brokers: Brokers, receive: Receive, popped: Popped, most_attempts: int
-    ) -> None:
+    async def _leave_out(self, brokers: Brokers, receive: Receive, popped: Popped, most_attempts: int) -> None:
         """Settle a message that the client does not get. One that failed too often is dead, and one with another tag
         is acknowledged. Raises: SparrowError."""
         place = receive.pop.topic, receive.pop.consumer_group, popped.handle
@@ -218,9 +214,7 @@ def _filter_of(topic: str, expression: Any) -> Subscription:
     """The filter of a call; without one every message. Raises: RemoteError."""
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     if kind == SQL92 and not expression.expression.strip():
-        raise refused(
-            Status.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is blank; leave the filter out for all"
-        )
+        raise refused(Status.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is blank; leave the filter out for all")
     try:
         return Subscription.build(topic, expression.expression, kind)
     except (ConfigError, ValueError) as error:

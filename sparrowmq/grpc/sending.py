@@ -104,9 +104,7 @@ class Sending:
         ended = TransactionId.parse(request.transaction_id)
         end = _ENDS.get(request.resolution)
         if end is None:
-            raise refused(
-                Status.BAD_REQUEST, f"the resolution {request.resolution} is unknown; commit or roll back"
-            )
+            raise refused(Status.BAD_REQUEST, f"the resolution {request.resolution} is unknown; commit or roll back")
         ask = headers.EndTransaction(
             producer_group=topic,
             tran_state_table_offset=ended.state_offset,
@@ -200,7 +198,5 @@ def entry_of(ask: headers.SendMessageV2, answer: Response[Any] | None, error: Sp
     if ask.sys_flag & SysFlag.PREPARED:
         log_offset = parse_offset_id(reply.msg_id).physical_offset
         unique_id = Properties(ask.properties or "").unique_key or ""
-        entry.transaction_id = str(
-            TransactionId(ask.broker_name or "", reply.queue_offset, log_offset, unique_id)
-        )
+        entry.transaction_id = str(TransactionId(ask.broker_name or "", reply.queue_offset, log_offset, unique_id))
     return entry

@@ -64,16 +64,12 @@ class Telemetry:
 
     async def _settings(self, caller: Caller, client: Client, settings: Any, send: Send) -> None:
         if settings.client_type not in _KINDS:
-            raise refused(
-                Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here"
-            )
+            raise refused(Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here")
         check_size(settings)
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
-            topics = await to_end(
-                _checked_topics([each.topic for each in settings.subscription.subscriptions])
-            )
+            topics = await to_end(_checked_topics([each.topic for each in settings.subscription.subscriptions]))
             await caller.brokers.demand_consumer(name, topics)
             group = await caller.brokers.group(name)
         await to_end(_checked_topics(settings.publishing.topics))
@@ -91,9 +87,7 @@ class Telemetry:
         """Pass a broker's question for the end of a transaction to one of the clients, a producer of the topic."""
         found = self._clients.producers_of(half.topic, client_ids)
         if not found:
-            log.debug(
-                "%s asks for the end of the transaction of %s, and no producer is there", broker_name, half
-            )
+            log.debug("%s asks for the end of the transaction of %s, and no producer is there", broker_name, half)
             return
         client = random.choice(found)
         command = message("TelemetryCommand")(status=status())

@@ -59,6 +59,4 @@ def _number(word: str) -> int:
 
 
 def _invalid() -> Exception:
-    return refused(
-        Status.INVALID_TRANSACTION_ID, "the transaction id is invalid; give the one that the send returned"
-    )
+    return refused(Status.INVALID_TRANSACTION_ID, "the transaction id is invalid; give the one that the send returned")

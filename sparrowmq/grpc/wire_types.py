@@ -226,10 +226,7 @@ def _messages() -> dict[str, Any]:
         for group in groups:
             message.oneof_decl.add(name=group)
     pool.AddSerializedFile(file.SerializeToString())
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in rows
-    }
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in rows}
 
 
 _OF: Final = _messages()

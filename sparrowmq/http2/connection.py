@@ -51,9 +51,7 @@ CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 STREAM_BYTES: Final = 4096  # the memory of a call, with its task
 REMEMBERED_RESETS: Final = 1_000  # streams that we reset; the peer may have sent frames before it knew
 SMALL_FRAME: Final = 1024  # bytes; a larger one may cost a millisecond
-EARNED_BY_FRAME: Final = (
-    4  # control frames that a frame of an answer allows: updates of two windows, and pings
-)
+EARNED_BY_FRAME: Final = 4  # control frames that a frame of an answer allows: updates of two windows, and pings
 
 
 class Receiver(Protocol):
@@ -208,9 +206,7 @@ class Connection:
         while end - at >= HEAD_BYTES:
             size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if size > LARGEST_FRAME:
-                raise ConnectionFault(
-                    FRAME_SIZE_ERROR, f"a frame of {size} bytes; {LARGEST_FRAME} are the most"
-                )
+                raise ConnectionFault(FRAME_SIZE_ERROR, f"a frame of {size} bytes; {LARGEST_FRAME} are the most")
             start = at + HEAD_BYTES
             if start + size > end:
                 self._needed = HEAD_BYTES + size
@@ -305,9 +301,7 @@ class Connection:
             return
         stream.body_bytes -= size
         if stream.body_bytes < 0 or (is_end and stream.body_bytes > 0):
-            raise StreamFault(
-                stream.stream_id, PROTOCOL_ERROR, "the body is not as long as content-length says"
-            )
+            raise StreamFault(stream.stream_id, PROTOCOL_ERROR, "the body is not as long as content-length says")
 
     def _take_window_update(self, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:

@@ -149,9 +149,7 @@ class Exchange:
 class UnaryExchange(Exchange):
     """A call of one request and one answer."""
 
-    def __init__(
-        self, call: Call, stream: Stream, reader: MessageReader, around: Surroundings, method: Unary
-    ) -> None:
+    def __init__(self, call: Call, stream: Stream, reader: MessageReader, around: Surroundings, method: Unary) -> None:
         super().__init__(call, stream, reader, around)
         self._method = method
 

@@ -72,9 +72,7 @@ class MessageReader:
             message = bytes(view[HEAD_BYTES:end])
         del self._bytes[:end]
         if flag and (flag != 1 or self._encoding != "gzip"):
-            raise GrpcError(
-                Status.INTERNAL, f"a message has the flag {flag} and the encoding {self._encoding}"
-            )
+            raise GrpcError(Status.INTERNAL, f"a message has the flag {flag} and the encoding {self._encoding}")
         self.is_compressed = flag == 1
         return message
 
@@ -102,9 +100,7 @@ class MessageReader:
 
 
 def _too_large(most_bytes: int) -> GrpcError:
-    return GrpcError(
-        Status.RESOURCE_EXHAUSTED, f"a message is larger than {most_bytes} bytes; send smaller ones"
-    )
+    return GrpcError(Status.RESOURCE_EXHAUSTED, f"a message is larger than {most_bytes} bytes; send smaller ones")
 
 
 def framed(message: bytes) -> bytes:
@@ -115,7 +111,5 @@ def timeout_s(text: str) -> float:
     """Return the seconds in grpc-timeout. Raises: GrpcError, it is none."""
     number, unit = whole_number(text[:-1], _LONGEST_TIMEOUT), text[-1:]
     if unit not in _UNITS or number is None:
-        raise GrpcError(
-            Status.INTERNAL, f"grpc-timeout is {text[:20]!r}; it is up to 8 digits and one of H M S m u n"
-        )
+        raise GrpcError(Status.INTERNAL, f"grpc-timeout is {text[:20]!r}; it is up to 8 digits and one of H M S m u n")
     return number * _UNITS[unit]

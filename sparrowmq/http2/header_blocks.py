@@ -58,9 +58,7 @@ class HeaderReader:
         list_bytes = 0
         while at < end:
             if list_bytes > HARD_LIST_BYTES:
-                raise ConnectionFault(
-                    ENHANCE_YOUR_CALM, f"the headers are larger than {HARD_LIST_BYTES} bytes"
-                )
+                raise ConnectionFault(ENHANCE_YOUR_CALM, f"the headers are larger than {HARD_LIST_BYTES} bytes")
             first = block[at]
             if first & 0x80:
                 index, at = _integer(block, at, 0x7F)

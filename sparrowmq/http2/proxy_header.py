@@ -101,9 +101,7 @@ class ProxyOpening:
         refused: called with the reason if there is no header.
     """
 
-    def __init__(
-        self, behind: Behind, found: Callable[[str, int], object], refused: Callable[[str], object]
-    ) -> None:
+    def __init__(self, behind: Behind, found: Callable[[str, int], object], refused: Callable[[str], object]) -> None:
         self._behind = behind
         self._found = found
         self._refused = refused

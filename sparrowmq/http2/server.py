@@ -183,9 +183,7 @@ class GrpcServer:
 
     async def _check_sessions(self) -> None:
         limits = self._limits
-        shortest_s = min(
-            limits.opening_s, limits.partial_s, limits.unread_s, limits.idle_s, limits.ping_after_s
-        )
+        shortest_s = min(limits.opening_s, limits.partial_s, limits.unread_s, limits.idle_s, limits.ping_after_s)
         self._clock.age(0)  # notice pauses from now on
         while True:
             await self._clock.sleep(shortest_s / CHECKS_IN_LIMIT)

@@ -35,9 +35,7 @@ from sparrowmq.remoting.turn_share import TurnShare
 
 log = logging.getLogger(__name__)
 
-WRITE_BUFFER_BYTES: Final = (
-    256 * 1024
-)  # unsent bytes in the socket's transport, before answers wait in their streams
+WRITE_BUFFER_BYTES: Final = 256 * 1024  # unsent bytes in the socket's transport, before answers wait in their streams
 CLOSE_S: Final = 5.0  # for a peer to read its last answers
 LEAST_SENT_BYTES: Final = 16 * 1024  # of waiting answers that a peer must take within `unread_s`
 
@@ -283,14 +281,10 @@ class GrpcSession:
             raise GrpcError(Status.UNIMPLEMENTED, f"there is no method {request.path[:200]} here")
         encoding = headers.get("grpc-encoding", "identity")
         if encoding not in ENCODINGS:
-            raise GrpcError(
-                Status.UNIMPLEMENTED, f"grpc-encoding {encoding[:20]}; identity and gzip are known"
-            )
+            raise GrpcError(Status.UNIMPLEMENTED, f"grpc-encoding {encoding[:20]}; identity and gzip are known")
         limit = headers.get("grpc-timeout")
         deadline = None if limit is None else clock.monotonic() + timeout_s(limit)
-        call = Call(
-            request.path, headers, self.caller, request.authority, deadline=deadline, now=clock.monotonic
-        )
+        call = Call(request.path, headers, self.caller, request.authority, deadline=deadline, now=clock.monotonic)
         return exchange_of(method, call, stream, MessageReader(limits.message_bytes, encoding), self._around)
 
     def _flush_soon(self) -> None:
@@ -385,7 +379,5 @@ class GrpcSession:
         for stream in list(self.connection.streams.values()):
             call: Answering | None = stream.call
             if call is not None and call.is_unfinished and age(call.changed_at) > limit_s:
-                call.fail(
-                    Status.DEADLINE_EXCEEDED, f"the rest of the request did not come within {limit_s:g} s"
-                )
+                call.fail(Status.DEADLINE_EXCEEDED, f"the rest of the request did not come within {limit_s:g} s")
             yield

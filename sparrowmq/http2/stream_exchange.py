@@ -17,9 +17,7 @@ from sparrowmq.http2.grpc_wire import MessageReader, framed
 from sparrowmq.http2.streams import Stream
 from sparrowmq.loop.slices import pause
 
-UNSENT_BYTES: Final = (
-    8 << 20
-)  # of a stream, before `send` waits: more than a receive finds, so its method ends
+UNSENT_BYTES: Final = 8 << 20  # of a stream, before `send` waits: more than a receive finds, so its method ends
 
 
 class StreamExchange(Exchange):
@@ -83,9 +81,7 @@ class StreamExchange(Exchange):
             await self._room
 
 
-def exchange_of(
-    method: Method, call: Call, stream: Stream, reader: MessageReader, around: Surroundings
-) -> Exchange:
+def exchange_of(method: Method, call: Call, stream: Stream, reader: MessageReader, around: Surroundings) -> Exchange:
     """Return a new call of a method, which begins at once."""
     if isinstance(method, Streaming):
         return StreamExchange(call, stream, reader, around, method)

@@ -17,9 +17,7 @@ from sparrowmq.loop.waiting import close_after
 
 T = TypeVar("T")
 
-ENTERED: Final = (
-    "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
-)
+ENTERED: Final = "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
 
 INSIDE: Final = (
     "a handler, listener or check cannot leave its own consumer or client, which waits for it; let it set an "

@@ -20,9 +20,7 @@ from weakref import WeakKeyDictionary
 
 TICK_S: Final = 0.5
 PAUSE_S: Final = 1.0  # a longer time between two ticks is a pause
-MOST_PAUSES: Final = (
-    1024  # that are remembered: silence of two minutes is judged, and each pause is over PAUSE_S
-)
+MOST_PAUSES: Final = 1024  # that are remembered: silence of two minutes is judged, and each pause is over PAUSE_S
 
 
 class Pauses:

@@ -72,9 +72,7 @@ class Turn:
         self._answers: list[Step] = []
         self._shows: list[Step] = []
         self._due = False
-        self._puts_off = (
-            False  # The steps of `show` wait until the loop has looked for more; they do so once.
-        )
+        self._puts_off = False  # The steps of `show` wait until the loop has looked for more; they do so once.
         self._loop: asyncio.AbstractEventLoop | None = None
         self.now: Callable[[], float] | None = None
         self.handled_at = 0.0

@@ -16,6 +16,4 @@ def ending(clock: Clock, *shown: ssl.SSLContext | None) -> Probe:
         shown: the contexts of connections to other servers. Those of a program's own making are left out.
     """
     contexts = [each for each in shown if isinstance(each, ClientContext)]
-    return CLIENT_CERTIFICATE, lambda: "; ".join(
-        filter(None, (each.problem(clock.now_ms()) for each in contexts))
-    )
+    return CLIENT_CERTIFICATE, lambda: "; ".join(filter(None, (each.problem(clock.now_ms()) for each in contexts)))

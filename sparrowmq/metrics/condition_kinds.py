@@ -126,9 +126,7 @@ UNREGISTERED: Final = Kind(
     "start the name servers, or correct namesrvAddr; with accounts, check the broker's own account",
     is_unready=True,
 )
-NAME_SERVER_AWAY: Final = Kind(
-    "name_server_away", Severity.WARNING, "start it again, or take it out of namesrvAddr"
-)
+NAME_SERVER_AWAY: Final = Kind("name_server_away", Severity.WARNING, "start it again, or take it out of namesrvAddr")
 NAME_TAKEN: Final = Kind(
     "name_taken",
     Severity.CRITICAL,

@@ -52,9 +52,7 @@ class Conditions:
         figures: where they count.
     """
 
-    def __init__(
-        self, clock: Clock, figures: Figures, names: Callable[[], Mapping[str, str]] = dict[str, str]
-    ) -> None:
+    def __init__(self, clock: Clock, figures: Figures, names: Callable[[], Mapping[str, str]] = dict[str, str]) -> None:
         self._clock = clock
         self.figures = figures
         self._names = names
@@ -105,9 +103,7 @@ class Conditions:
         """Return the conditions of this moment, the critical ones first."""
         self.look()
         worst_first = list(Severity)
-        return sorted(
-            self._now.values(), key=lambda each: (worst_first.index(each.kind.severity), each.since_s)
-        )
+        return sorted(self._now.values(), key=lambda each: (worst_first.index(each.kind.severity), each.since_s))
 
     def unready(self) -> list[Condition]:
         """Return those that keep the server from its work."""

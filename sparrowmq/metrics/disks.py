@@ -60,9 +60,7 @@ def declare_disks(figures: Figures, folders: Mapping[str, str | Path]) -> None:
         labels,
         by_folder(lambda disk: disk.free_bytes),
     )
-    figures.gauges(
-        "sparrowmq_disk_size_bytes", "size of that disk", labels, by_folder(lambda disk: disk.size_bytes)
-    )
+    figures.gauges("sparrowmq_disk_size_bytes", "size of that disk", labels, by_folder(lambda disk: disk.size_bytes))
 
 
 def with_logs(folders: Mapping[str, str | Path]) -> dict[str, str | Path]:

@@ -47,9 +47,7 @@ class Machine:
         now_s = self._clock.monotonic()
         begin_s = max(self._begin_s, now_s - WITHIN_S)
         paused_s = now_s - begin_s - self._clock.age(begin_s)
-        return (
-            f"the process did not run for {paused_s:.0f} s of the last minute" if paused_s >= PAUSED_S else ""
-        )
+        return f"the process did not run for {paused_s:.0f} s of the last minute" if paused_s >= PAUSED_S else ""
 
     def wrong_clock(self) -> str:
         """Return why the time of day is wrong; "" if it seems right."""

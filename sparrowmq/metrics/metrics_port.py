@@ -115,9 +115,7 @@ class MetricsPort:
             self.tasks["metrics"] = Endpoint(door, paths).run
         if settings.metrics_otlp is not None:
             period_s = settings.metrics_otlp_ms / 1000
-            self.tasks["metrics by OTLP"] = _push()(
-                settings.metrics_otlp, period_s, program, self._series, clock
-            ).run
+            self.tasks["metrics by OTLP"] = _push()(settings.metrics_otlp, period_s, program, self._series, clock).run
 
     async def _series(self) -> list[Series]:
         return [*await self._read(self._figures, self._labels), *process_series()]
@@ -165,12 +163,8 @@ class Pauses:
         self._late = Histogram()
         self._collections = Histogram()
         self._collecting_since = 0.0
-        figures.times(
-            "sparrowmq_loop_lag_seconds", "delay of a timer; requests wait as long", lambda: self._late
-        )
-        figures.times(
-            "sparrowmq_gc_pause_seconds", "pauses for garbage collection", lambda: self._collections
-        )
+        figures.times("sparrowmq_loop_lag_seconds", "delay of a timer; requests wait as long", lambda: self._late)
+        figures.times("sparrowmq_gc_pause_seconds", "pauses for garbage collection", lambda: self._collections)
 
     async def run(self) -> None:
         gc.callbacks.append(self._collecting)

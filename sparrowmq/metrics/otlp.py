@@ -93,9 +93,7 @@ class Push:
         if reached and not self._reaches:
             log.info("metrics reach %s again", self._endpoint)
         elif not reached and self._reaches:
-            log.warning(
-                "metrics do not reach %s; they are tried again every %g s", self._endpoint, self._period_s
-            )
+            log.warning("metrics do not reach %s; they are tried again every %g s", self._endpoint, self._period_s)
         self._reaches = reached
 
 

@@ -181,9 +181,7 @@ class AccountBrokers:
     is_known = True  # by a signature
     near = None
 
-    def __init__(
-        self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str
-    ) -> None:
+    def __init__(self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str) -> None:
         self.account = account
         self._lookups = lookups
         self._cluster = cluster

@@ -55,9 +55,7 @@ R = TypeVar("R", bound=Header)
 _NO_MASTER: Final = "no name server knows a master of this name"
 
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
-SOON_S: Final = (
-    0.2  # as TABLE_S, for a broker whose master is away, or if a name server may have just started
-)
+SOON_S: Final = 0.2  # as TABLE_S, for a broker whose master is away, or if a name server may have just started
 ELECTION_S: Final = 2.0  # for another master, from the first request that reached none; clients wait for 3 s
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
@@ -109,9 +107,7 @@ class Addresses:
         async with self._turn:
             if self._table is None or self.clock.monotonic() - self._asked_s >= most_age_s:
                 try:
-                    self._table = ClusterTable.decode(
-                        (await self._name_servers.call(GetBrokerCluster())).body
-                    )
+                    self._table = ClusterTable.decode((await self._name_servers.call(GetBrokerCluster())).body)
                 except (NetworkError, RemoteError) as error:
                     self._table = error
                 self._asked_s = self.clock.monotonic()
@@ -172,9 +168,7 @@ class Connections:
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
         self._has_changed = self._is_beating = False
-        self._away: dict[
-            str, float
-        ] = {}  # brokers without a master, since the first request that reached none
+        self._away: dict[str, float] = {}  # brokers without a master, since the first request that reached none
         self.left_out = ""
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
@@ -348,9 +342,7 @@ class Connections:
             text = "%s asks about the transaction of %s, and no route names it"
             self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, stored)
             return
-        self.on_check(
-            name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups]
-        )
+        self.on_check(name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups])
 
 
 class ClusterBrokers:

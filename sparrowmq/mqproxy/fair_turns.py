@@ -38,9 +38,7 @@ class FairTurns:
     def __init__(self) -> None:
         self._active = 0
         self._queues: dict[Hashable, _Queue] = {}
-        self._ready: dict[
-            Hashable, None
-        ] = {}  # connections with a question that may have the next turn, in order
+        self._ready: dict[Hashable, None] = {}  # connections with a question that may have the next turn, in order
 
     def __len__(self) -> int:
         """The number of questions with a turn."""

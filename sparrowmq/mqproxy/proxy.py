@@ -119,13 +119,9 @@ class Proxy:
             if users is not None:
                 cluster, probes = await self._with_accounts(own, users, tasks, room), users.probes()
             probes += cluster.probes()
-            server_tls = ServerTls(
-                ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
-            )
+            server_tls = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
             tasks.spawn(server_tls.watch(), "TLS files")
-            place = ListenAddress(
-                settings.host, settings.port, settings.advertised_host or settings.host, share
-            )
+            place = ListenAddress(settings.host, settings.port, settings.advertised_host or settings.host, share)
             named = place._replace(is_behind_proxy=settings.is_behind_proxy)
             opened = [await open_port(stack, tasks, cluster, clock, server_tls, named)]
             self.address = opened[0].address

@@ -53,9 +53,7 @@ class Room:
         if self.is_stopping:
             raise RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy stops; send this again later")
         if self.held_bytes + size > MOST_BYTES and own_bytes + size > FEW_BYTES:
-            raise _busy(
-                f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later"
-            )
+            raise _busy(f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later")
 
 
 def _busy(text: str) -> RemoteError:

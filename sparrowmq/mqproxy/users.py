@@ -116,9 +116,7 @@ class BrokerUsers:
             await self._clock.sleep(LOOK_S)
             await self._look()
 
-    def authorise(
-        self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes
-    ) -> None:
+    def authorise(self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes) -> None:
         """Do nothing if an account may send a request to a broker from there.
 
         Raises:
@@ -128,9 +126,7 @@ class BrokerUsers:
         table = self._table_of(broker_name)
         user = table.users.get(account)
         if user is None:
-            raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(
-                DenialKind.UNKNOWN_ACCOUNT
-            )
+            raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(DenialKind.UNKNOWN_ACCOUNT)
         demand_enabled(user)
         caller: Caller = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
@@ -206,9 +202,7 @@ class BrokerUsers:
 
     def _unread(self) -> str:
         """The brokers whose users are not read, with the reason; "" if there is none."""
-        return "; ".join(
-            f"{name}: {self._effect(name)}: {why}" for name, why in sorted(self._problems.items())
-        )
+        return "; ".join(f"{name}: {self._effect(name)}: {why}" for name, why in sorted(self._problems.items()))
 
     def _effect(self, name: str) -> str:
         table = self._tables.get(name)

@@ -56,9 +56,7 @@ class DeadBrokers:
                 written = b"".join(await to_end(lost.encoding()))  # it may have 50,000 topics
                 await self._values.put(LOST_BROKERS, name, written.decode())
                 self._written.add(name)
-                log.warning(
-                    "broker %s is lost; if it does not come back: `sparrowmq broker forget %s`", name, name
-                )
+                log.warning("broker %s is lost; if it does not come back: `sparrowmq broker forget %s`", name, name)
         self._written &= self._routes.vanished.keys()
         for name in self._values.namespace(LOST_BROKERS):
             if self._routes.has_master(name):

@@ -62,21 +62,15 @@ class RouteHandlers:
 
     @handles(ask.GetBrokerMembers)
     def members(self, header: ask.GetBrokerMembers, body: bytes, peer: Peer) -> Reply:
-        found = BrokerGroup(
-            header.cluster_name, header.broker_name, self._routes.addresses_of(header.broker_name)
-        )
+        found = BrokerGroup(header.cluster_name, header.broker_name, self._routes.addresses_of(header.broker_name))
         return Reply(body=BrokerMembers(found))
 
     @handles(ask.GetAllTopicListFromNameserver)
-    def topics(
-        self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer
-    ) -> Reply | Awaitable[Reply]:
+    def topics(self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         return self._large.make(peer, partial(self._topics, None))
 
     @handles(ask.GetTopicsByCluster)
-    def topics_of_cluster(
-        self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer
-    ) -> Reply | Awaitable[Reply]:
+    def topics_of_cluster(self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         return self._large.make(peer, partial(self._topics, header.cluster))
 
     def _topics(self, cluster: str | None) -> Steps[Reply]:
@@ -92,15 +86,11 @@ class RouteHandlers:
         self._routes.delete_topic(header.topic, header.cluster_name or None)
 
     @handles(ask.WipeWritePermOfBroker)
-    def drain(
-        self, header: ask.WipeWritePermOfBroker, body: bytes, peer: Peer
-    ) -> ask.WipeWritePermOfBrokerReply:
+    def drain(self, header: ask.WipeWritePermOfBroker, body: bytes, peer: Peer) -> ask.WipeWritePermOfBrokerReply:
         return ask.WipeWritePermOfBrokerReply(self._routes.drain(header.broker_name))
 
     @handles(ask.AddWritePermOfBroker)
-    def undrain(
-        self, header: ask.AddWritePermOfBroker, body: bytes, peer: Peer
-    ) -> ask.AddWritePermOfBrokerReply:
+    def undrain(self, header: ask.AddWritePermOfBroker, body: bytes, peer: Peer) -> ask.AddWritePermOfBrokerReply:
         return ask.AddWritePermOfBrokerReply(self._routes.undrain(header.broker_name))
 
 
@@ -131,11 +121,7 @@ class BrokerHandlers:
             now_s=self._clock.monotonic(),
         )
         yield from emptied(said.topic_config_table)  # what a slave said, or what is known
-        reply = (
-            ask.RegisterBrokerReply(master.ha_address, master.address)
-            if master
-            else ask.RegisterBrokerReply()
-        )
+        reply = ask.RegisterBrokerReply(master.ha_address, master.address) if master else ask.RegisterBrokerReply()
         order_topics = self._values.namespace(ORDER_TOPICS)
         return Reply(header=reply, body=KVTable(order_topics) if order_topics else b"")
 

@@ -74,9 +74,7 @@ class Namesrv:
         self._clock = clock
         self._measuring = Measuring(settings, clock, always=settings.is_measured)
         self._changing.tell(self._measuring.use)
-        self._conditions = Conditions(
-            clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))}
-        )
+        self._conditions = Conditions(clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))})
         self._server: Server | None = None
         self._metrics: Door | None = None
         self._open = AsyncExitStack()
@@ -111,9 +109,7 @@ class Namesrv:
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
-        self._server = server = Server(
-            dispatch, self._clock, settings.bind_address, settings.port, limits, tls=tls
-        )
+        self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port, limits, tls=tls)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(tasks)
             stack.push_async_callback(server.stop)
@@ -254,9 +250,7 @@ def metrics_port(
     declare_denials(figures, audit)
     place = f"{settings.bind_address}:{settings.port}"
     program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}
-    return MetricsPort(
-        door, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready
-    )
+    return MetricsPort(door, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready)
 
 
 def _folders(settings: NamesrvSettings) -> dict[str, Path]:

@@ -69,9 +69,7 @@ class NamesrvAccess:
         if settings.authentication:
             self._source = users = NamesrvUsers(settings)
             whitelists = settings.authentication_whitelist, settings.authorization_whitelist
-            self._check = UserCheck(
-                UserRules(ANY_CLUSTER, *whitelists), lambda: users.by_name, lambda _: None
-            )
+            self._check = UserCheck(UserRules(ANY_CLUSTER, *whitelists), lambda: users.by_name, lambda _: None)
         else:
             self._source = account_files(settings.home, settings.acl_file)
             self._check = AccountCheck(self._source, lambda _: None)
@@ -123,11 +121,7 @@ class NamesrvAccess:
         if isinstance(self._source, NamesrvUsers):
             return ""
         accounts = self._source.now.by_key.values()
-        found = [
-            each.access_key
-            for each in accounts
-            if each.is_broker and not each.is_admin and not each.broker_names
-        ]
+        found = [each.access_key for each in accounts if each.is_broker and not each.is_admin and not each.broker_names]
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         names = ", ".join(map(shown, found[:_SHOWN]))
         what = "accounts that may take over the route of every broker, as they have no brokerNames"
@@ -203,9 +197,7 @@ class NamesrvUsers:
         if self._path is None:
             return UserTable()
         if self._named and not self._path.exists():
-            self.problem = (
-                f"usersFile {self._path} does not exist yet, so only the users of the settings count"
-            )
+            self.problem = f"usersFile {self._path} does not exist yet, so only the users of the settings count"
             log.warning("%s", self.problem)
             return UserTable()
         return _table(self._path)

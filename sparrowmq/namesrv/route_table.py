@@ -148,15 +148,11 @@ class Routes:
         before = self._living.get(broker.address)
         if before is not None and before.broker.name != broker.name:
             if before.via is not via:
-                raise RemoteError(
-                    ResponseCode.SYSTEM_ERROR, _HAS_ADDRESS % (before.broker.name, broker.address)
-                )
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, _HAS_ADDRESS % (before.broker.name, broker.address))
             self._forget(before, f"it is called {broker.name} now", is_dead=False)
         if before is None or before.broker != broker:
             text = "broker %s (id %d, cluster %s) is at %s"
-            self._lines.log(
-                log, logging.INFO, text, broker.name, broker.id, broker.cluster, shown(broker.address)
-            )
+            self._lines.log(log, logging.INFO, text, broker.name, broker.id, broker.cluster, shown(broker.address))
         is_new = self._join_group(broker)
         if broker.id == MASTER:
             self._groups[broker.name].dead = ""
@@ -240,9 +236,7 @@ class Routes:
 
     def route(self, topic: str) -> TopicRoute | None:
         """The queues of a topic and the brokers that have them, or None when no broker does."""
-        by_group = {
-            group: queues for group, queues in self._topics.get(topic, {}).items() if not group.is_gone
-        }
+        by_group = {group: queues for group, queues in self._topics.get(topic, {}).items() if not group.is_gone}
         by_group = by_group or self._of_cluster(topic)
         if not by_group:
             return None
@@ -272,10 +266,7 @@ class Routes:
         """Return the topics of one cluster or of all."""
         found = []
         for topic in list(self._topics):
-            if any(
-                not group.is_gone and cluster in (None, group.cluster)
-                for group in self._topics.get(topic, ())
-            ):
+            if any(not group.is_gone and cluster in (None, group.cluster) for group in self._topics.get(topic, ())):
                 found.append(topic)
             yield
         return found
@@ -303,16 +294,12 @@ class Routes:
         group = self._groups.setdefault(broker.name, _Group(broker.name, broker.cluster))
         group.cluster = broker.cluster
         # A slave that became a master comes from the same address with another id.
-        for stale in [
-            id for id, address in group.addresses.items() if address == broker.address and id != broker.id
-        ]:
+        for stale in [id for id, address in group.addresses.items() if address == broker.address and id != broker.id]:
             del group.addresses[stale]
         holder = group.addresses.get(broker.id)
         if holder not in (None, broker.address):
             text = "broker %s (id %d) was at %s and is now at %s"
-            self._lines.log(
-                log, logging.WARNING, text, broker.name, broker.id, shown(holder), shown(broker.address)
-            )
+            self._lines.log(log, logging.WARNING, text, broker.name, broker.id, shown(holder), shown(broker.address))
         group.addresses[broker.id] = broker.address
         return holder != broker.address
 

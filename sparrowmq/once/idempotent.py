@@ -81,9 +81,7 @@ def idempotent(store: Store, *, name: str | None = None, key: Key = identity) ->
             handler cannot be called with a body, or a body and its message; it is declared already.
     """
     if not hasattr(store, "attempt") or isinstance(store, type):
-        raise ConfigError(
-            f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore"
-        )
+        raise ConfigError(f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore")
     check_key(key)
     check_text("name", name, or_none=True, or_blank=False)
 
@@ -129,9 +127,7 @@ def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[st
             f"{name_of(handler)} must take the body, or the body and the message, and perhaps `{CONNECTION}`"
         )
     if CONNECTION in given and not store.has_connection:
-        raise ConfigError(
-            f"{name_of(handler)} wants a `{CONNECTION}`, which a {type(store).__name__} has not"
-        )
+        raise ConfigError(f"{name_of(handler)} wants a `{CONNECTION}`, which a {type(store).__name__} has not")
     if not name and not hasattr(handler, "__qualname__"):
         raise ConfigError(f"{name_of(handler)} has no name to mark messages with; give name=")
     mark_as = name or f"{handler.__module__}.{handler.__qualname__}"
@@ -142,9 +138,7 @@ def _marks(value: Any, message: Any, mark_as: str, key: Key) -> list[str]:
     messages = value if message is None else message
     messages = messages if isinstance(messages, list) else [messages]
     if not all(isinstance(each, ReceivedMessage) for each in messages):
-        raise ConfigError(
-            f"{mark_as} was called without its message; a test may call its `__wrapped__` instead"
-        )
+        raise ConfigError(f"{mark_as} was called without its message; a test may call its `__wrapped__` instead")
     return [mark_of(each, mark_as, key) for each in messages]
 
 

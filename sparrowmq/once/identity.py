@@ -41,9 +41,7 @@ def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
         check_key(key)
     found: object = key(message)
     if not isinstance(found, str) or not found:
-        raise ConfigError(
-            f"the key of {message!r} is {shown(found)}; key= must return a text of a character or more"
-        )
+        raise ConfigError(f"the key of {message!r} is {shown(found)}; key= must return a text of a character or more")
     return sha256("\0".join((name, message.topic, found)).encode(errors="surrogatepass")).hexdigest()
 
 

@@ -33,9 +33,7 @@ T = TypeVar("T")
 POLL_S: Final = 0.05
 _DONE: Final = "done"
 # Nothing happens to a lease that has ended. An expiry of 0 deletes.
-_EXPIRE: Final = (
-    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end"
-)
+_EXPIRE: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end"
 
 
 class RedisStore:
@@ -58,9 +56,7 @@ class RedisStore:
         prefix: str = "once:",
     ) -> None:
         if not isinstance(client, redis.Redis | AsyncRedis):
-            raise ConfigError(
-                f"{client!r} is no client of Redis; give a redis.Redis or a redis.asyncio.Redis"
-            )
+            raise ConfigError(f"{client!r} is no client of Redis; give a redis.Redis or a redis.asyncio.Redis")
         check_seconds("keep_s", keep_s)
         check_seconds("lease_s", lease_s)
         check_kind("prefix", prefix, str, "a text, with which the names of the keys begin")

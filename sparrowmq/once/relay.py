@@ -115,9 +115,7 @@ def _rest_of_delay(level: int, deliver_at_ms: int, was_refused: bool) -> dict[st
     return {"delay_level": nearest_level(left_s), "deliver_at_ms": 0} if was_refused else {"delay_level": 0}
 
 
-def columns_of(
-    topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
-) -> dict[str, Any]:
+def columns_of(topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]) -> dict[str, Any]:
     """Return the columns of a new row.
 
     Raises: InvalidMessage, InvalidName, ConfigError, the message could never be sent.
@@ -149,9 +147,7 @@ def check_sender(mq: object, *, is_async: bool) -> None:
     is_sender = callable(getattr(mq, "send_soon", None))
     if not is_sender or is_coroutine_function(getattr(mq, "send", None)) != is_async:
         wanted = "sparrowmq.connect()" if is_async else "sparrowmq.sync.connect()"
-        raise ConfigError(
-            f"mq={mq!r} cannot send for this outbox; give a client of {wanted}, or its producer"
-        )
+        raise ConfigError(f"mq={mq!r} cannot send for this outbox; give a client of {wanted}, or its producer")
 
 
 class Rows(Protocol):
@@ -227,9 +223,7 @@ class Turn:
     def settle(self) -> int:
         """Write the outcomes, and return the number of rows that were sent. Log an error of each topic."""
         for topic, (row_id, fate, error) in self._reasons.items():
-            log.warning(
-                "row %d of the outbox %s, and perhaps others, for topic %s: %s", row_id, fate, topic, error
-            )
+            log.warning("row %d of the outbox %s, and perhaps others, for topic %s: %s", row_id, fate, topic, error)
         if self._sent:
             self._rows.delete(self._sent)
         for row, _, reason in self._refused:

@@ -231,9 +231,7 @@ class SqlOutbox(BlockingOutbox):
     _failures = _FAILURES
 
     def __init__(self, engine: sa.Engine) -> None:
-        check_kind(
-            "engine", engine, sa.Engine, "one of create_engine; AsyncSqlOutbox takes an asynchronous one"
-        )
+        check_kind("engine", engine, sa.Engine, "one of create_engine; AsyncSqlOutbox takes an asynchronous one")
         self._engine = _committed(engine)
 
     @contextmanager
@@ -246,9 +244,7 @@ class AsyncSqlOutbox:
     """Relays the table `once_outbox` in programs with `async`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        check_kind(
-            "engine", engine, AsyncEngine, "one of create_async_engine; SqlOutbox takes a blocking one"
-        )
+        check_kind("engine", engine, AsyncEngine, "one of create_async_engine; SqlOutbox takes a blocking one")
         self._engine = _committed(engine)
         # SQLAlchemy 2.0 hands on asyncpg's own errors while a server starts.
         driver = getattr(engine.dialect.dbapi, "asyncpg", None)

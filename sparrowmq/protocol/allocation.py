@@ -110,9 +110,7 @@ def near_machine_room(
     """
     share = strategy_of(within)
     if not all(map(callable, (room_of_queue, room_of_member))):
-        raise ConfigError(
-            "near_machine_room needs two functions: the room of a queue, and the room of a member"
-        )
+        raise ConfigError("near_machine_room needs two functions: the room of a queue, and the room of a member")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
         ordered, place = _arrange(queues, members, me)
@@ -182,9 +180,7 @@ def _grouped(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, lis
     for item in items:
         room = room_of(item)
         if not room:
-            raise ConfigError(
-                f"{item} is in no room; near_machine_room needs the room of each queue and member"
-            )
+            raise ConfigError(f"{item} is in no room; near_machine_room needs the room of each queue and member")
         found.setdefault(room, []).append(item)
     return found
 

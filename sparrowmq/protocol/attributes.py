@@ -64,9 +64,7 @@ class Number:
         if whole_number(value.removeprefix("-"), len(str(INT64))) is None:
             raise ConfigError(f"{name} is {value!r}; it must be a whole number")
         if not self.least <= int(value) <= self.most:
-            raise ConfigError(
-                f"{name} is {value}; this value is not in range: it must be {self.least} to {self.most}"
-            )
+            raise ConfigError(f"{name} is {value}; this value is not in range: it must be {self.least} to {self.most}")
 
 
 # Unlike Java, which accepts these two values. No part of this broker does what they promise.
@@ -156,9 +154,7 @@ def _add(changes: Changes, signed: str, value: str | None) -> None:
     sign, name = signed[:1], signed[1:]
     if sign != ("-" if value is None else "+") or value == "" or not name or "+" in name or "-" in name:
         word = signed if value is None else f"{signed}={value}"
-        raise ConfigError(
-            f"attribute format is wrong: {word!r}; write +NAME=VALUE to set one, -NAME to remove one"
-        )
+        raise ConfigError(f"attribute format is wrong: {word!r}; write +NAME=VALUE to set one, -NAME to remove one")
     if name in changes:
         raise ConfigError(f"key duplication: {name} is there twice; write it once")
     changes[name] = value

@@ -33,9 +33,7 @@ class DelayLevels:
         delays_ms = [level_ms(word) for word in words]
         bad = next((word for word, delay in zip(words, delays_ms, strict=True) if delay is None), None)
         if bad is not None or not words:
-            raise ConfigError(
-                f"messageDelayLevel: {bad or text!r} is not a delay; write as in '1s 30s 5m 2h 1d'"
-            )
+            raise ConfigError(f"messageDelayLevel: {bad or text!r} is not a delay; write as in '1s 30s 5m 2h 1d'")
         return cls(tuple(delay for delay in delays_ms if delay is not None))
 
     @property

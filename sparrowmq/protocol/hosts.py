@@ -87,9 +87,7 @@ def check_host(host: str) -> str:
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise ConfigError(
-                f"{host!r} is not a host; an IPv6 address is written as in [::1]:9876"
-            ) from None
+            raise ConfigError(f"{host!r} is not a host; an IPv6 address is written as in [::1]:9876") from None
     elif not _HOST.fullmatch(host):
         raise ConfigError(
             f"{host!r} is not a host; write a name, each part of which between dots has 1 to 63 letters, digits, "

@@ -38,9 +38,7 @@ OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 STAGED_TOPIC: Final = "rmq_sys_STAGED"  # ours: batches before their commit, and commits
 STATE_TOPIC: Final = "rmq_sys_sparrow_state"  # ours: changes of topics, groups and offsets
 SYSTEM_PREFIX: Final = "rmq_sys_"
-ORDER_TOPICS: Final = (
-    "ORDER_TOPIC_CONFIG"  # where name servers keep the queues of ordered topics, as values by topic
-)
+ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"  # where name servers keep the queues of ordered topics, as values by topic
 LOST_BROKERS: Final = "LOST_BROKERS"  # ours: where name servers keep brokers that died, as values by name
 CONDITIONS: Final = "SPARROWMQ_CONDITIONS"  # ours: as what a name server answers what is wrong with itself
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
@@ -119,9 +117,7 @@ def check_group(name: str) -> str:
 def check_new_topic(name: str) -> str:
     """Return the name if users may create a topic with it. Raises: InvalidName."""
     if is_system_topic(check_topic(name)):
-        raise InvalidName(
-            f"topic {name} belongs to RocketMQ itself (is conflict with system topic); choose another"
-        )
+        raise InvalidName(f"topic {name} belongs to RocketMQ itself (is conflict with system topic); choose another")
     return name
 
 

@@ -87,9 +87,7 @@ class ReceiptHandle(NamedTuple):
     commit_log_offset: int = ABSENT
 
     def __str__(self) -> str:
-        times = (
-            f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue} {int(self.kind)}"
-        )
+        times = f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue} {int(self.kind)}"
         text = f"{times} {self.broker_name} {self.queue_id} {self.queue_offset}"
         return text if self.commit_log_offset == ABSENT else f"{text} {self.commit_log_offset}"
 
@@ -198,9 +196,7 @@ def queue_counts(text: str | None) -> list[int]:
     return [_number(count) for count in text.split(",")] if text else []
 
 
-def popped_queues(
-    start_offsets: str | None, message_offsets: str | None = None
-) -> dict[tuple[Kind, int], PoppedQueue]:
+def popped_queues(start_offsets: str | None, message_offsets: str | None = None) -> dict[tuple[Kind, int], PoppedQueue]:
     """Parse startOffsetInfo and msgOffsetInfo into the queues, by kind and id. Raises: ConfigError."""
     offsets = {
         (kind, _number(queue)): tuple(map(_number, listed.split(",")))
@@ -208,8 +204,7 @@ def popped_queues(
     }
     queues = ((kind, _number(queue), _number(start)) for kind, queue, start in _entries(start_offsets))
     return {
-        (kind, queue): PoppedQueue(kind, queue, start, offsets.get((kind, queue), ()))
-        for kind, queue, start in queues
+        (kind, queue): PoppedQueue(kind, queue, start, offsets.get((kind, queue), ())) for kind, queue, start in queues
     }
 
 

@@ -204,10 +204,7 @@ def content(fields: Mapping[str, str], body: Buffer) -> bytes:
 
 def _content_with_all(fields: Mapping[str, str], body: Buffer) -> bytes:
     """The `content` of clients that also sign `_UNIQUE_KEY_QUERY`."""
-    return (
-        "".join([fields[name] for name in sorted(fields) if name != SIGNATURE]).encode("utf-8", "replace")
-        + body
-    )
+    return "".join([fields[name] for name in sorted(fields) if name != SIGNATURE]).encode("utf-8", "replace") + body
 
 
 def send_content(values: tuple[Any, ...], body: Buffer) -> bytes:

@@ -70,9 +70,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
         return f" {SEPARATOR} ".join(sorted(self.tags)) or self.expression
 
     @classmethod
-    def build(
-        cls, topic: str, expression: str | None = ALL, kind: str | None = TAG, version: int = 0
-    ) -> Subscription:
+    def build(cls, topic: str, expression: str | None = ALL, kind: str | None = TAG, version: int = 0) -> Subscription:
         """Parse the expression of an application or a pull request. No expression means all messages.
 
         Raises: InvalidMessage, a tag expression without a tag, such as "||".
@@ -95,9 +93,7 @@ def parse_tags(expression: str) -> frozenset[str]:
         raise InvalidMessage(f"a subscription may have at most {MOST_TAGS} tags; filter by fewer")
     tags = frozenset(tag for part in expression.split(SEPARATOR) if (tag := part.strip()))
     if not tags:
-        raise InvalidMessage(
-            f"the tag expression {expression!r} has no tag; write '*' for all, or 'TagA || TagB'"
-        )
+        raise InvalidMessage(f"the tag expression {expression!r} has no tag; write '*' for all, or 'TagA || TagB'")
     return tags
 
 

@@ -73,9 +73,7 @@ class Door:
         self.bind()
         assert self._socket is not None
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                make, sock=self._socket, backlog=backlog
-            )
+            self._server = await asyncio.get_running_loop().create_server(make, sock=self._socket, backlog=backlog)
         except OSError as error:
             self.release()
             raise self._refused(error) from error

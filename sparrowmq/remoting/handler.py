@@ -131,9 +131,7 @@ class PendingReply:
         if self.on_reply is not None:
             self.on_reply(self, answer, error)
 
-    def attempt(
-        self, serve: Callable[[Any, bool], Reply | PendingReply | None], waiting: Any, is_over: bool
-    ) -> bool:
+    def attempt(self, serve: Callable[[Any, bool], Reply | PendingReply | None], waiting: Any, is_over: bool) -> bool:
         """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet.
 
         If it returns this, another sends the answer.
@@ -156,6 +154,4 @@ Result = Finished | Awaitable[Finished]
 
 def encoded(body: Body, header: ReplyHeader = None) -> Steps[Reply]:
     pieces = yield from body.encoding()
-    return Reply(
-        header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces]
-    )
+    return Reply(header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces])

@@ -67,13 +67,10 @@ class Latencies:
     def kinds(self) -> list[tuple[int, int, bool, Histogram]]:
         """Return for each kind: request code, response code, whether it was held, and the durations in microseconds."""
         return [
-            (kind >> 17, kind & (_HELD - 1), bool(kind & _HELD), seen)
-            for kind, seen in sorted(self._by_kind.items())
+            (kind >> 17, kind & (_HELD - 1), bool(kind & _HELD), seen) for kind, seen in sorted(self._by_kind.items())
         ]
 
-    def add(
-        self, code: i64, response_code: i64, took_s: float, times: i64 = 1, was_held: bool = False
-    ) -> bool:
+    def add(self, code: i64, response_code: i64, took_s: float, times: i64 = 1, was_held: bool = False) -> bool:
         """Count requests of one code that took equally long. Returns whether that is slow."""
         kind: i64 = code << 17 | response_code
         if was_held:

@@ -93,9 +93,7 @@ class LinkedSession(Session):
                 received, self._undone = self._undone + received, []
             self._handle(received, self.last_read)
 
-    def _post(
-        self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False
-    ) -> None:
+    def _post(self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False) -> None:
         command = self._wire.command(request, body, waiter)
         if waiter is not None and waiter.is_long_poll and isinstance(waiter.on_response, asyncio.Future):
             waiter.on_response.add_done_callback(partial(self._settled, command.opaque))

@@ -19,9 +19,7 @@ class Measuring:
         latencies: the measured latencies.
     """
 
-    def __init__(
-        self, settings: LogSettings, clock: Clock, *, always: bool, turn: Turn | None = None
-    ) -> None:
+    def __init__(self, settings: LogSettings, clock: Clock, *, always: bool, turn: Turn | None = None) -> None:
         self.latencies = Latencies(clock.monotonic)
         self._settings = settings
         self._always = always

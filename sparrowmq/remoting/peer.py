@@ -62,9 +62,7 @@ class Peer(Protocol):
     is_linked: bool
     closed: bool
 
-    def call(
-        self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0
-    ) -> asyncio.Future[Response[R]]:
+    def call(self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0) -> asyncio.Future[Response[R]]:
         """Send a request, and await the answer."""
 
     def tell(self, request: Request[Any], body: bytes = b"") -> None:

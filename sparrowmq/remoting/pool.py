@@ -142,9 +142,7 @@ class Pool:
         try:
             at, broker_name = split_broker(address)
             host, port = split_address(at)
-        except (
-            ConfigError
-        ) as error:  # a name server may send an invalid address; configured ones were checked
+        except ConfigError as error:  # a name server may send an invalid address; configured ones were checked
             raise BrokerUnreachable(address, error) from None
         backoff = self._backoffs.get(address)
         if backoff is not None and self._clock.monotonic() < backoff.not_before:
@@ -174,9 +172,7 @@ class Pool:
     async def _open(self, host: str, port: int, broker_name: str) -> Session:
         make = protocol_of(partial(self._make, broker_name))
         session: Session
-        transport, session = await asyncio.get_running_loop().create_connection(
-            make, host, port, ssl=self._tls
-        )
+        transport, session = await asyncio.get_running_loop().create_connection(make, host, port, ssl=self._tls)
         if transport.is_closing():  # A closed socket takes no option, and that of uvloop raises ValueError.
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         _limit_silence(transport.get_extra_info("socket"))

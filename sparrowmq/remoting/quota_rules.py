@@ -68,9 +68,7 @@ class QuotaRule:
     limits: dict[str, str] = field(default_factory=dict)  # each limit as it is written
 
     def __str__(self) -> str:
-        return " ".join(
-            [f"{self.subject}:{self.name}", *(f"{key}={text}" for key, text in self.limits.items())]
-        )
+        return " ".join([f"{self.subject}:{self.name}", *(f"{key}={text}" for key, text in self.limits.items())])
 
 
 def parse(text: str) -> tuple[QuotaRule, ...]:
@@ -104,9 +102,7 @@ def _network(name: str) -> Network:
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
-        raise Unreadable(
-            f"{name!r} is no address; write 10.0.0.7, a network such as 10.0.0.0/8, or *"
-        ) from None
+        raise Unreadable(f"{name!r} is no address; write 10.0.0.7, a network such as 10.0.0.0/8, or *") from None
 
 
 def _add(rule: QuotaRule, word: str) -> None:
@@ -116,11 +112,7 @@ def _add(rule: QuotaRule, word: str) -> None:
         raise Unreadable(f"{word!r}: {rule.subject}:{rule.name} can have the limits {', '.join(known)}")
     match = _AMOUNT.fullmatch(text.lower())
     is_rate = key in RATES
-    if (
-        match is None
-        or match[2] not in (_UNITS if key == "bytes" else ("",))
-        or (match[3] is None) == is_rate
-    ):
+    if match is None or match[2] not in (_UNITS if key == "bytes" else ("",)) or (match[3] is None) == is_rate:
         example = {"bytes": "10MB/s", "topics": "20/h"}.get(key, "1000/s" if is_rate else "100")
         raise Unreadable(f"{word!r}: write it as {key}={example}")
     amount = int(match[1]) * _UNITS[match[2]]

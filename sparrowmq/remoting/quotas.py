@@ -149,11 +149,7 @@ class Usage:
     def is_idle(self, now: float) -> bool:
         """Whether nothing is lost if this is forgotten."""
         buckets = (self.requests, self.bytes, self.topics)
-        return (
-            not self.held_bytes
-            and not self.sessions
-            and all(each is None or each.is_full(now) for each in buckets)
-        )
+        return not self.held_bytes and not self.sessions and all(each is None or each.is_full(now) for each in buckets)
 
 
 def _bucket(rate: Rate | None, now: float) -> Bucket | None:
@@ -169,9 +165,7 @@ class Applied:
 
     __slots__ = ("epoch", "principal", "topic", "usages")
 
-    def __init__(
-        self, epoch: i64, principal: Principal | None, topic: str | None, usages: list[Usage]
-    ) -> None:
+    def __init__(self, epoch: i64, principal: Principal | None, topic: str | None, usages: list[Usage]) -> None:
         self.epoch = epoch
         self.principal = principal
         self.topic = topic
@@ -304,9 +298,7 @@ class Quotas:
             self._count(usage, limit)
             _raise(usage, limit, 0)
 
-    def turned_away(
-        self, session: Session, command: Command, header: Request[Any] | None, error: Exception
-    ) -> None:
+    def turned_away(self, session: Session, command: Command, header: Request[Any] | None, error: Exception) -> None:
         """Count a request that got an error before its check. Raises: RemoteError, a quota is used up."""
         size = _size(command, header)
         if isinstance(error, AccessDenied):

@@ -367,16 +367,12 @@ class Dispatcher:
         if isinstance(error, Unanswered):
             command.flag |= ONEWAY_FLAG
             reason = error.__cause__ or error
-            log.error(
-                "request %s from %s gets no answer: %s: %s", command.code, session.address, error, reason
-            )
+            log.error("request %s from %s gets no answer: %s: %s", command.code, session.address, error, reason)
             error = reason
         self.refused[reason_of(error)] += 1
         return failure(error, command, session)
 
-    def _counted(
-        self, error: Exception, session: Session, command: Command, header: Request[Any] | None
-    ) -> Exception:
+    def _counted(self, error: Exception, session: Session, command: Command, header: Request[Any] | None) -> Exception:
         """Count a request that got an error before its quotas were checked. Returns the error for its answer."""
         try:
             if self.quotas is not None:
@@ -388,11 +384,7 @@ class Dispatcher:
     def _refuse_unknown(self, session: Session, command: Command) -> None:
         self.refused[_UNKNOWN] += 1
         row = BY_CODE.get(command.code)
-        why = (
-            f"{row.name} is not served here: {row.unserved or 'ask another server'}"
-            if row
-            else "unknown code"
-        )
+        why = f"{row.name} is not served here: {row.unserved or 'ask another server'}" if row else "unknown code"
         remark = f"request code {command.code} is not supported ({why})"
         unknown = RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         error = self._counted(unknown, session, command, None)
@@ -417,9 +409,7 @@ class _Burst:
         else:
             self.handled = self.written = latencies.now()
 
-    def count(
-        self, parked: list[ReplyWhenDurable], latencies: Latencies, end: float, response_code: int = 0
-    ) -> None:
+    def count(self, parked: list[ReplyWhenDurable], latencies: Latencies, end: float, response_code: int = 0) -> None:
         """Count all requests of the burst as answered at `end`."""
         code, times, took_s, is_slow = parked[0].command.code, 0, end - self.began, False
         for after in parked:

@@ -190,12 +190,9 @@ class Server:
         limits, clock = self._limits, self._clock
         silent_s, partial_s = clock.age(session.last_read), clock.age(session.partial_since)
         if silent_s > limits.idle_s:
-            self.budget.lines.log(
-                log, logging.INFO, "closing %s: silent for %.0f s", session.address, silent_s
-            )
+            self.budget.lines.log(log, logging.INFO, "closing %s: silent for %.0f s", session.address, silent_s)
         elif session.pending_bytes and (
-            silent_s > limits.partial_frame_s
-            or partial_s > limits.partial_frame_s + session.frame_bytes / SLOWEST_RATE
+            silent_s > limits.partial_frame_s or partial_s > limits.partial_frame_s + session.frame_bytes / SLOWEST_RATE
         ):
             text = "closing %s: unfinished frame for %.0f s"
             self.budget.lines.log(log, logging.WARNING, text, session.address, partial_s)

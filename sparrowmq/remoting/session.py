@@ -251,8 +251,7 @@ class Session:
         if self.closed or age(self.last_read) < MUTE_S:
             return False
         return any(
-            age(entry.deadline - entry.timeout_s) >= MUTE_S and not entry.is_long_poll
-            for entry in self._wire.waiting
+            age(entry.deadline - entry.timeout_s) >= MUTE_S and not entry.is_long_poll for entry in self._wire.waiting
         )
 
     @property
@@ -517,9 +516,7 @@ class Session:
             self._regulate()
         self._watch_expiry()
 
-    def _post(
-        self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False
-    ) -> None:
+    def _post(self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False) -> None:
         """Send a request; without a waiter it wants no answer."""
         if waiter is None:
             head = self._wire.oneway(request, body)

@@ -41,9 +41,7 @@ def why_not(error: BaseException) -> TlsFailed | str:
                 "make it and its CA again, as `sparrowmq secure init` does, or let your ssl.SSLContext be less strict: "
                 "context.verify_flags &= ~ssl.VERIFY_X509_STRICT",
             )
-        return TlsFailed(
-            what, "trust the one that signed it (tls.client.trustCertPath, or an ssl.SSLContext)"
-        )
+        return TlsFailed(what, "trust the one that signed it (tls.client.trustCertPath, or an ssl.SSLContext)")
     if isinstance(error, ssl.SSLError):
         return why_closed(error)
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):

@@ -75,9 +75,7 @@ def checked_address(address: str) -> str:
     """Return the address of a registry, without a slash at its end. Raises: ConfigError."""
     check_text("the address of a registry", address)
     if not _is_address(address):
-        raise ConfigError(
-            f"{_without_account(address)!r} is no address of a registry; write http://host:8081"
-        )
+        raise ConfigError(f"{_without_account(address)!r} is no address of a registry; write http://host:8081")
     if "@" in urlsplit(address).netloc:
         raise ConfigError(
             f"the address {_without_account(address)} contains an account; "

@@ -172,9 +172,7 @@ class _Builder:
         for each in normal["fields"]:
             name = each["name"]
             if not isinstance(name, str) or any(name == known for known, _ in record.fields):
-                raise InvalidSchema(
-                    f"the record {record.name} has a field with the name {name!r}, or two of it"
-                )
+                raise InvalidSchema(f"the record {record.name} has a field with the name {name!r}, or two of it")
             record.fields.append((name, self.build(each["type"])))
         return record
 

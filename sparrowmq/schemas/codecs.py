@@ -79,9 +79,7 @@ class AvroCodec:
         try:
             schemaless_writer(out, self._schema, value, strict_allow_default=True)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
-            raise InvalidBody(
-                f"the value does not fit the schema ({type(error).__name__}: {error})"
-            ) from None
+            raise InvalidBody(f"the value does not fit the schema ({type(error).__name__}: {error})") from None
         return wire.framed(self.schema_id, out.getvalue())
 
     def decode(self, body: bytes) -> Any:

@@ -112,9 +112,7 @@ class _Values:
         def value(message: Any) -> dict[str, Any]:
             if unknown := UnknownFieldSet(message):
                 numbers = ", ".join(sorted({str(each.field_number) for each in unknown}))
-                raise InvalidBody(
-                    f"{name} has no field {numbers[:100]}; the body is damaged, or of another schema"
-                )
+                raise InvalidBody(f"{name} has no field {numbers[:100]}; the body is damaged, or of another schema")
             self.count(len(fields))
             return {name: read(message) for name, read in fields}
 

@@ -159,9 +159,7 @@ def _compile(name: str, folders: Sequence[Path]) -> bytes:
         arguments = [*paths, "--include_imports", f"--descriptor_set_out={out}", name]
         command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
         try:
-            ended = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )
+            ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             raise InvalidSchema(f"protoc did not compile it within {_TIMEOUT_S} s") from None
         if ended.returncode or not out.exists():

@@ -73,9 +73,7 @@ class RegistryClient:
         address: such as http://registry:8081. credentials: by default those of the environment.
     """
 
-    def __init__(
-        self, address: str, credentials: Access | None = None, *, timeout_s: float = _TIMEOUT_S
-    ) -> None:
+    def __init__(self, address: str, credentials: Access | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self.address = checked_address(address)
         check_seconds("timeout_s", timeout_s)
         found = access() if credentials is None else credentials
@@ -92,9 +90,7 @@ class RegistryClient:
             InvalidSchema: the registry has none of this id. NetworkError: it is away; ask later.
             InvalidSchema: its references cannot be followed. ConfigError: it refuses, or is no registry.
         """
-        check_kind(
-            "schema_id", schema_id, int, "a number"
-        )  # the search for a text among all ids takes minutes
+        check_kind("schema_id", schema_id, int, "a number")  # the search for a text among all ids takes minutes
         if (known := self._schemas.get(schema_id)) is not None:
             return known
         if schema_id not in _IDS:
@@ -126,9 +122,7 @@ class RegistryClient:
             raise self._not_a_registry("answers without a version")
         return found
 
-    def _post(
-        self, subject: str, schema: Schema, references: Sequence[Reference], action: str
-    ) -> Mapping[str, Any]:
+    def _post(self, subject: str, schema: Schema, references: Sequence[Reference], action: str) -> Mapping[str, Any]:
         asked: dict[str, Any] = {"schema": schema.text}
         if schema.kind != AVRO:
             asked["schemaType"] = schema.kind
@@ -147,9 +141,7 @@ class RegistryClient:
         return schema_id, self._schema_of(answer)
 
     def _version(self, subject: str, version: int | str) -> Mapping[str, Any]:
-        return self._ask(
-            "GET", f"/subjects/{quote(subject, safe='')}/versions/{quote(str(version), safe='')}"
-        )
+        return self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{quote(str(version), safe='')}")
 
     def _schema_of(self, answer: Mapping[str, Any]) -> Schema:
         found: dict[str, str] = {}
@@ -163,9 +155,7 @@ class RegistryClient:
             try:
                 name, subject, version = (reference[key] for key in ("name", "subject", "version"))
             except (KeyError, TypeError):
-                raise InvalidSchema(
-                    f"a reference of the schema is not as it should be: {reference!r}"
-                ) from None
+                raise InvalidSchema(f"a reference of the schema is not as it should be: {reference!r}") from None
             if name in above:
                 raise InvalidSchema(f"the reference {name} needs itself")
             if name in references:
@@ -175,9 +165,7 @@ class RegistryClient:
             try:
                 needed = self._version(str(subject), version)
             except InvalidSchema:
-                raise InvalidSchema(
-                    f"its reference {name} (version {version} of {subject}) is missing"
-                ) from None
+                raise InvalidSchema(f"its reference {name} (version {version} of {subject}) is missing") from None
             self._follow(needed, references, (*above, name))
             references[str(name)] = self._text_of(needed).text
 

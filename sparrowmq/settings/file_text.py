@@ -17,9 +17,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-_MARKED: Final = {
-    0xDC00 + byte: 0xF700 + byte for byte in range(0x80, 0x100)
-}  # "surrogateescape" of each byte
+_MARKED: Final = {0xDC00 + byte: 0xF700 + byte for byte in range(0x80, 0x100)}  # "surrogateescape" of each byte
 _LATIN_1: Final = {0xF700 + byte: byte for byte in range(0x80, 0x100)}
 
 

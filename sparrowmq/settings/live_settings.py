@@ -84,9 +84,7 @@ class Changing(Generic[S]):
         current, live = self.now.as_properties(), live_keys(type(self.now))
         changes = {key: value for key, value in written.as_properties().items() if current.get(key) != value}
         for key in sorted(changes.keys() - live):
-            log.warning(
-                "%s cannot change while the server runs: its new value counts from the next start", key
-            )
+            log.warning("%s cannot change while the server runs: its new value counts from the next start", key)
         taken = {key: value for key, value in changes.items() if key in live}
         if taken:
             self._use(taken, "a reload")

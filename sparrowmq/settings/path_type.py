@@ -25,9 +25,7 @@ class WrittenPath(click.Path):
         if not str(value).strip():
             self.fail("the path is blank; write it, as /data/orders, or . for the current folder", param, ctx)
         if _ADDRESS.match(str(value)):
-            self.fail(
-                f"{value} is an address, and this must be the path of a file or folder here", param, ctx
-            )
+            self.fail(f"{value} is an address, and this must be the path of a file or folder here", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -55,9 +55,7 @@ _WORDS = {
     "off": False,
     "0": False,
 }
-BOOLEAN = Kind(
-    lambda text: _of(_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false"
-)
+BOOLEAN = Kind(lambda text: _of(_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false")
 TEXT = Kind(lambda text: text, "any text")
 SECRET = Kind(lambda text: text, "any text", lambda _: "(hidden)")
 PATH = Kind(lambda text: Path(_filled(text)).expanduser(), "a path")

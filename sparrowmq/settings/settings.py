@@ -144,9 +144,7 @@ def build(
                     effect = f"counts as {kind.render(error.nearest)}"
                     clamped.append(f"{key} = {properties[key]!r} {effect}; it must be {kind.allowed}")
                 else:
-                    problems.append(
-                        f"{source}: {key} = {properties[key]!r} is wrong; it must be {kind.allowed}"
-                    )
+                    problems.append(f"{source}: {key} = {properties[key]!r} is wrong; it must be {kind.allowed}")
     problems += [
         f"{source}: {key} = {properties[key]!r} is not supported yet: {instead}"
         for key in properties
@@ -199,9 +197,7 @@ def load(path: Path | str) -> dict[str, str]:
     try:
         text = read_text(path)
     except OSError as error:
-        raise ConfigError(
-            f"cannot read the settings file {path} ({error.strerror}); check its path"
-        ) from error
+        raise ConfigError(f"cannot read the settings file {path} ({error.strerror}); check its path") from error
     try:
         values = _toml(text) if path.suffix == ".toml" else parse_properties(text)
         return {key: value_of(value, f"{path}: {key}") for key, value in values.items()}

@@ -16,9 +16,7 @@ from sparrowmq.spark.cluster.submission import submission
 from sparrowmq.spark.commands import shared
 
 _PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_ALSO = click.option(
-    "--with", "also", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires."
-)
+_ALSO = click.option("--with", "also", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires.")
 
 
 @click.group("spark", context_settings=shared.HELP)
@@ -38,9 +36,7 @@ def spark() -> None:
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
 @click.argument("given", nargs=-1, type=click.UNPROCESSED)
-def submit(
-    given: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool
-) -> None:
+def submit(given: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool) -> None:
     """Run spark-submit with all that executors need: sparrowmq spark submit [OUR OPTIONS] [ITS OPTIONS] PROGRAM ...
 
     \b
@@ -72,9 +68,7 @@ def pack_environment(path: Path, also: tuple[str, ...]) -> None:
         size = pack(path, also).stat().st_size
     except (ConfigError, OSError) as error:
         _fail(error)
-    click.echo(
-        f"{path}: {size >> 20} MiB; --archives {path.absolute()}#environment, PYTHONPATH=./environment"
-    )
+    click.echo(f"{path}: {size >> 20} MiB; --archives {path.absolute()}#environment, PYTHONPATH=./environment")
 
 
 def _fail(error: Exception) -> NoReturn:

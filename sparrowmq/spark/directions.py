@@ -16,9 +16,7 @@ from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions
 
 def names_of(*kinds: type[Any]) -> frozenset[str]:
     """All names of the options of some kinds, in lower case."""
-    return frozenset(
-        name.lower() for kind in kinds for entry in fields(kind) for name in entry.metadata["names"]
-    )
+    return frozenset(name.lower() for kind in kinds for entry in fields(kind) for name in entry.metadata["names"])
 
 
 _READING = names_of(SourceOptions, StoredOptions)
@@ -29,9 +27,7 @@ def demand_reading(given: Mapping[str, str]) -> None:
     """Raises: ConfigError, an option says how messages are sent."""
     for name in given:
         if name.lower() in _SENDING - _READING:
-            raise ConfigError(
-                f"option {name} says how messages are sent, and here they are read; leave it out"
-            )
+            raise ConfigError(f"option {name} says how messages are sent, and here they are read; leave it out")
 
 
 def demand_sending(given: Mapping[str, str]) -> None:

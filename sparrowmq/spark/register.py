@@ -114,9 +114,7 @@ def _connected(remote: str, master: str | None, settings: Mapping[str, str]) -> 
             builder = builder.config(name, value)
         return builder.getOrCreate()
     except ImportError as error:  # Spark's own, of grpcio and what goes with it
-        raise ConfigError(
-            f"Spark Connect needs more packages: pip install 'sparrowmq[connect]' ({error})"
-        ) from None
+        raise ConfigError(f"Spark Connect needs more packages: pip install 'sparrowmq[connect]' ({error})") from None
 
 
 def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:

@@ -98,9 +98,7 @@ def check(asked: Iterable[tuple[str, str]], options: RowOptions) -> None:
     for name, kind in asked:
         wanted = offered[_known(name, by_lower)]
         if kind != wanted and not (name.lower() in _BYTES and kind == "string"):
-            raise ConfigError(
-                f"column {name} is {wanted}, not {kind}: write `{name} {wanted}`, and cast it later"
-            )
+            raise ConfigError(f"column {name} is {wanted}, not {kind}: write `{name} {wanted}`, and cast it later")
 
 
 def _known(name: str, by_lower: Mapping[str, str]) -> str:

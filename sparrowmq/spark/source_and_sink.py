@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 TABLE_OPTIONS: Final = "rocketmq.options"
 _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
 # Spark 4.1 does not ask: it has timestamps in UTC.
-_IN_UTC: Final[dict[str, Any]] = (
-    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-)
+_IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
     "int": IntegerType(),
@@ -81,9 +79,7 @@ class RocketMQSource(DataSource):
         columns = table.columns(_source_options(_plain(self.options)))
         fields = [StructField(name, _TYPES[kind]) for name, kind in columns.items()]
         if "provider" in self.options:  # the table is being made in a catalog
-            kept = {
-                name: value for name, value in _plain(self.options).items() if not name.endswith(_SECRETS)
-            }
+            kept = {name: value for name, value in _plain(self.options).items() if not name.endswith(_SECRETS)}
             fields[0].metadata = {TABLE_OPTIONS: json.dumps(kept)}
         return StructType(fields)
 

@@ -301,9 +301,7 @@ class Appender:
                 if not isinstance(entry, Entry):
                     record = entry.encode(placed, self._property_crc)
                 elif entry.sys_flag & _PREPARED:
-                    raise InvalidMessage(
-                        "a batch cannot hold messages of a transaction; send them one by one"
-                    )
+                    raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
                 else:
                     record = encode(entry, placed, self._property_crc)
                 end += len(record)
@@ -336,9 +334,7 @@ class Appender:
         else:
             keys, unique_key = entry.properties.keys, entry.properties.unique_key
         if unique_key is not None or keys:
-            self._queue_builder.keys.add(
-                entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key
-            )
+            self._queue_builder.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 
     def _enter_batch(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
         topic, offsets = batch.topic, batch.offsets

@@ -118,9 +118,7 @@ class DerivedFiles:
             self.queues.load(None if self.clean else known)
             return self.log.begin
         self.queues.load(None if self.clean else known)
-        behind_last = [
-            offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size
-        ]
+        behind_last = [offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size]
         if not behind_last:
             return self.log.begin
         return min(max(behind_last), end) if self.clean and positions is None else known
@@ -135,9 +133,7 @@ class DerivedFiles:
                 self.queues.remove_topic(topic, new)
         for queue, begins in damaged.items():
             names = ", ".join(map(str, begins))
-            log.warning(
-                "queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names
-            )
+            log.warning("queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names)
         self.mending.rebuild(damaged)
 
     def _cut_queue(self, queue: ConsumeQueue, dispatched: int) -> None:

@@ -291,9 +291,7 @@ class MessageStore:
         """Let later answers also wait for `more`, once the store's own promise is kept."""
         is_sync, timeout_s = self._safe is self.on_disk, self.settings.safety_timeout_ms / 1000
         self.on_disk = Durability(self.on_disk.requirements, self.clock, timeout_s, more)
-        self._safe = (
-            self.on_disk if is_sync else Durability(self._safe.requirements, self.clock, timeout_s, more)
-        )
+        self._safe = self.on_disk if is_sync else Durability(self._safe.requirements, self.clock, timeout_s, more)
 
     def show_within(self, limit: Callable[[], int] | None) -> Callable[[], None]:
         """From now on, let queues show only messages before `limit()` in the log; None: all messages.
@@ -342,9 +340,7 @@ class MessageStore:
 
         The result has only messages that match the selector; its `next_offset` moves past the others.
         """
-        return reading.read(
-            self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector
-        )
+        return reading.read(self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector)
 
     def cold_read(self, topic: str, queue_id: int, offset: int, size: int) -> Callable[[], None] | None:
         """The function to call in a thread before `read`, if that would wait for the disk (cold_reads.py)."""
@@ -420,9 +416,7 @@ class MessageStore:
         """Do `searching` at once."""
         return at_once(self.searching(topic, key, max_count, begin_ms, end_ms))
 
-    def searching(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
-    ) -> Steps[list[memoryview]]:
+    def searching(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[memoryview]]:
         """The steps of `searching` of key_search.py: records with a key or unique key, newest first."""
         self.appender.index_keys()
         return searching(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
@@ -530,9 +524,7 @@ class MessageStore:
         return partial(self._checkpointer.write, self._checkpointer.begin(end, now_ms))
 
     def retention(self) -> Retention:
-        return Retention(
-            self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold
-        )
+        return Retention(self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold)
 
     def asked_to_clean(self) -> Cleaning:
         """Return what callers of `clean` have requested since the last call, and reset it."""

@@ -255,9 +255,7 @@ class QueueBuilder:
             found = outline_at(content, at)
             if self._has_entry(found):
                 queue = self._obtain(found)
-                if queue is not None and (
-                    found.queue_offset == queue.next_offset or self._follow_leap(queue, found)
-                ):
+                if queue is not None and (found.queue_offset == queue.next_offset or self._follow_leap(queue, found)):
                     code = tags_code(found, self._delay_levels_ms)
                     self.add(queue, found.physical_offset, found.size, code)
             if self._index is not None:
@@ -281,9 +279,7 @@ class QueueBuilder:
         self._without_entry += 1
         count = self._without_entry
         if not count & (count - 1):
-            log.warning(
-                "the record at offset %d of the log is in no queue: %s", record.physical_offset, reason
-            )
+            log.warning("the record at offset %d of the log is in no queue: %s", record.physical_offset, reason)
 
     def _follow_leap(self, queue: ConsumeQueue, record: Outline) -> bool:
         try:
@@ -308,9 +304,7 @@ class QueueBuilder:
             queue = self._obtain(record)
         else:
             queue = self._queues.get(record.topic, record.queue_id)
-        if queue is None or (
-            record.physical_offset < dispatched and queue.is_empty and not queue.has_unwritten
-        ):
+        if queue is None or (record.physical_offset < dispatched and queue.is_empty and not queue.has_unwritten):
             return
         last = last_offsets.get(queue)
         if last is None:

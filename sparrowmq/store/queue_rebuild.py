@@ -145,10 +145,7 @@ class _Pages:
     def _write(self) -> None:
         if self._begin < 0:
             return
-        lost = sum(
-            self._content[at : at + ENTRY_SIZE] == GAP_ENTRY
-            for at in range(0, len(self._content), ENTRY_SIZE)
-        )
+        lost = sum(self._content[at : at + ENTRY_SIZE] == GAP_ENTRY for at in range(0, len(self._content), ENTRY_SIZE))
         queue = self._queue
         name = f"{queue.topic}/{queue.queue_id}"
         log.warning("queue %s: entries from %d on were built again from the log", name, self._begin)

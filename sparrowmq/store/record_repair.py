@@ -130,9 +130,7 @@ class _RecordRepair:
     def __init__(self, settings: StoreSettings, vfs: Vfs, copy: Copy, commit_log: CommitLog) -> None:
         self.done = Replaced()
         self.has_unfenced = False
-        self.forgotten: list[
-            records.Outline
-        ] = []  # records that came back, and whose queue files were deleted
+        self.forgotten: list[records.Outline] = []  # records that came back, and whose queue files were deleted
         self._blanks: list[tuple[int, bytes]] = []  # of one damaged part: ends of files, without a record
         self._settings = settings
         self._vfs = vfs
@@ -185,9 +183,7 @@ class _RecordRepair:
     def _was_here(self, offset: int, record: bytes) -> bool:
         """Whether the head or the checksum of a record is left here. Both contain when it was stored."""
         here, tail = self._log.chunk(offset, len(record)), record[-records.PROPERTY_CRC_SIZE :]
-        return here[:_HEAD_BYTES] == record[:_HEAD_BYTES] or (
-            tail.startswith(records.CRC_NAME) and here.endswith(tail)
-        )
+        return here[:_HEAD_BYTES] == record[:_HEAD_BYTES] or (tail.startswith(records.CRC_NAME) and here.endswith(tail))
 
     def _sound(self, offset: int, damage: Damage) -> bytes | None:
         """The copy's record at an offset; None if there is none, or if it is not sound or does not fit here."""
@@ -207,11 +203,7 @@ class _RecordRepair:
         following = min(damage.end, file.end if file is not None else damage.end)
         if not self._is_blank(offset):
             size = following - offset
-            if (
-                file is not None
-                and following == file.end
-                and BLANK_SIZE <= size < MIN_SIZE_BYTES + BLANK_SIZE
-            ):
+            if file is not None and following == file.end and BLANK_SIZE <= size < MIN_SIZE_BYTES + BLANK_SIZE:
                 self._blanks.append((offset, BLANK.pack(size, MAGIC_BLANK)))  # no record has room there
             elif size >= MIN_SIZE_BYTES + BLANK_SIZE:
                 self.done.left.append((offset, following))
@@ -352,11 +344,7 @@ def _last_of(commit_log: CommitLog, begin: int, end: int) -> int | None:
 def fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
     """The damaged parts of a log that a start has fenced off."""
     for begin, end in ranges(vfs, settings.layout, "damaged"):
-        if (
-            commit_log.begin <= begin
-            and _is_fence(commit_log, begin)
-            and commit_log.sound_record(end) is not None
-        ):
+        if commit_log.begin <= begin and _is_fence(commit_log, begin) and commit_log.sound_record(end) is not None:
             yield Damage(begin, end, None, was_fenced=True)
 
 

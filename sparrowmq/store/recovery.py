@@ -111,9 +111,7 @@ class Recovery:
         try:
             return self.run()
         except BadStore as bad:
-            if isinstance(
-                bad.__cause__, CorruptRecord
-            ):  # a queue file cannot be rebuilt before the log is repaired
+            if isinstance(bad.__cause__, CorruptRecord):  # a queue file cannot be rebuilt before the log is repaired
                 raise bad.__cause__ from bad
             raise
 
@@ -252,18 +250,14 @@ class Recovery:
         assert file is not None
         file.write(offset - file.begin, sealed)
         self.clean = False  # so the file is synced
-        log.warning(
-            "the record at offset %d is a copy with the CRC of its original; the CRC was corrected", offset
-        )
+        log.warning("the record at offset %d is a copy with the CRC of its original; the CRC was corrected", offset)
         return True
 
     def _note_stranger(self, end: int) -> None:
         """Log that another broker appended records to the store after we closed it."""
         positions = self.checkpoint.positions
         if self.clean and positions is not None and end > positions.flushed:
-            log.warning(
-                "another broker appended to the log at offset %d, after we closed it", positions.flushed
-            )
+            log.warning("another broker appended to the log at offset %d, after we closed it", positions.flushed)
             self.clean = False
 
     def _judge(self, bad: CorruptRecord, recovered: Recovered) -> int | None:
@@ -348,9 +342,7 @@ class Recovery:
         if survivor is None:
             return False
         record = self.log.sound_record(survivor)
-        return record is not None and (
-            self.clean or records.store_timestamp_ms(record) <= self.checkpoint.log_ms
-        )
+        return record is not None and (self.clean or records.store_timestamp_ms(record) <= self.checkpoint.log_ms)
 
     def _is_blank(self, offset: int) -> bool:
         """Whether no record was ever written at `offset`: a record begins with its size, which is not zero."""
@@ -445,7 +437,5 @@ def _filler(offset: int, size: int, stored_ms: int) -> bytes:
     free = size - MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
     topic = LOST_TOPIC if free >= len(LOST_TOPIC) else ""
     host = bytes(8)
-    entry = Entry(
-        topic, 0, bytes(max(free - len(topic), 0)), Properties(), 0, host, sys_flag=SysFlag.PREPARED
-    )
+    entry = Entry(topic, 0, bytes(max(free - len(topic), 0)), Properties(), 0, host, sys_flag=SysFlag.PREPARED)
     return records.encode(entry, Placed(offset, 0, stored_ms, host), crc)

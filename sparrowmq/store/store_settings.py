@@ -88,13 +88,9 @@ class StoreSettings:
             self.commit_log_file_size >= MIN_SIZE_BYTES + BLANK_SIZE,
             "mappedFileSizeCommitLog: no message fits",
         )
-        _demand(
-            self.commit_log_file_size % SECTOR == 0, f"mappedFileSizeCommitLog must be a multiple of {SECTOR}"
-        )
+        _demand(self.commit_log_file_size % SECTOR == 0, f"mappedFileSizeCommitLog must be a multiple of {SECTOR}")
         _demand(self.consume_queue_file_entries > 0, "a queue file must hold at least one entry")
-        _demand(
-            self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries"
-        )
+        _demand(self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries")
         _demand(self.flush_interval_ms > 0, "flushIntervalCommitLog must be positive")
         _demand(self.safety_timeout_ms > 0, "syncFlushTimeout must be positive")
         _demand(len(self.store_host) in (hosts.IPV4_SIZE, hosts.IPV6_SIZE), "store_host takes 8 bytes or 20")

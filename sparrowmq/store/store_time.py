@@ -95,9 +95,7 @@ class RetentionTime:
     def __init__(self, clock: Clock, newest_ms: int) -> None:
         self._clock = clock
         self._newest_ms = newest_ms
-        self._last_returned: tuple[int, float] | None = (
-            None  # the last returned time, and the monotonic time of that
-        )
+        self._last_returned: tuple[int, float] | None = None  # the last returned time, and the monotonic time of that
         self._ahead_s: float | None = None  # when the clock began to be ahead by more than an hour
 
     def read(self) -> int:

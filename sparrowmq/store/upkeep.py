@@ -68,9 +68,7 @@ async def _tend(store: MessageStore, executor: ThreadPoolExecutor) -> None:
 async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecutor) -> None:
     while store.flushed.error is None:
         with suppress(TimeoutError):
-            await store.clock.wait_for(
-                store.wants_checkpoint.wait(), store.settings.checkpoint_interval_ms / 1000
-            )
+            await store.clock.wait_for(store.wants_checkpoint.wait(), store.settings.checkpoint_interval_ms / 1000)
         store.wants_checkpoint.clear()
         try:
             end, now_ms = store.prepare_checkpoint()

@@ -367,9 +367,7 @@ def lock_holder(path: str) -> int:
 
     The record of a POSIX lock has another order on macOS than on Linux.
     """
-    form, wanted = (
-        ("qqihh", (0, 1, 0, fcntl.F_WRLCK, 0)) if _IS_BSD else ("hhqqi", (fcntl.F_WRLCK, 0, 0, 1, 0))
-    )
+    form, wanted = ("qqihh", (0, 1, 0, fcntl.F_WRLCK, 0)) if _IS_BSD else ("hhqqi", (fcntl.F_WRLCK, 0, 0, 1, 0))
     try:
         with open(path, "rb") as file:
             found = struct.unpack(form, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(form, *wanted)))

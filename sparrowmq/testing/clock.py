@@ -41,9 +41,7 @@ class ManualClock:
             turns.
     """
 
-    def __init__(
-        self, now_ms: int = 1_767_225_600_000, settle: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, now_ms: int = 1_767_225_600_000, settle: Callable[[], Awaitable[None]] | None = None) -> None:
         check_count("now_ms", now_ms, at_least=0)
         if settle is not None:
             check_callable("settle", settle, "a coroutine function without arguments")

@@ -64,9 +64,7 @@ class Cluster:
         try:
             settled = NamesrvSettings(**(usual | dict(namesrv_settings or {})))
         except TypeError as error:  # There is no such setting.
-            raise ConfigError(
-                f"namesrv_settings={namesrv_settings!r}: {error}; see NamesrvSettings"
-            ) from None
+            raise ConfigError(f"namesrv_settings={namesrv_settings!r}: {error}; see NamesrvSettings") from None
         self._namesrv = Namesrv(settled, self._clock)
         self._stack = AsyncExitStack()
 

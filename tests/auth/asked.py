@@ -73,9 +73,7 @@ def pull(topic: str, group: str) -> PullMessage:
 
 def beat(*consumers: tuple[str, str], producers: tuple[str, ...] = ()) -> bytes:
     """Consumers are pairs of group and topic."""
-    consuming = [
-        ConsumerBeat(group, subscription_data_set=[Subscription(topic)]) for group, topic in consumers
-    ]
+    consuming = [ConsumerBeat(group, subscription_data_set=[Subscription(topic)]) for group, topic in consumers]
     return Heartbeat("me", [ProducerBeat(name) for name in producers], consuming).encode()
 
 

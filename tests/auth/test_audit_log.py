@@ -233,9 +233,7 @@ async def test_a_broker_notes_denials_and_administrators_and_nothing_else(tmp_pa
 
 async def test_without_the_setting_no_file_is_written(tmp_path):
     (tmp_path / "acl.yml").write_text(SAMPLE)
-    async with live_broker(
-        tmp_path / "stores", acl=True, acl_file=tmp_path / "acl.yml", audit_log=False
-    ) as live:
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=tmp_path / "acl.yml", audit_log=False) as live:
         with pytest.raises(AccessDenied):
             await live.session.call(send_request("topicB"))
         assert live.broker._figures.values("sparrowmq_denials_total")[("unknown_account",)] == 1

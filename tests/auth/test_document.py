@@ -28,9 +28,7 @@ def test_a_secret_is_the_text_that_stands_there_before_and_after_a_change(secret
     assert Document(document.text(), "f").accounts[0]["secretKey"] == secret
 
 
-@pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "accounts:\n", "accounts: ~\nglobalWhiteRemoteAddresses: null\n"]
-)
+@pytest.mark.parametrize("text", ["", "# nothing\n", "accounts:\n", "accounts: ~\nglobalWhiteRemoteAddresses: null\n"])
 def test_a_file_may_be_empty(text):
     document = Document(text, "f")
     assert not document.accounts and not document.addresses

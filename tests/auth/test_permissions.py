@@ -105,9 +105,7 @@ def account(**fields):
 
 
 @pytest.mark.covers("S-ACL-04")
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.served_by & Role.BROKER], ids=lambda row: row.name
-)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.served_by & Role.BROKER], ids=lambda row: row.name)
 def test_administrators_alone_do_what_changes_or_shows_what_is_others(row):
     permissions.check(account(admin="true"), row, [])
     anybody = account(defaultTopicPerm="PUB|SUB", defaultGroupPerm="PUB|SUB")

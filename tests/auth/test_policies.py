@@ -51,9 +51,7 @@ def test_a_pattern_fits_a_name_a_prefix_or_any(pattern, fits):
     assert str(parse_pattern(pattern)).lower() == pattern.lower()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "orders", "Topic:", "Topic", ":orders", "Queue:a", "Topic:a*b", "Topic:**"]
-)
+@pytest.mark.parametrize("text", ["", "orders", "Topic:", "Topic", ":orders", "Queue:a", "Topic:a*b", "Topic:**"])
 def test_an_invalid_resource_is_refused_with_examples(text):
     with pytest.raises(ConfigError, match=r"is no resource; write Topic:orders"):
         parse_pattern(text)

@@ -47,9 +47,7 @@ def denial(check, call: Call) -> str:
 @pytest.mark.covers("S-ACL-07", "S-ACL-08")
 def test_who_does_not_show_an_account_is_denied(check):
     assert denial(check, received(send("topicB"))) == NOBODY
-    assert (
-        denial(check, received(send("topicB"), b"", ("unknown", "12345678"))) == "No acl config for unknown"
-    )
+    assert denial(check, received(send("topicB"), b"", ("unknown", "12345678"))) == "No acl config for unknown"
     assert denial(check, received(send("topicB"), b"", ("", ""))) == "No acl config for "
     assert denial(check, received(send("topicB"), b"", (USER[0], "87654321"))) == WRONG
     assert denial(check, received(send("topicB"), b"", USER)) == ""
@@ -258,9 +256,7 @@ def test_all_checks_must_agree(check):
 def test_a_certificate_stands_for_the_signature_of_its_account(tmp_path):
     path = tmp_path / "plain_acl.yml"
     path.write_text(
-        SAMPLE.replace(
-            "secretKey: 12345678\n    white", "secretKey: 12345678\n    certificate: shop\n    white", 1
-        )
+        SAMPLE.replace("secretKey: 12345678\n    white", "secretKey: 12345678\n    certificate: shop\n    white", 1)
     )
     check = AccountCheck(AccountFiles(path), lambda offset: None)
 

@@ -25,9 +25,7 @@ def check_for(*entries, rules=MAIN, **fields):
     for text in entries:
         resource, actions, *rest = text.split()
         source = [each for each in rest if each[0].isdigit()]
-        parsed.append(
-            parse_entry(resource, actions.split(","), source, "Deny" if "Deny" in rest else "Allow")
-        )
+        parsed.append(parse_entry(resource, actions.split(","), source, "Deny" if "Deny" in rest else "Allow"))
     users = {
         "alice": User("alice", SigningKey(ALICE[1]), rules=Rules(parsed), **fields),
         "root": User("root", SigningKey(ROOT[1]), is_admin=True),
@@ -151,9 +149,7 @@ def test_decisions_about_names_that_no_topic_can_have_are_not_kept():
 
 
 def test_decisions_are_forgotten_when_users_change():
-    users = {
-        "alice": User("alice", SigningKey(ALICE[1]), rules=Rules([parse_entry("*", ["All"], [], "Allow")]))
-    }
+    users = {"alice": User("alice", SigningKey(ALICE[1]), rules=Rules([parse_entry("*", ["All"], [], "Allow")]))}
     held = [users]
     check = UserCheck(UserRules("main"), lambda: held[0], lambda offset: None)
     assert asked(check, send("orders")) == asked(check, send("orders")) == ALLOWED
@@ -175,9 +171,7 @@ def test_a_listed_request_needs_no_policy_and_on_both_lists_no_signature():
 
 
 def test_every_request_for_administrators_needs_an_action_that_a_plain_user_lacks():
-    theirs = [
-        row for row in ROWS if row.served_by & Role.BROKER and row.access in (Access.ADMIN, Access.CLUSTER)
-    ]
+    theirs = [row for row in ROWS if row.served_by & Role.BROKER and row.access in (Access.ADMIN, Access.CLUSTER)]
     check = UserCheck(UserRules("main"), dict, lambda offset: None)
     assert len(theirs) > 40
     for row in theirs:

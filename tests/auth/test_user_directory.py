@@ -89,9 +89,7 @@ def test_accounts_of_4_x_become_users_with_the_same_permissions(tmp_path):
     alice = principals({"a": user}, {"a": policies}, is_unlimited=False)["a"]
 
     def may(kind, name):
-        return [
-            each.value for each in (Action.PUB, Action.SUB) if alice.does(each, Resource(kind, name), b"")
-        ]
+        return [each.value for each in (Action.PUB, Action.SUB) if alice.does(each, Resource(kind, name), b"")]
 
     assert may(Kind.TOPIC, "topicA") == [] and may(Kind.TOPIC, "topicB") == ["Pub", "Sub"]
     assert may(Kind.TOPIC, "topicC") == ["Sub"] and may(Kind.TOPIC, "other") == []

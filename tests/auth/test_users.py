@@ -95,9 +95,7 @@ def test_an_account_of_4_x_answers_the_same_question():
 
 
 def test_an_accounts_own_addresses_count_for_topics_and_not_for_the_cluster():
-    account = parse_account(
-        {"accessKey": "RocketMQ", "secretKey": "12345678", "whiteRemoteAddress": "10.1.2.*"}
-    )
+    account = parse_account({"accessKey": "RocketMQ", "secretKey": "12345678", "whiteRemoteAddress": "10.1.2.*"})
     assert allowed(account, Action.PUB, TOPIC, HERE)
     assert not allowed(account, Action.PUB, TOPIC, bytes(4))
     assert not allowed(account, Action.UPDATE, CLUSTER, HERE)

@@ -24,9 +24,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
-@pytest.mark.parametrize(
-    ("step", "survived", "content"), [("fsync", 0, OLD), ("replace", 0, OLD), ("fsync", 1, NEW)]
-)
+@pytest.mark.parametrize(("step", "survived", "content"), [("fsync", 0, OLD), ("replace", 0, OLD), ("fsync", 1, NEW)])
 def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(file, monkeypatch, step, survived, content):
     real, steps = getattr(os, step), 0
 

@@ -21,8 +21,6 @@ def test_a_quick_run_opens_every_page():
         timeout=240,
     )
     assert run.returncode == 0, run.stderr
-    rows = {
-        line.split("|")[1].strip(): line.split("|")[2:] for line in run.stdout.splitlines() if "|" in line
-    }
+    rows = {line.split("|")[1].strip(): line.split("|")[2:] for line in run.stdout.splitlines() if "|" in line}
     assert all(float(rows[page][1]) > 0 for page in ("/", "/topics", "/groups/group-0004", "/dlq"))
     assert {"nothing", "all pages"} <= rows.keys()

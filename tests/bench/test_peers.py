@@ -58,9 +58,7 @@ def test_rounds_alternate_between_clients_and_the_first_does_not_count(monkeypat
 
 def test_a_client_that_fails_ends_the_benchmark_with_what_it_wrote():
     running = Running(contender("absent"), Server("127.0.0.1:1", 1), 0.0)
-    with pytest.raises(
-        RuntimeError, match=r"(?s)redis-py, send pipelined, ended with 1:.*bench\.clients\.absent"
-    ):
+    with pytest.raises(RuntimeError, match=r"(?s)redis-py, send pipelined, ended with 1:.*bench\.clients\.absent"):
         running.run(PIPELINED, 10)
 
 

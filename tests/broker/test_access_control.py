@@ -219,18 +219,14 @@ async def test_keys_are_guessed_no_faster_than_the_quota_of_the_address_allows(t
         who = people(live.broker)
         admin, thief = await who.session(*ADMIN), await who.session(ADMIN[0], "guessed1")
         await admin.call(GetBrokerRuntime())
-        guesses = [
-            thief.call(GetBrokerRuntime() if number % 2 else HeartBeat(), b"{}") for number in range(100)
-        ]
+        guesses = [thief.call(GetBrokerRuntime() if number % 2 else HeartBeat(), b"{}") for number in range(100)]
         answers = await asyncio.gather(*guesses, return_exceptions=True)
         denied = [each for each in answers if isinstance(each, AccessDenied)]
         codes = [each.code for each in answers if isinstance(each, RemoteError)]
         assert 20 <= len(denied) < 30
         assert codes.count(ResponseCode.SYSTEM_BUSY) == 100 - len(denied)
         await admin.call(GetBrokerRuntime())
-        with pytest.raises(
-            RemoteError, match="the quota of address"
-        ):  # so an answer says nothing about a key
+        with pytest.raises(RemoteError, match="the quota of address"):  # so an answer says nothing about a key
             await (await who.session(*ADMIN)).call(GetBrokerRuntime())
 
 
@@ -347,9 +343,7 @@ async def test_a_body_that_resembles_a_record_is_no_record(tmp_path, file, peopl
 
 
 async def test_queues_are_locked_and_unlocked_by_the_account_of_the_client_only(tmp_path, file, people):
-    other = (
-        "- {accessKey: other-reader, secretKey: secretOfOther, defaultTopicPerm: SUB, defaultGroupPerm: SUB}"
-    )
+    other = "- {accessKey: other-reader, secretKey: secretOfOther, defaultTopicPerm: SUB, defaultGroupPerm: SUB}"
     file.write_text(READERS + other)
     async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
         who = people(live.broker)

@@ -36,9 +36,7 @@ async def test_messages_topics_groups_and_offsets_survive_a_restart(tmp_path: Pa
             await live.send(b"%d" % number, topic="made", queue_id=number % 2)
         await live.session.call(UpdateConsumerOffset("group", "made", 1, 17))
     async with live_broker(tmp_path) as live:
-        bodies = [
-            message.body for message in await live.messages("made", 1, max_msg_bytes=1 << 20, max_msg_nums=99)
-        ]
+        bodies = [message.body for message in await live.messages("made", 1, max_msg_bytes=1 << 20, max_msg_nums=99)]
         assert bodies == [b"%d" % number for number in range(1, 100, 2)]
         assert (await live.session.call(QueryConsumerOffset("group", "made", 1))).header.offset == 17
         with pytest.raises(RemoteError, match=r"queueId\[2\] is illegal"):
@@ -152,9 +150,7 @@ async def test_on_a_full_disk_a_new_topic_is_in_the_log_and_its_file_is_saved_on
         with pytest.raises(RemoteError, match="illegal"):
             await live.pull("made", 2)
     async with live_broker(tmp_path) as live:
-        with pytest.raises(
-            RemoteError, match="illegal"
-        ):  # it has 2 queues to read, not 4 as one found in the store
+        with pytest.raises(RemoteError, match="illegal"):  # it has 2 queues to read, not 4 as one found in the store
             await live.pull("made", 2)
 
 

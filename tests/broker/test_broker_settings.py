@@ -45,10 +45,7 @@ def test_tools_read_the_settings_back_under_the_right_spelling():
     properties = build(BrokerSettings, TUTORIAL, "broker.conf")[0].as_properties()
     spelled = {key.replace("mapedFileSize", "mappedFileSize"): value for key, value in TUTORIAL.items()}
     assert properties.items() >= spelled.items()
-    assert (
-        properties["messageDelayLevel"].startswith("1s 5s 10s 30s 1m")
-        and properties["brokerPermission"] == "6"
-    )
+    assert properties["messageDelayLevel"].startswith("1s 5s 10s 30s 1m") and properties["brokerPermission"] == "6"
 
 
 def test_the_store_gets_its_part():
@@ -139,9 +136,7 @@ def test_a_number_of_apaches_broker_out_of_range_counts_as_the_nearest_and_warns
 
 
 def test_every_number_that_is_clamped_is_a_setting() -> None:
-    assert {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]} >= set(
-        BrokerSettings.CLAMPED
-    )
+    assert {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]} >= set(BrokerSettings.CLAMPED)
 
 
 @pytest.mark.parametrize("text", ["0", "-1"])

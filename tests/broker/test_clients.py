@@ -52,9 +52,7 @@ async def test_every_member_is_told_when_one_joins_the_newcomer_too(clients, con
     assert one.pushed[0].is_oneway
 
 
-async def test_members_are_told_when_the_topics_change_but_not_when_only_the_expression_does(
-    clients, connect
-):
+async def test_members_are_told_when_the_topics_change_but_not_when_only_the_expression_does(clients, connect):
     peer = await connect()
     beat(clients, peer, "one", "Orders")
     assert beat(clients, peer, "one", "Orders", "Payments", version=2)

@@ -41,9 +41,7 @@ async def test_queues_of_all_brokers_are_found_and_kept_for_a_while(tmp_path, po
     async with Cluster(tmp_path, brokers=2) as cluster, Admin(cluster.namesrv) as admin:
         await admin.create_topic("orders", queues=2)
         queues = ClusterQueues(["127.0.0.1:1", cluster.namesrv], pool, clock)
-        both = [
-            MessageQueue("orders", f"broker-{broker}", queue) for broker in range(2) for queue in range(2)
-        ]
+        both = [MessageQueue("orders", f"broker-{broker}", queue) for broker in range(2) for queue in range(2)]
         assert await queues.of("orders") == both
         assert await queues.of("missing") is None
         await admin.change_topic("orders", queues=3)

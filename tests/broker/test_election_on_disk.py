@@ -19,9 +19,7 @@ pytestmark = needs_etcd
 LOOKS = 30
 
 
-async def test_a_member_is_elected_once_its_log_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_member_is_elected_once_its_log_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, began = threading.Event(), threading.Event()
     sync_data = vfs._sync_data
 

@@ -84,9 +84,7 @@ def test_as_apaches_the_ports_are_by_default() -> None:
 
 async def test_without_a_fixed_port_or_switched_off_there_is_none(tmp_path: Path) -> None:
     assert fast_door(BrokerSettings(port=0)) is None
-    off, _ = build(
-        BrokerSettings, {"fastListenPort": "off", "listenPort": str(free_ports(3)[2])}, "broker.conf"
-    )
+    off, _ = build(BrokerSettings, {"fastListenPort": "off", "listenPort": str(free_ports(3)[2])}, "broker.conf")
     assert fast_door(off) is None and off.as_properties()["fastListenPort"] == "off"
 
 
@@ -98,10 +96,7 @@ async def test_a_taken_one_is_a_warning_unless_it_was_asked_for(
     await door.open(asyncio.Protocol, 1)
     async with Cluster(tmp_path, port=ports[2]) as cluster, connect(cluster.namesrv) as mq:
         await mq.send("T", b"x")
-    assert (
-        f"VIP channel, as Java's before 4.5 do, are not served (cannot listen on 127.0.0.1:{ports[0]}"
-        in caplog.text
-    )
+    assert f"VIP channel, as Java's before 4.5 do, are not served (cannot listen on 127.0.0.1:{ports[0]}" in caplog.text
     with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{ports[0]} .*another fastListenPort"):
         async with Cluster(tmp_path, port=ports[2], fast_port=ports[0]):
             pass

@@ -46,12 +46,8 @@ async def lags(cluster: Cluster, group: str) -> dict[str, float]:
     progress = await asyncio.to_thread(words, "consumerProgress", "-g", group)
     output = await asyncio.to_thread(verb)
     return {
-        "metrics": sum(
-            value for key, value in of_5x["rocketmq_consumer_lag_messages"].items() if key[0] == group
-        ),
-        "exporter": sum(
-            value for key, value in of_exporter["rocketmq_group_diff"].items() if key[0] == group
-        ),
+        "metrics": sum(value for key, value in of_5x["rocketmq_consumer_lag_messages"].items() if key[0] == group),
+        "exporter": sum(value for key, value in of_exporter["rocketmq_group_diff"].items() if key[0] == group),
         "admin": lag,
         "mqadmin": int(progress[progress.index("Total:") + 1]),
         "group lag": int(output.rpartition("lag: ")[2].split()[0]),

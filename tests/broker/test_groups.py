@@ -28,9 +28,7 @@ def test_a_consumer_makes_its_group(groups):
 
 def test_a_broker_may_be_told_not_to_make_groups(path, clock):
     groups = Groups(path, False, clock)
-    with pytest.raises(
-        RemoteError, match=r"subscription group not exist, billing.*updateSubGroup"
-    ) as refused:
+    with pytest.raises(RemoteError, match=r"subscription group not exist, billing.*updateSubGroup") as refused:
         groups.ensure("billing")
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert groups.ensure("TOOLS_CONSUMER").group_name == "TOOLS_CONSUMER", "tools work all the same"

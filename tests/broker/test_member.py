@@ -244,9 +244,7 @@ async def test_a_second_broker_with_the_same_id_ends_and_says_so(members: Member
     assert await members.leader() == 1
 
 
-async def test_a_broker_on_a_copy_of_its_store_does_not_take_a_masters_place(
-    members: Members, tmp_path: Path
-) -> None:
+async def test_a_broker_on_a_copy_of_its_store_does_not_take_a_masters_place(members: Members, tmp_path: Path) -> None:
     first = await members.start(1)
     await members.leader()
     assert await members.send(1, b"one") == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -263,9 +261,7 @@ async def test_a_master_whose_place_is_taken_though_its_lease_lives_leads_no_mor
     first = await members.start(1)
     await members.leader()
     key = f"/sparrowmq/DefaultCluster/{members.name}/leader"
-    await members.ask.change(
-        {}, {}, deletes=[key]
-    )  # as a process does that takes it for an earlier life of its own
+    await members.ask.change({}, {}, deletes=[key])  # as a process does that takes it for an earlier life of its own
     async with asyncio.timeout(LEASE_S):
         while first.leads:
             await asyncio.sleep(0.02)
@@ -349,9 +345,7 @@ async def test_a_master_of_another_line_is_followed_though_its_epoch_has_the_sam
             address=to.address(to.port),
             shipping=to.ha_address(to.ha_port or 0),
         )
-        state = GroupState(
-            epoch=7, line=f"line of {number}", leader=number, in_sync=(number,), begins=((7, 0),)
-        )
+        state = GroupState(epoch=7, line=f"line of {number}", leader=number, in_sync=(number,), begins=((7, 0),))
         await members.ask.change({}, {prefix + "leader": leader.encode(), prefix + "state": state.encode()})
         return leader
 

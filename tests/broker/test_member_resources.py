@@ -85,9 +85,7 @@ async def test_an_elected_master_whose_old_accounts_cannot_be_read_has_the_users
 ) -> None:
     file = tmp_path / "accounts.yml"
     file.write_text(ACCOUNTS.replace("administrator", "application"))
-    settings = of_member(
-        tmp_path, authentication=True, first_user=USERS, migrates_accounts=True, acl_file=file
-    )
+    settings = of_member(tmp_path, authentication=True, first_user=USERS, migrates_accounts=True, acl_file=file)
     start = await spoiled(settings, lambda: file.write_text("accounts: ["), BrokerRole.ASYNC_MASTER)
     assert "are not created" in caplog.text and str(file) in caplog.text
     await start.end()

@@ -46,9 +46,7 @@ spawn = Background().spawn  # for members without metrics, which start no task
 async def test_a_store_that_was_closed_in_order_is_in_no_doubt_and_another_one_is_while_it_recovers(
     tmp_path: Path,
 ) -> None:
-    settings = BrokerSettings(
-        port=0, ha_port=0, fast_port=0, store_path=tmp_path, broker_id=2, role=BrokerRole.SLAVE
-    )
+    settings = BrokerSettings(port=0, ha_port=0, fast_port=0, store_path=tmp_path, broker_id=2, role=BrokerRole.SLAVE)
     own = OwnEpoch.load(settings.config_path)
     start = MemberStart(own, SystemClock(), None, no_peers, spawn)
     await start.begin(settings, Term(2, 0))

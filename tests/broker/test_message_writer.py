@@ -90,9 +90,7 @@ def test_properties_that_no_record_can_hold_are_refused_before_a_detour_reads_th
     def park(_: Entry) -> bool:
         raise AssertionError("asked")
 
-    writer = Writer(
-        store, "C", (Detour("\x02DELAY\x01", park, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),)
-    )
+    writer = Writer(store, "C", (Detour("\x02DELAY\x01", park, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),))
     with pytest.raises(RemoteError, match="the properties take 255012 bytes; at most 32747"):
         put(writer, "DELAY\x011\x02" + "REAL_QID\x01\x02" * 25_500 + "a\x01b\x02")
 
@@ -161,9 +159,7 @@ def test_a_batch_in_one_pass_is_stored_as_message_by_message(tmp_path: Path, clo
                     writer.put_batch(taken)
             store.publish()
             assert store.queues.max_offset("t", 1) == 60
-            queues.append(
-                [store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({java_hash("paid")}))).count]
-            )
+            queues.append([store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({java_hash("paid")}))).count])
             keys.append(
                 [
                     [record.physical_offset(each) for each in store.query("t", key, 64, 0, 1 << 62)]
@@ -176,9 +172,7 @@ def test_a_batch_in_one_pass_is_stored_as_message_by_message(tmp_path: Path, clo
     assert keys[0] == keys[1] and list(map(len, keys[0])) == [5, 60, 5]
 
 
-def test_a_batch_with_a_delayed_message_is_looked_at_more_closely_and_refused(
-    store: MessageStore, writer: Writer
-):
+def test_a_batch_with_a_delayed_message_is_looked_at_more_closely_and_refused(store: MessageStore, writer: Writer):
     content = batches.encode([BatchPart(b"x", b"a\x01b\x02"), BatchPart(b"y", b"DELAY\x011\x02")])
     shared = Entry("t", 1, b"", Properties(), 1, HOST)
     assert writer.put_plain(shared, content, batches.places(content)) is None and store.end == 0

@@ -36,9 +36,7 @@ def port_of(live: Live) -> int:
     return int(live.broker.address.rpartition(":")[2])
 
 
-async def ask(
-    live: Live, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", **header: Any
-) -> Reply:
+async def ask(live: Live, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", **header: Any) -> Reply:
     def talk() -> Reply:
         with Wire(port_of(live), timeout_s=5) as wire:
             return wire.ask(code, fields, body, **header)

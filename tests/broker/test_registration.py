@@ -30,9 +30,7 @@ class Announcer:
         self.settings = BrokerSettings(name="broker-a", namesrv=tuple(namesrvs), store_path=tmp_path, **more)
         self.topics = Topics(tmp_path / "topics.json", self.settings, self.clock)
         self.pool = Pool(self.clock)
-        self.registration = Registration(
-            self.settings, self.topics, self.clock, self.pool, ADDRESS, "10.0.0.9:10912"
-        )
+        self.registration = Registration(self.settings, self.topics, self.clock, self.pool, ADDRESS, "10.0.0.9:10912")
         self.topics.on_change = self.registration.topics_changed
 
     async def __aenter__(self):
@@ -145,9 +143,7 @@ async def test_leaving_takes_the_broker_out_of_all_routes_for_good(tmp_path, run
         assert running.routes.route("Orders") is None
 
 
-@pytest.mark.parametrize(
-    ("permission", "shown"), [(4, {"Orders": 4, "TBW102": 5}), (2, {"Orders": 2, "TBW102": 3})]
-)
+@pytest.mark.parametrize(("permission", "shown"), [(4, {"Orders": 4, "TBW102": 5}), (2, {"Orders": 2, "TBW102": 3})])
 async def test_clients_are_told_no_more_than_the_broker_permits(tmp_path, running, permission, shown):
     async with Announcer(tmp_path, [running.address], permission=permission) as broker:
         broker.put("Orders")
@@ -183,9 +179,7 @@ class Script:
         elif command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and not self.version:
             session.reply(command, ResponseCode.TOPIC_NOT_EXIST, None, "No topic route info")
         elif command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            broker = BrokerRoute(
-                cluster="DefaultCluster", broker_name="broker-a", broker_addrs={0: self.leads_to}
-            )
+            broker = BrokerRoute(cluster="DefaultCluster", broker_name="broker-a", broker_addrs={0: self.leads_to})
             session.reply(command, 0, None, None, TopicRoute(broker_datas=[broker]).encode())
         elif command.code == RequestCode.QUERY_DATA_VERSION:
             session.reply(command, 0, QueryDataVersionReply(command.body != self.version), None, self.version)
@@ -277,9 +271,7 @@ async def test_the_topics_of_a_large_broker_are_written_in_slices(tmp_path, scri
         assert asked[1] - asked[0] > 10  # it takes 40 ms or more
 
 
-async def test_a_master_that_loses_the_lead_while_it_writes_its_topics_does_not_announce_them(
-    tmp_path, running
-):
+async def test_a_master_that_loses_the_lead_while_it_writes_its_topics_does_not_announce_them(tmp_path, running):
     async with Announcer(tmp_path, [running.address]) as former:
         answers = iter([True])
         former.registration.may_register = lambda: next(answers, False)
@@ -378,9 +370,7 @@ async def test_a_broker_is_found_again_30_s_after_another_of_its_name_has_come_a
         Announcer(tmp_path, [server.address], clock),
     ):
         other = Announcer(tmp_path / "other", [server.address], clock)
-        other.registration = Registration(
-            other.settings, other.topics, clock, other.pool, "127.0.0.1:10999", ""
-        )
+        other.registration = Registration(other.settings, other.topics, clock, other.pool, "127.0.0.1:10999", "")
         async with other:
             assert server.routes.route("TBW102").broker_datas[0].broker_addrs == {0: "127.0.0.1:10999"}
             await other.registration.leave()
@@ -390,9 +380,7 @@ async def test_a_broker_is_found_again_30_s_after_another_of_its_name_has_come_a
         assert server.routes.route("TBW102").broker_datas[0].broker_addrs == {0: ADDRESS}
 
 
-async def test_a_master_that_is_none_any_more_neither_announces_itself_nor_takes_its_successor_away(
-    tmp_path, running
-):
+async def test_a_master_that_is_none_any_more_neither_announces_itself_nor_takes_its_successor_away(tmp_path, running):
     async with Announcer(tmp_path, [running.address]) as former:
         former.registration.may_register = lambda: False
         former.put("later")

@@ -64,9 +64,7 @@ async def test_a_mode_is_in_the_log_also_where_the_file_is_lost(tmp_path):
 
 
 @pytest.mark.parametrize("of_apache", [False, True])
-async def test_modes_of_a_file_from_before_they_were_in_the_log_count_and_come_into_the_log(
-    tmp_path, of_apache
-):
+async def test_modes_of_a_file_from_before_they_were_in_the_log_count_and_come_into_the_log(tmp_path, of_apache):
     settings = settings_at(tmp_path)
     await led(settings, lambda state: state.topics.ensure_own("first"))
     old = modes_in(tmp_path / "config")

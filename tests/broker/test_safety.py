@@ -95,9 +95,7 @@ async def test_with_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("kind", [message, whole_batch])
-async def test_who_does_not_want_to_wait_is_answered_before_the_disk(
-    tmp_path: Path, monkeypatch, kind
-) -> None:
+async def test_who_does_not_want_to_wait_is_answered_before_the_disk(tmp_path: Path, monkeypatch, kind) -> None:
     async with live_broker(tmp_path, flush=Flush.SYNC, safety_timeout_ms=60_000) as live:
         await live.send()
         disk = Held(monkeypatch)
@@ -128,9 +126,7 @@ async def test_with_async_flush_an_answer_waits_for_the_write(tmp_path: Path, mo
         assert answered_before == [False]
 
 
-async def test_a_disk_that_takes_too_long_is_told_with_the_place_of_the_message(
-    tmp_path: Path, monkeypatch
-) -> None:
+async def test_a_disk_that_takes_too_long_is_told_with_the_place_of_the_message(tmp_path: Path, monkeypatch) -> None:
     async with (
         live_broker(tmp_path, flush=Flush.SYNC, safety_timeout_ms=200) as live,
         sparrowmq.connect(live.cluster.namesrv) as mq,

@@ -188,9 +188,7 @@ async def test_what_cannot_change_is_refused_with_its_name(live: Live) -> None:
 async def test_a_change_is_kept_in_the_brokers_file(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("# ours\nmaxMessageSize=100\n")
-    settings = BrokerSettings(
-        port=0, store_path=tmp_path / "store", commit_log_file_bytes=1 << 20, index=False
-    )
+    settings = BrokerSettings(port=0, store_path=tmp_path / "store", commit_log_file_bytes=1 << 20, index=False)
     async with Broker(settings, SystemClock(), file) as broker:
         pool = Pool(SystemClock())
         session = await pool.session(broker.address)
@@ -213,9 +211,7 @@ async def test_how_much_the_log_says_changes(tmp_path: Path) -> None:
         ours.setLevel(before)
 
 
-async def test_from_when_on_a_request_is_slow_changes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_from_when_on_a_request_is_slow_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def slow() -> list[str]:
         return [line for line in caplog.messages if line.startswith("slow request UPDATE_BROKER_CONFIG")]
 
@@ -282,20 +278,14 @@ async def test_pulled_bytes_and_held_pulls_count(tmp_path: Path) -> None:
     async with live_broker(tmp_path, quotas=parse("topic:orders bytes=500/d held=1")) as live:
         await live.send(bytes(100))
         for _ in range(2):
-            assert (
-                await live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1)
-            ).code == 19
+            assert (await live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1)).code == 19
         held = asyncio.ensure_future(
             live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
         )
         await live.pull(topic="orders", queue_id=1)
         assert (
             "held=1"
-            in (
-                await refused(
-                    live.pull(queue_id=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=9)
-                )
-            ).remark
+            in (await refused(live.pull(queue_id=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=9))).remark
         )
         held.cancel()
         for _ in range(2):

@@ -56,9 +56,7 @@ async def test_a_broker_does_its_periodic_work_by_itself(tmp_path: Path) -> None
                 await clock.advance(5)
                 await asyncio.sleep(0.01)
         assert json.loads(saved.read_text())["offsetTable"] == {"orders@consumers": {"0": 1}}
-        await clock.advance(
-            5
-        )  # the window of 10 s is full from here on, even if the first look found the file
+        await clock.advance(5)  # the window of 10 s is full from here on, even if the first look found the file
         for _ in range(20):
             await live.send()
         await clock.advance(2)

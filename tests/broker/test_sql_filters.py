@@ -59,9 +59,7 @@ def test_an_expression_lets_messages_through() -> None:
         ("TAGS = amount", None),
     ],
 )
-def test_where_certain_tags_are_wanted_other_entries_are_passed_over(
-    expression: str, tags: set[str] | None
-) -> None:
+def test_where_certain_tags_are_wanted_other_entries_are_passed_over(expression: str, tags: set[str] | None) -> None:
     wanted = selector(Filters(True), expression)
     for word in ("a", "b", "c", "other", "ä"):
         assert wanted.wants(java_hash(word)) == (tags is None or word in tags)

@@ -57,18 +57,13 @@ def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
     assert said(store, ManualClock()) == {}
 
 
-def test_a_nearly_full_disk_shows_before_no_message_is_taken(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nearly_full_disk_shows_before_no_message_is_taken(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store, used = stores.open(), [0.84]
     monkeypatch.setattr(store_conditions, "disk_use", lambda _: DiskUse(used[0], 0, 0))
     assert said(store, ManualClock()) == {}
     used[0] = 0.86
     text = said(store, ManualClock())["disk_nearly_full"]
-    assert (
-        text.startswith("86% of the disk of ")
-        and "from 90% on no message is taken; the log has 0 of 0 MiB" in text
-    )
+    assert text.startswith("86% of the disk of ") and "from 90% on no message is taken; the log has 0 of 0 MiB" in text
     store.settings = replace(store.settings, disk_full_ratio=0.95)
     assert said(store, ManualClock()) == {}
     used[0] = 0.94
@@ -90,18 +85,12 @@ def test_a_nearly_full_disk_of_another_folder_shows_and_its_consequence(
 ) -> None:
     store = stores.open()
     folder = getattr(store.settings.layout, name)
-    monkeypatch.setattr(
-        store_conditions, "disk_use", lambda path: DiskUse(0.99 if path == folder else 0.1, 0, 0)
-    )
+    monkeypatch.setattr(store_conditions, "disk_use", lambda path: DiskUse(0.99 if path == folder else 0.1, 0, 0))
     text = said(store, ManualClock())["disk_nearly_full"]
-    assert (
-        text.startswith(f"99% of the disk of {folder} is used") and words in text and "from 90%" not in text
-    )
+    assert text.startswith(f"99% of the disk of {folder} is used") and words in text and "from 90%" not in text
 
 
-def test_one_disk_for_all_folders_is_named_by_that_of_the_log(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_disk_for_all_folders_is_named_by_that_of_the_log(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores.open()
     monkeypatch.setattr(store_conditions, "disk_use", lambda _: DiskUse(0.99, 0, 0))
     assert store.settings.layout.commit_log in said(store, ManualClock())["disk_nearly_full"]
@@ -172,9 +161,7 @@ def test_damage_and_what_was_fenced_off_or_forked_show(stores: Stores) -> None:
     store.scrubber.fenced.clear()
 
 
-async def test_a_failed_sync_shows_everywhere_and_reads_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_sync_shows_everywhere_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     with pytest.raises(StoreFailed):
         await _fail_a_sync(tmp_path, monkeypatch, seen)

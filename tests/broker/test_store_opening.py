@@ -47,9 +47,7 @@ def flip_text(both: Pair, who: str, text: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["master", "slave"])
-async def test_a_start_takes_damaged_records_from_the_brokers_of_the_same_name(
-    tmp_path: Path, who: str
-) -> None:
+async def test_a_start_takes_damaged_records_from_the_brokers_of_the_same_name(tmp_path: Path, who: str) -> None:
     async with pair(tmp_path, **ROLE) as both:
         await with_messages(both)
         await both.stop(who)

@@ -75,9 +75,7 @@ def test_a_send_makes_its_topic_from_the_template(make, changes, asked, queues):
 def test_without_auto_create_a_send_to_an_unknown_topic_is_refused_with_what_to_do(make):
     topics = make(auto_create_topic=False)
     assert topics.get(TEMPLATE) is None
-    with pytest.raises(
-        RemoteError, match=r"topic\[Orders\] not exist, apply first.*mqadmin updateTopic"
-    ) as refused:
+    with pytest.raises(RemoteError, match=r"topic\[Orders\] not exist, apply first.*mqadmin updateTopic") as refused:
         topics.ensure_for_send("Orders", TEMPLATE, 4, "1.2.3.4:5")
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -152,9 +150,7 @@ async def test_an_operators_change_of_the_template_is_kept(make):
     assert make().ensure_for_send("Orders", TEMPLATE, 8, "1.2.3.4:5").write_queue_nums == 2
 
 
-async def test_a_slave_has_the_topics_of_its_master_and_announces_what_changed(
-    make, path, clock, changes, tmp_path
-):
+async def test_a_slave_has_the_topics_of_its_master_and_announces_what_changed(make, path, clock, changes, tmp_path):
     topics = make()
     topics.ensure_for_send("Mine", "TBW102", 4, "peer")
     master = Topics(tmp_path / "master.json", BrokerSettings(name="broker-a"), clock)

@@ -82,9 +82,7 @@ class Transacting:
 
     def begin(self, body, topic="Orders", queue_id=1, born_ms=None, tries=2, **properties):
         text = render({"UNIQ_KEY": body.decode(), "TRAN_MSG": "true", "PGROUP": GROUP, **properties})
-        entry = Entry(
-            topic, queue_id, body, Properties(text), born_ms or self.clock.now_ms(), BORN, 7, 4, tries
-        )
+        entry = Entry(topic, queue_id, body, Properties(text), born_ms or self.clock.now_ms(), BORN, 7, 4, tries)
         entry.group = GROUP
         placed = self.writer.put(entry)
         self.store.publish()

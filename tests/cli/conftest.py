@@ -18,9 +18,7 @@ class Process:
     """
 
     def __init__(self, *args, env=None, files=None, program=("-m", "sparrowmq")):
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV"))
-        }
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV"))}
         limited = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "-"] if files else []
         self.process = subprocess.Popen(
             [*limited, sys.executable, *program, *args],
@@ -74,9 +72,7 @@ def start():
 
 @pytest.fixture
 def namesrv(start, tmp_path):
-    return start(
-        "namesrv", "--set", "listenPort=0", "--set", f"kvConfigPath={tmp_path}/kvConfig.json"
-    ).ready()
+    return start("namesrv", "--set", "listenPort=0", "--set", f"kvConfigPath={tmp_path}/kvConfig.json").ready()
 
 
 @pytest.fixture

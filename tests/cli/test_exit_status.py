@@ -181,7 +181,4 @@ def test_an_unknown_option_ends_with_2(cluster: BackgroundCluster, name: str, wo
 
 def test_the_page_of_errors_has_the_rule() -> None:
     page = (Path(__file__).parents[2] / "docs" / "use" / "errors.md").read_text()
-    assert (
-        "| 2 | the command line, a name or a setting is wrong: the same command fails at every cluster |"
-        in page
-    )
+    assert "| 2 | the command line, a name or a setting is wrong: the same command fails at every cluster |" in page

@@ -85,8 +85,7 @@ class Pair:
 def pair(folder: Path) -> Iterator[Pair]:
     with OurNamesrv() as namesrv:
         brokers = {
-            name: OurBroker(namesrv.address, folder / name, {"brokerName": name})
-            for name in ("broker-a", "broker-b")
+            name: OurBroker(namesrv.address, folder / name, {"brokerName": name}) for name in ("broker-a", "broker-b")
         }
         with brokers["broker-a"], brokers["broker-b"]:
             found = Pair(namesrv, brokers)
@@ -175,9 +174,7 @@ def test_doctor_says_that_a_frozen_broker_hangs_and_its_remedy_helps(both: Pair)
     with both.frozen("broker-b"):
         found = both.run("doctor", "--topic", "orders", "--group", "billing")
         health = both.run("cluster", "health")
-        assert (
-            found.exit_code == 1 and "broker broker-b (master)" in found.output and " hangs" in found.output
-        )
+        assert found.exit_code == 1 and "broker broker-b (master)" in found.output and " hangs" in found.output
         assert "brokerIP1" not in found.output
         remedy = re.search(r"`(kill -CONT) PID`", found.output)
         assert remedy is not None

@@ -161,9 +161,7 @@ def begin_all(stack: ExitStack, port: int) -> None:
         peer.connect_ex(("127.0.0.1", port))
 
 
-def test_crowds_at_all_ports_leave_a_broker_of_256_files_the_files_of_its_store(
-    start, broker_args, many_files, until
-):
+def test_crowds_at_all_ports_leave_a_broker_of_256_files_the_files_of_its_store(start, broker_args, many_files, until):
     first, fast, slaves, grpc, metrics = free_ports(5)
     keys = ("fastListenPort", "haListenPort", "grpcServerPort", "metricsPromExporterPort")
     sets = dict(zip(keys, (fast, slaves, grpc, metrics), strict=True)) | {
@@ -187,9 +185,7 @@ def test_crowds_at_all_ports_leave_a_broker_of_256_files_the_files_of_its_store(
 
 
 @pytest.mark.slow
-def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
-    start, broker_args, many_files, until
-):
+def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(start, broker_args, many_files, until):
     broker = start(*broker_args, "--set", "flushDiskType=ASYNC_FLUSH", files=1024).ready()
     with Wire(broker.port) as wire, ExitStack() as stack:
         assert wire.ask(SEND, SEND_FIELDS, b"before").code == 0
@@ -208,9 +204,7 @@ def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
 
 
 @pytest.mark.slow
-def test_idle_connections_at_both_ports_leave_a_broker_of_1024_files_at_work(
-    start, broker_args, many_files, until
-):
+def test_idle_connections_at_both_ports_leave_a_broker_of_1024_files_at_work(start, broker_args, many_files, until):
     (grpc,) = free_ports(1)
     sets = (f"grpcServerPort={grpc}", "flushDiskType=ASYNC_FLUSH", "mappedFileSizeCommitLog=1m")
     broker = start(*broker_args, *(word for each in sets for word in ("--set", each)), files=1024).ready()

@@ -81,9 +81,7 @@ def test_a_shell_completes_the_commands(script, shell, tmp_path):
 
     def run(wanted, **more):
         environ = os.environ | {variable: wanted} | more
-        return subprocess.run(
-            [sys.executable, str(file)], env=environ, capture_output=True, text=True, timeout=20
-        )
+        return subprocess.run([sys.executable, str(file)], env=environ, capture_output=True, text=True, timeout=20)
 
     assert f"{variable}={shell}_complete" in run(f"{shell}_source").stdout
     typed = {"COMP_WORDS": f"{script} top", "COMP_CWORD": "top" if shell == "fish" else "1"}
@@ -99,9 +97,7 @@ def test_words_that_are_not_utf_8_are_told():
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("script", "words"), [("sparrowmq", ["version"]), ("mqadmin", ["help", "topicList"])]
-)
+@pytest.mark.parametrize(("script", "words"), [("sparrowmq", ["version"]), ("mqadmin", ["help", "topicList"])])
 def test_an_output_that_cannot_be_written_is_told(script, words):
     program = f"from sparrowmq.cli import scripts; scripts.{script}()"
     with open("/dev/full", "w") as full:

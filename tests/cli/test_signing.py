@@ -30,8 +30,6 @@ def create(namesrv, *keys):
 @pytest.mark.covers("S-K8S-02")
 def test_a_command_signs_without_any_java(guarded, namesrv):
     assert "No accessKey is configured" in create(namesrv).stderr
-    assert (
-        "Check signature failed for accessKey=administrator" in create(namesrv, *KEYS, "anotherSecret").stderr
-    )
+    assert "Check signature failed for accessKey=administrator" in create(namesrv, *KEYS, "anotherSecret").stderr
     created = create(namesrv, *KEYS, "secretOfAdmin")
     assert created.returncode == 0, created.stderr

@@ -113,8 +113,7 @@ class Scripted:
 
     def _brokers(self, command: Command) -> Reply:
         table = {
-            name: BrokerRoute(broker_name=name, broker_addrs={0: address})
-            for name, address in self.brokers.items()
+            name: BrokerRoute(broker_name=name, broker_addrs={0: address}) for name, address in self.brokers.items()
         }
         return Reply(body=ClusterTable(broker_addr_table=table).encode())
 

@@ -109,9 +109,7 @@ async def test_an_accounts_own_address_counts_before_its_signature_and_its_permi
 
 
 @pytest.mark.covers("S-ACL-03")
-@pytest.mark.parametrize(
-    ("key", "secret"), [("sixsix", "secretOfShop"), ("shopUser", "sixsix"), ("", "secretOfShop")]
-)
+@pytest.mark.parametrize(("key", "secret"), [("sixsix", "secretOfShop"), ("shopUser", "sixsix"), ("", "secretOfShop")])
 async def test_too_short_a_key_is_no_account(guarded: Guarded, key: str, secret: str) -> None:
     text = account().replace(KEYS[0], key).replace(KEYS[1], secret)
     with pytest.raises(ConfigError, match=r"plain_acl\.yml"):
@@ -174,9 +172,7 @@ async def test_a_topics_permission_is_to_send_to_read_or_both(
         await operator.send("orders", b"there")
         sent, read = await may_send(cluster, "orders", *KEYS), await may_read(cluster, "orders", "g", *KEYS)
         assert (sent == "", read == "") == allowed
-        assert all(
-            "permission for topic:orders" in why or "deny" in why.lower() for why in (sent, read) if why
-        )
+        assert all("permission for topic:orders" in why or "deny" in why.lower() for why in (sent, read) if why)
 
 
 @pytest.mark.covers("S-ACL-05", "S-ACL-06")

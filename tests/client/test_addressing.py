@@ -55,9 +55,7 @@ async def test_brokers_know_each_client_by_its_own_address(cluster: Cluster) -> 
 
 @pytest.mark.covers("S-START-04")
 @pytest.mark.covers("S-CFG-09")
-async def test_an_address_server_moves_a_running_client(
-    tmp_path: Path, web, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_address_server_moves_a_running_client(tmp_path: Path, web, monkeypatch: pytest.MonkeyPatch) -> None:
     page, url = web
     clock = ManualClock()
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)

@@ -199,9 +199,7 @@ def test_misnamed_argument_is_told_of_the_function_that_was_called(connected, ca
 
 async def test_misnamed_argument_of_a_call_inside_the_client_is_told_so_too():
     async with connect("127.0.0.1:1") as mq:
-        with pytest.raises(
-            TypeError, match=r"^send\(\) got an unexpected keyword argument 'key'; did you mean"
-        ):
+        with pytest.raises(TypeError, match=r"^send\(\) got an unexpected keyword argument 'key'; did you mean"):
             await mq.send("t", b"x", key="k")  # type: ignore[call-arg]
         with pytest.raises(TypeError, match=r"^request\(\) .* 'delay'; it takes "):
             await mq.request("t", b"x", delay="10s")  # type: ignore[call-arg]

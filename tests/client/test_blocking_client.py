@@ -82,9 +82,7 @@ def test_hello(mq, topic):
 def test_messages_of_send_soon_travel_in_batches(mq, topic):
     mq.send(topic, b"checked")
     sent = [each.result(10) for each in [mq.send_soon(topic, b"%d" % number) for number in range(400)]]
-    neighbours = [
-        one.queue == other.queue and one.offset + 1 == other.offset for one, other in pairwise(sent)
-    ]
+    neighbours = [one.queue == other.queue and one.offset + 1 == other.offset for one, other in pairwise(sent)]
     assert sum(neighbours) > 100, "alone, each would go to another queue than the one before"
 
 
@@ -123,9 +121,7 @@ def test_every_way_to_send_is_there(mq, topic):
 def test_more_threads_handle_as_soon_as_it_is_wanted(mq, topic):
     mq.send_many([Message(topic, b"%d" % number) for number in range(3)])
     together = threading.Barrier(3, timeout=10)
-    with mq.subscribe(
-        topic, lambda message: together.wait(), group=topic, start="earliest", concurrency=1
-    ) as consumer:
+    with mq.subscribe(topic, lambda message: together.wait(), group=topic, start="earliest", concurrency=1) as consumer:
         until(lambda: together.n_waiting == 1)
         consumer.concurrency = 3
         until(lambda: not together.n_waiting and not together.broken)
@@ -231,9 +227,7 @@ def test_an_error_in_the_block_passes_and_ends_everything(namesrv):
         raise LookupError("mine")
     with pytest.raises(ClientClosed, match=r"sparrowmq\.sync\.connect"):
         mq.send("t", b"x")
-    assert "sparrowmq" not in {
-        thread.name for thread in threading.enumerate() if thread is mq._thread._thread
-    }
+    assert "sparrowmq" not in {thread.name for thread in threading.enumerate() if thread is mq._thread._thread}
 
 
 def test_a_consumer_that_cannot_start_tells_why(mq, topic):

@@ -38,9 +38,7 @@ async def test_a_loop_with_eager_tasks_sends_and_consumes(cluster):
     with eager_tasks():
         async with connect(cluster.namesrv) as mq:
             await mq.send("orders", b"hello")
-            async with mq.subscribe(
-                "orders", lambda each: got.append(each.body), group="g", start="earliest"
-            ):
+            async with mq.subscribe("orders", lambda each: got.append(each.body), group="g", start="earliest"):
                 await until(lambda: got)
     assert got == [b"hello"]
 
@@ -235,9 +233,7 @@ async def test_the_trap_of_topics_made_by_sends_is_explained_once(tmp_path, capl
             results = [await mq.send("made", b"x") for _ in range(20)]
             assert {result.queue.broker_name for result in results} == {there}, "all traffic goes there"
         other = {"broker-0": "broker-1", "broker-1": "broker-0"}[there]
-        told = (
-            f"topic made was made by a send and is on {there} alone, so {other} will never get its messages"
-        )
+        told = f"topic made was made by a send and is on {there} alone, so {other} will never get its messages"
         assert caplog.text.count(told) == 1 and "mqadmin updateTopic -c CLUSTER" in caplog.text
         caplog.clear()
         await mq.admin.create_topic("everywhere", queues=4)

@@ -365,9 +365,7 @@ BLOCKING = PROGRAM.replace("mq = sparrowmq.", "mq = sparrowmq.sync.").replace("a
 @pytest.mark.parametrize("text", [PROGRAM, BLOCKING], ids=["async", "blocking"])
 async def test_a_program_runs_until_it_is_asked_to_end(cluster, mq, number, text):
     await mq.send("orders", b"hello")
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", text, cluster.namesrv, stdout=subprocess.PIPE
-    )
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", text, cluster.namesrv, stdout=subprocess.PIPE)
     assert program.stdout is not None
     async with asyncio.timeout(30):
         assert await program.stdout.readline() == b"hello\n"
@@ -394,9 +392,7 @@ async def work(client, stop):
 mq.run(work)
 print("in order", flush=True)
 """
-BLOCKING_WORK = (
-    WORK.replace("mq = sparrowmq.", "mq = sparrowmq.sync.").replace("async ", "").replace("await ", "")
-)
+BLOCKING_WORK = WORK.replace("mq = sparrowmq.", "mq = sparrowmq.sync.").replace("async ", "").replace("await ", "")
 
 
 @pytest.mark.parametrize("text", [WORK, BLOCKING_WORK], ids=["async", "blocking"])
@@ -470,13 +466,9 @@ print("in order", flush=True)
     ],
     ids=["async", "blocking", "twice"],
 )
-async def test_a_plain_handler_may_finish_after_a_signal_but_not_after_a_second(
-    cluster, mq, text, signals, rest
-):
+async def test_a_plain_handler_may_finish_after_a_signal_but_not_after_a_second(cluster, mq, text, signals, rest):
     await mq.send("orders", b"hello")
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", text, cluster.namesrv, stdout=subprocess.PIPE
-    )
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", text, cluster.namesrv, stdout=subprocess.PIPE)
     assert program.stdout is not None
     async with asyncio.timeout(20):
         assert await program.stdout.readline() == b"begun\n"

@@ -126,9 +126,7 @@ async def test_a_failure_in_order_is_repeated_without_end(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("S-CONS-08")
-async def test_each_group_gets_every_message_whatever_other_groups_have_consumed(
-    cluster: Cluster, mq: Client
-) -> None:
+async def test_each_group_gets_every_message_whatever_other_groups_have_consumed(cluster: Cluster, mq: Client) -> None:
     await mq.admin.create_topic("orders", queues=2)
     await mq.send_many([Message("orders", b"1"), Message("orders", b"2")])
     got: dict[str, list[bytes]] = {}

@@ -104,9 +104,7 @@ def test_a_function_of_other_arguments_is_refused_when_it_is_declared(declare, f
         declare(connect("127.0.0.1:1"), function)
 
 
-@pytest.mark.parametrize(
-    "function", [print, [].append, str, functools.partial(int, base=2), lambda *all_of_them: 1]
-)
+@pytest.mark.parametrize("function", [print, [].append, str, functools.partial(int, base=2), lambda *all_of_them: 1])
 def test_functions_of_other_kinds_take_a_message(function):
     connect("127.0.0.1:1").subscribe("t", function, group="g")
 
@@ -114,9 +112,7 @@ def test_functions_of_other_kinds_take_a_message(function):
 @pytest.mark.parametrize("function", [work, generate, generate_later])
 @pytest.mark.parametrize("name", ["before_send", "after_consume", "connected"])
 def test_a_hook_is_a_plain_function(name, function):
-    with pytest.raises(
-        ConfigError, match=f"Own.{name} is no plain function, so a call of it would run nothing"
-    ):
+    with pytest.raises(ConfigError, match=f"Own.{name} is no plain function, so a call of it would run nothing"):
         type("Own", (sparrowmq.Hooks,), {name: function})
     type("Own", (sparrowmq.Hooks,), {name: plain, "other": work})
 

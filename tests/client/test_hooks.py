@@ -77,9 +77,7 @@ async def test_hooks_of_a_client_see_handlers_and_blocks(cluster, ordered):
     hooks = [Diary("one", entries)]
     async with connect(cluster.namesrv, hooks=hooks) as mq:
         await mq.send("t", b"x")
-        async with mq.subscribe(
-            "t", lambda portion: None, group="g", start="earliest", batch=4, ordered=ordered
-        ):
+        async with mq.subscribe("t", lambda portion: None, group="g", start="earliest", batch=4, ordered=ordered):
             await until(lambda: len(entries) == 2)
         async with (
             mq.subscribe("t", group="h", start="earliest", ordered=ordered) as consumer,

@@ -98,9 +98,7 @@ async def test_queues_are_shared_out_every_20_s_whoever_forgets_to_tell(cluster:
     ):
         await until(lambda: owned(first) == 4)
         async with mq.subscribe("orders", group="g"):
-            for _ in range(
-                60
-            ):  # The last round was some seconds ago, and this one takes a while of real time.
+            for _ in range(60):  # The last round was some seconds ago, and this one takes a while of real time.
                 await clock.advance(1)
                 await asyncio.sleep(0.01)
                 if owned(first) == 2:
@@ -169,9 +167,7 @@ async def test_offsets_are_committed_every_5_s(cluster: Cluster, mq: Client) -> 
 @pytest.mark.covers("S-ROUTE-02")
 @pytest.mark.covers("S-START-02")
 @pytest.mark.parametrize(("most", "made"), [(8, 4), (2, 2)])
-async def test_a_topic_made_by_a_send_has_the_lesser_of_both_counts(
-    tmp_path: Path, most: int, made: int
-) -> None:
+async def test_a_topic_made_by_a_send_has_the_lesser_of_both_counts(tmp_path: Path, most: int, made: int) -> None:
     async with Cluster(tmp_path, topic_queues=most) as cluster, connect(cluster.namesrv) as mq:
         assert len(await mq.queues("TBW102")) == most
         await mq.send("made", b"x")
@@ -189,9 +185,7 @@ async def test_without_automatic_topics_a_client_is_told_that_there_is_none(tmp_
 
 
 @pytest.mark.covers("S-ROUTE-07", "S-ROUTE-08")
-async def test_a_topic_shrinks_without_loss_by_being_written_to_less_first(
-    cluster: Cluster, mq: Client
-) -> None:
+async def test_a_topic_shrinks_without_loss_by_being_written_to_less_first(cluster: Cluster, mq: Client) -> None:
     await mq.admin.create_topic("orders", queues=4)
     for number, queue in enumerate(await mq.queues("orders")):
         await mq.send("orders", b"%d" % number, queue=queue)
@@ -241,9 +235,7 @@ async def test_a_group_has_its_retry_topic_with_its_first_heartbeat(cluster: Clu
 
 @pytest.mark.covers("S-START-11")
 @pytest.mark.covers("S-PROD-02")
-async def test_a_producer_group_is_one_producers_of_a_client_and_known_to_brokers(
-    cluster: Cluster, mq: Client
-) -> None:
+async def test_a_producer_group_is_one_producers_of_a_client_and_known_to_brokers(cluster: Cluster, mq: Client) -> None:
     for name in ("", "DEFAULT_PRODUCER"):
         with pytest.raises(InvalidName):
             mq.producer(group=name)

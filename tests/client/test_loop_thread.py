@@ -172,9 +172,7 @@ def test_calls_of_one_turn_are_made_together_and_in_their_order(loop_thread):
     assert len({turn for _, turn in made}) == 1
 
 
-@pytest.mark.parametrize(
-    "error", [ClientClosed("closed"), TypeError("no such argument"), KeyError("a fault")]
-)
+@pytest.mark.parametrize("error", [ClientClosed("closed"), TypeError("no such argument"), KeyError("a fault")])
 def test_a_call_that_raises_keeps_no_other_from_its_turn(loop_thread, error, caplog):
     def fail() -> asyncio.Future[int]:
         raise error

@@ -80,9 +80,7 @@ async def test_paused_queues_keep_back_what_nobody_has_taken(shop):
     """Messages waiting for somebody are found by where they were taken from, whatever their queues are called."""
     await shop.send_many([Message("orders", b"%d" % number) for number in range(3)])
     for ordered in (False, True):
-        async with shop.subscribe(
-            "orders", group=f"billing-{ordered}", start="earliest", ordered=ordered
-        ) as orders:
+        async with shop.subscribe("orders", group=f"billing-{ordered}", start="earliest", ordered=ordered) as orders:
             first, *_ = await orders.take()
             first.ack()
             orders.pause()

@@ -168,9 +168,7 @@ async def test_an_order_of_java_is_followed(two):
     async with connect(two.namesrv) as mq:
         await mq.admin.servers.ask_namesrv(PutKVConfig(ORDER_TOPICS, "orders", "broker-1:3;broker-0:3"))
         await mq.admin.create_topic("orders", queues=3, exist_ok=True)
-        fixed = [
-            MessageQueue("orders", f"broker-{broker}", number) for broker in (1, 0) for number in range(3)
-        ]
+        fixed = [MessageQueue("orders", f"broker-{broker}", number) for broker in (1, 0) for number in range(3)]
         assert await mq.queues("orders") == fixed
         assert (await mq.admin.topic("orders")).order == "broker-1:3;broker-0:3"
 

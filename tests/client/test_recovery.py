@@ -58,9 +58,7 @@ async def test_with_a_name_server_alone_both_wait_for_the_first_broker(tmp_path,
         await stack.enter_async_context(Namesrv(settings, SystemClock()))
         consumer = mq.subscribe("t", lambda message: got.append(message.body), group="g", start="earliest")
         await stack.enter_async_context(consumer)
-        with pytest.raises(
-            SendFailed, match=r"cannot connect to any broker \(none is registered at 127.0.0.1"
-        ):
+        with pytest.raises(SendFailed, match=r"cannot connect to any broker \(none is registered at 127.0.0.1"):
             await mq.send("t", b"x", timeout_s=0.3)
         sending = asyncio.ensure_future(mq.send("t", b"x", timeout_s=SOON_S))
         await asyncio.sleep(0.3)

@@ -102,9 +102,7 @@ def bodies(broker: Broker) -> list[bytes]:
 
 
 @pytest.mark.parametrize("settings", [IDEMPOTENT, ProducerSettings()])
-async def test_a_message_whose_answer_was_cut_off_is_stored_once(
-    tmp_path: Path, settings: ProducerSettings
-) -> None:
+async def test_a_message_whose_answer_was_cut_off_is_stored_once(tmp_path: Path, settings: ProducerSettings) -> None:
     async with (
         behind_cutter(tmp_path) as (broker, cutter, namesrv),
         connect(namesrv, settings=settings) as mq,

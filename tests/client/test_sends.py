@@ -51,9 +51,7 @@ async def test_one_producer_sends_plain_ordered_and_delayed_messages_another_tra
     clock, bodies = ManualClock(), list[bytes]()
     async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv, group="shop") as mq:
         payments = mq.producer("payments", check=lambda message: True)
-        async with mq.subscribe(
-            "orders", lambda message: bodies.append(message.body), group="g", start="earliest"
-        ):
+        async with mq.subscribe("orders", lambda message: bodies.append(message.body), group="g", start="earliest"):
             await mq.send("orders", b"plain")
             ordered = [await mq.send("orders", b"ordered", fifo="key") for _ in range(2)]
             await mq.send("orders", b"delayed", delay="5s")
@@ -70,9 +68,7 @@ async def test_one_producer_sends_plain_ordered_and_delayed_messages_another_tra
 
 @pytest.mark.covers("S-PROD-05")
 @pytest.mark.parametrize("failures", [0, 2, 3])
-async def test_an_asynchronous_send_reports_success_or_after_two_retries_failure(
-    peer: Scripted, failures: int
-) -> None:
+async def test_an_asynchronous_send_reports_success_or_after_two_retries_failure(peer: Scripted, failures: int) -> None:
     peer.has("t")
     peer.script(SEND, *[BUSY] * failures)
     async with connect(peer.address) as mq:
@@ -113,9 +109,7 @@ async def test_a_message_of_4_mib_is_taken_and_a_larger_one_refused_by_producer_
 
 @pytest.mark.covers("S-PROD-12")
 @pytest.mark.parametrize("is_wanted", [False, True])
-async def test_a_send_stored_less_safely_goes_to_another_broker_only_if_wanted(
-    peer: Scripted, is_wanted: bool
-) -> None:
+async def test_a_send_stored_less_safely_goes_to_another_broker_only_if_wanted(peer: Scripted, is_wanted: bool) -> None:
     settings = ProducerSettings(retry_not_stored=True) if is_wanted else ProducerSettings()
     async with Scripted("broker-b") as other, connect(peer.address, settings=settings) as mq:
         peer.has("t", others={other.name: other.address})

@@ -22,9 +22,7 @@ from tests.broker.test_safety import Held
 
 @pytest.mark.covers("S-HA-01")
 @pytest.mark.covers("S-PROD-13")
-async def test_a_result_says_how_safely_its_message_is_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_result_says_how_safely_its_message_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"slave_timeout_ms": 300, "safety_timeout_ms": 300, "flush": Flush.SYNC}
     async with pair(tmp_path, **settings) as both, connect(both.namesrv) as mq:
         master = await both.start("master", role=BrokerRole.SYNC_MASTER)
@@ -66,9 +64,7 @@ async def consumed(namesrv: str, group: str, count: int) -> list[bytes]:
 
 @pytest.mark.covers("S-HA-01")
 @pytest.mark.parametrize("role", [BrokerRole.SYNC_MASTER, BrokerRole.ASYNC_MASTER])
-async def test_a_slave_serves_reads_without_its_master_and_takes_no_messages(
-    tmp_path: Path, role: BrokerRole
-) -> None:
+async def test_a_slave_serves_reads_without_its_master_and_takes_no_messages(tmp_path: Path, role: BrokerRole) -> None:
     async with pair(tmp_path) as both:
         await both.start("master", role=role)
         await both.start("slave")
@@ -100,18 +96,14 @@ async def test_a_consumer_goes_on_from_the_slave_when_its_master_goes(tmp_path: 
                         await both.stop("master")
                         async with connect(both.namesrv) as other:  # It is gone, and takes nothing.
                             with pytest.raises(SparrowError):
-                                await other.producer("p", ProducerSettings(timeout_s=0.5)).send(
-                                    "orders", b"x"
-                                )
+                                await other.producer("p", ProducerSettings(timeout_s=0.5)).send("orders", b"x")
                     if len(set(got)) == 8:
                         break
         assert sorted(set(got)) == [b"%d" % number for number in range(8)]
 
 
 @pytest.mark.parametrize("key", [None, "key"])
-async def test_sends_wait_for_a_master_that_is_away_and_keep_their_order(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_sends_wait_for_a_master_that_is_away_and_keep_their_order(tmp_path: Path, key: str | None) -> None:
     async with pair(tmp_path) as both, connect(both.namesrv) as mq:
         await both.start("master")
         await both.start("slave")

@@ -50,9 +50,7 @@ def threads() -> list[str]:
 
 async def try_calls(cluster: Cluster, count: int) -> Trial:
     trial = Trial(cluster)
-    await trial.run(
-        generated(random.Random(SEED), 1)
-    )  # What is made once, such as a pool of threads, is made now.
+    await trial.run(generated(random.Random(SEED), 1))  # What is made once, such as a pool of threads, is made now.
     gc.collect()
     before = (len(asyncio.all_tasks()), sockets(), threads())
     await trial.run(generated(random.Random(SEED), count))

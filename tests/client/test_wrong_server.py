@@ -13,9 +13,7 @@ from sparrowmq.testing.cluster import Cluster
 
 async def test_a_broker_given_as_name_server_is_named_as_one(cluster: Cluster):
     broker = cluster.brokers[0].address
-    words = (
-        f"{broker} is a broker, not a name server; give the name server's address, whose port is usually 9876"
-    )
+    words = f"{broker} is a broker, not a name server; give the name server's address, whose port is usually 9876"
     async with sparrowmq.connect(broker) as mq:
         for call in (mq.queues("t"), mq.admin.topics(), mq.admin.brokers(), mq.admin.topic("t")):
             with pytest.raises(WrongServer) as caught:

@@ -49,9 +49,7 @@ def guide(field: Field) -> str:
         "PYTHONPATH": REPOSITORY,
     }
     environment.write_text("".join(f"export {name}='{value}'\n" for name, value in words.items()))
-    rows = [
-        f"  {name:10} {each.address:16} {each.metrics}  {each.folder}" for name, each in field.brokers.items()
-    ]
+    rows = [f"  {name:10} {each.address:16} {each.metrics}  {each.folder}" for name, each in field.brokers.items()]
     return "\n".join([f"source {environment}", f"certificate authority {field.folder}", *rows])
 
 
@@ -62,9 +60,7 @@ class Desk:
         guesses: what the operator named, and after how many seconds.
     """
 
-    def __init__(
-        self, field: Field, courses: Courses, lines: Iterator[str], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, field: Field, courses: Courses, lines: Iterator[str], say: Callable[[str], None]) -> None:
         self.guesses: dict[str, float] = {}
         self.is_given_up = False
         self._field = field
@@ -160,9 +156,7 @@ class BlindRound:
         is_well = not desk.is_given_up and self._judge(max(each.over_s for each in causes))
         desk.end()
         named = when_named(causes, desk.guesses)
-        self._say(
-            f"  it was: {' and '.join(f'{each.name} ({each.kind} of {each.where})' for each in causes)}"
-        )
+        self._say(f"  it was: {' and '.join(f'{each.name} ({each.kind} of {each.where})' for each in causes)}")
         for each in causes:
             after = f"after {named[each.name]:.0f} s" if each.name in named else "never"
             self._say(f"  {each.kind} was named {after}")

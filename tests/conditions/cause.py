@@ -79,9 +79,7 @@ def cause(
 class sending:
     """A producer in a process of its own that sends to a topic until the context is left."""
 
-    def __init__(
-        self, field: Field, topic: str, *, account: tuple[str, str] = ADMIN, delay_level: int = 0
-    ) -> None:
+    def __init__(self, field: Field, topic: str, *, account: tuple[str, str] = ADMIN, delay_level: int = 0) -> None:
         self._process = program(_SENDS, field.namesrv, topic, *account, str(delay_level))
 
     def __enter__(self) -> None:

@@ -81,15 +81,11 @@ def a_second_broker_of_the_same_name(field: Field) -> Course:
     with ExitStack() as stack:
         place = field.folder / f"double-{time.time_ns()}"
         place.mkdir()
-        double = stack.enter_context(
-            FieldBroker("broker-c", field.namesrv, place, {"storePathRootDir": place / "s"})
-        )
+        double = stack.enter_context(FieldBroker("broker-c", field.namesrv, place, {"storePathRootDir": place / "s"}))
         remedy = yield
         remedy.names("stop one of the two", "brokerName of its own", "start it again")
         double.stop()
-        double.conf.write_text(
-            double.conf.read_text().replace("brokerName=broker-c", f"brokerName={place.name}")
-        )
+        double.conf.write_text(double.conf.read_text().replace("brokerName=broker-c", f"brokerName={place.name}"))
         double.start_again()
         field.keep(stack.pop_all())
 

@@ -341,16 +341,12 @@ class Field:
         environment = {**os.environ, "ROCKETMQ_ACCESS_KEY": ADMIN[0], "ROCKETMQ_SECRET_KEY": ADMIN[1]}
         environment["PYTHONPATH"] = str(REPOSITORY)
         command = [sys.executable, "-m", "sparrowmq", "doctor", "-n", namesrv or self.namesrv, "-o", "json"]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
         try:
             rows = json.loads(done.stdout)
         except ValueError:
             return done.returncode, [Remedy(done.stdout + done.stderr, "")]
-        return done.returncode, [
-            Remedy(row["what"], row["mend"] or "") for row in rows if row["verdict"] == "wrong"
-        ]
+        return done.returncode, [Remedy(row["what"], row["mend"] or "") for row in rows if row["verdict"] == "wrong"]
 
     # What shows -----------------------------------------------------------------------------------------------------
 

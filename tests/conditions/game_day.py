@@ -105,9 +105,7 @@ class GameDay:
             found = {name: remedy for name, remedy in said.items() if remedy is not None}
             if len(found) == len(causes) and status == 1:
                 break
-            assert time.monotonic() < deadline, (
-                f"doctor names {found}, of {[each.name for each in causes]}: {wrong}"
-            )
+            assert time.monotonic() < deadline, f"doctor names {found}, of {[each.name for each in causes]}: {wrong}"
         self.named += len(causes)
         for remedy in wrong:
             say(f"  doctor, after {time.monotonic() - began:.0f} s: {remedy.what}")
@@ -150,16 +148,12 @@ def say(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--causes", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="only causes that show and end within seconds")
     parser.add_argument("--blind", action="store_true", help="a person is the operator: see blind.py")
-    parser.add_argument(
-        "--sealed", type=Path, default=Path("game-day.sealed"), help="the file with the answers"
-    )
+    parser.add_argument("--sealed", type=Path, default=Path("game-day.sealed"), help="the file with the answers")
     parser.add_argument("--skip", type=int, default=0, help="turns to leave out")
     options = parser.parse_args(arguments)
     among = [each for each in CAUSES if not (options.quick and each.is_slow)]

@@ -77,9 +77,7 @@ def _count_in_log(broker: FieldBroker, text: bytes) -> int:
 def _led_by_first(field: Field) -> tuple[FieldBroker, FieldBroker]:
     """Return the members of the group; the first leads, and the other is in sync."""
     first, second = field.start_group()
-    until(
-        lambda: len(_group(field)) == 2 and _in_sync(field), OVER_S, lambda: f"not in sync: {_group(field)}"
-    )
+    until(lambda: len(_group(field)) == 2 and _in_sync(field), OVER_S, lambda: f"not in sync: {_group(field)}")
     if _master(field) != first.address:
         field.run("cluster", "transfer", "--broker", "group-e", "--to", "1")
     _leads(field, first)

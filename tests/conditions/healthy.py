@@ -95,9 +95,7 @@ class HealthyCluster:
         self._enter(Server("console", folder, "console", words, metrics))
         targets = {
             "rocketmq": [each.metrics for name, each in self.servers.items() if name.startswith("broker")],
-            "rocketmq-namesrv": [
-                each.metrics for name, each in self.servers.items() if name.startswith("names")
-            ],
+            "rocketmq-namesrv": [each.metrics for name, each in self.servers.items() if name.startswith("names")],
         }
         self.prometheus = stack.enter_context(LivePrometheus(EXAMPLES / "monitoring", targets))
 

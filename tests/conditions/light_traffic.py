@@ -30,9 +30,7 @@ class LightTraffic:
         problems: failed sends, and consumers that ended.
     """
 
-    def __init__(
-        self, is_over: Callable[[], bool], pause_s: float, is_night: Callable[[], bool] = bool
-    ) -> None:
+    def __init__(self, is_over: Callable[[], bool], pause_s: float, is_night: Callable[[], bool] = bool) -> None:
         self.sent = 0
         self.problems: list[str] = []
         self._due: dict[str, dict[bytes, float]] = {"billing": {}, "shipping": {}}
@@ -63,9 +61,7 @@ class LightTraffic:
         self.problems += [f"lost: {each}" for each in self._late(end)]
 
     def _late(self, now: float) -> list[str]:
-        return [
-            f"{body!r} for {group}" for group, due in self._due.items() for body in due if due[body] <= now
-        ]
+        return [f"{body!r} for {group}" for group, due in self._due.items() for body in due if due[body] <= now]
 
     async def _send(self, mq: Client, clock: Callable[[], float]) -> None:
         payments, number = mq.producer("payments", check=_commit), 0

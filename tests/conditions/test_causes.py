@@ -89,7 +89,5 @@ def test_each_of_these_causes_raised_its_alert(fields: Fields, tmp_path: Path) -
 
 
 def test_every_condition_has_a_cause_here() -> None:
-    named = {
-        kind.name for kind in KINDS if kind.severity is not Severity.NOTICE
-    }  # these have no remedy to try
+    named = {kind.name for kind in KINDS if kind.severity is not Severity.NOTICE}  # these have no remedy to try
     assert named == {each.kind for each in [*CAUSES, *OTHERS]}

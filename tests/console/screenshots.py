@@ -32,9 +32,7 @@ SHOWN = {
 _SETTLE_MS = 1500  # charts are drawn after the page
 
 
-async def take(
-    browser: Browser, stage: Stage, shots: Sequence[tuple[Path, str, dict[str, int], bool]]
-) -> None:
+async def take(browser: Browser, stage: Stage, shots: Sequence[tuple[Path, str, dict[str, int], bool]]) -> None:
     """Take pictures: of each the file, the page, the size of the window, and whether it is dark."""
     for file, path, size, dark in shots:
         context = await browser.new_context(

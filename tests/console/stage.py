@@ -118,9 +118,7 @@ async def tick(mq: sparrowmq.Client) -> None:
     """Something that comes as one looks."""
     for number in range(1_000_000):
         properties = {"size": "big" if number % 2 else "small"}
-        await mq.send(
-            "ticks", json.dumps({"tick": number, "odd": bool(number % 2)}).encode(), properties=properties
-        )
+        await mq.send("ticks", json.dumps({"tick": number, "odd": bool(number % 2)}).encode(), properties=properties)
         await asyncio.sleep(0.1)
 
 

@@ -45,9 +45,7 @@ async def test_every_page_opens_on_a_cluster_of_apache(chromium, tmp_path, name)
 def serving(namesrv: str) -> Iterator[str]:
     """A console as an operator starts it, and the line that it prints."""
     words = ["console", "-n", namesrv, "--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
             yield process.stdout.readline()

@@ -96,9 +96,7 @@ async def test_without_a_cluster_it_is_healthy_and_not_ready():
 @pytest.mark.slow
 def test_the_command_says_where_its_metrics_are():
     words = ["console", "-n", "127.0.0.1:1", "--port", "0", "--metrics-port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         url = process.stdout.readline().split("its metrics at ")[1].strip()
         with urllib.request.urlopen(url, timeout=30) as answer:

@@ -16,9 +16,7 @@ from tests.console.layout.seeing import seen
 from tests.console.visiting import cookie_of
 
 
-@pytest.mark.parametrize(
-    ("cookie", "expected"), [(None, None), ("", None), ("0", False), ("1", True), ("x", None)]
-)
+@pytest.mark.parametrize(("cookie", "expected"), [(None, None), ("", None), ("0", False), ("1", True), ("x", None)])
 def test_light_or_dark_is_what_was_chosen_or_what_the_system_says(cookie, expected):
     assert dark_of(cookie) is expected
 
@@ -46,9 +44,7 @@ def test_the_frame_is_sent_while_the_cluster_does_not_answer(tmp_path):
         silent.settimeout(0)
         silent.accept()[0].close()
     assert json.dumps("Overview") in page
-    assert "The console cannot show this page" not in page, (
-        "nobody has waited for the name server's silence to end"
-    )
+    assert "The console cannot show this page" not in page, "nobody has waited for the name server's silence to end"
 
 
 @pytest.mark.slow

@@ -20,14 +20,9 @@ def test_a_port_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = ["console", "-n", "127.0.0.1:1", "--port", str(port)]
-        run = subprocess.run(
-            [sys.executable, "-m", "sparrowmq", *words], capture_output=True, text=True, timeout=60
-        )
+        run = subprocess.run([sys.executable, "-m", "sparrowmq", *words], capture_output=True, text=True, timeout=60)
     assert run.returncode == 2
-    assert (
-        f"the console cannot listen on 127.0.0.1:{port} (Address already in use); choose another"
-        in run.stderr
-    )
+    assert f"the console cannot listen on 127.0.0.1:{port} (Address already in use); choose another" in run.stderr
 
 
 @pytest.mark.slow
@@ -42,15 +37,11 @@ def test_it_serves_without_a_cluster_limits_lines_of_strangers_and_stops_in_orde
     ) as process:
         assert process.stdout and process.stderr
         line = process.stdout.readline()
-        assert (
-            line.startswith("the console is at http://127.0.0.1:") and "/mq/ (user admin, password " in line
-        )
+        assert line.startswith("the console is at http://127.0.0.1:") and "/mq/ (user admin, password " in line
         with urllib.request.urlopen(line.split()[4] + "healthz", timeout=30) as answer:
             assert answer.read() == b"ok\n"
         for _ in range(LINES + 5):
-            with socket.create_connection(
-                ("127.0.0.1", urlsplit(line.split()[4]).port), timeout=30
-            ) as stranger:
+            with socket.create_connection(("127.0.0.1", urlsplit(line.split()[4]).port), timeout=30) as stranger:
                 stranger.sendall(b"no HTTP\r\n\r\n")
                 assert stranger.recv(100).startswith(b"HTTP/1.1 400")
         process.terminate()

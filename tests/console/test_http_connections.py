@@ -39,9 +39,7 @@ async def app(scope, receive, send):
 async def served(most=10, pair=None):
     listening = _listen("127.0.0.1", 0)
     protocol = http_protocol(most, SystemClock())
-    settings = ConsoleSettings(
-        Accounts({}), certificate=pair and str(pair.certificate), key=pair and str(pair.key)
-    )
+    settings = ConsoleSettings(Accounts({}), certificate=pair and str(pair.certificate), key=pair and str(pair.key))
     config = uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off")
     server = _Server(config, _encryption(settings, SystemClock()))
     running = asyncio.create_task(server.serve([listening]))

@@ -125,9 +125,7 @@ async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium
             assert await card.get_by_role("link", name="orders").count() == 1
             assert await card.get_by_role("link", name="billing").count() == 1
             await boss.go("topics/orders")
-            await boss.sees(
-                "4 queues of 8 are missing. Left out, because no master answers: 4 queues of broker-b"
-            )
+            await boss.sees("4 queues of 8 are missing. Left out, because no master answers: 4 queues of broker-b")
             await boss.go("groups/billing")
             await boss.sees(": missing", "What to do: see whether it runs")
             await boss.go("cluster/broker-b")

@@ -86,9 +86,7 @@ class FailoverRig:
         self.namesrv = stack.enter_context(OurNamesrv()).address
         self._ask = Etcd([self.etcd.endpoint], SystemClock(), 5.0)
         ports = free_ports(2 * members)
-        self._ports = {
-            number: (ports[2 * number - 2], ports[2 * number - 1]) for number in range(1, members + 1)
-        }
+        self._ports = {number: (ports[2 * number - 2], ports[2 * number - 1]) for number in range(1, members + 1)}
         self.members: dict[int, OurBroker] = {}
         self._settings = {
             "brokerName": NAME,

@@ -98,9 +98,7 @@ class Tally:
 class SkewedBroker(OurBroker):
     """A broker on a machine of its own, whose time of day can be wrong."""
 
-    def __init__(
-        self, machine: Machine, namesrv: str, store: Path, conf: Mapping[str, object], skew: Skew
-    ) -> None:
+    def __init__(self, machine: Machine, namesrv: str, store: Path, conf: Mapping[str, object], skew: Skew) -> None:
         own = {"brokerIP1": machine.address}
         super().__init__(namesrv, store, {**conf, **own}, 10911)
         self.address = f"{machine.address}:10911"
@@ -188,9 +186,7 @@ class NetworkRig:
         self._state: GroupState | None = None
         self._has_leader = False
 
-    async def play(
-        self, episodes: Sequence[Plan | None], say: Callable[[str], object] = lambda _: None
-    ) -> None:
+    async def play(self, episodes: Sequence[Plan | None], say: Callable[[str], object] = lambda _: None) -> None:
         """These, None being what the dice say, until a promise is broken; then the last look at everything.
 
         Call it in a thread that nothing else uses.
@@ -327,9 +323,7 @@ class NetworkRig:
         far = rng.choice((others, [rng.choice(others)], *[[name] for name in _BROKERS if name != one]))
         return self.wires(kind, kinds[kind], one, far, rng.choice(("both ways", "both ways", "out", "in")))
 
-    def wires(
-        self, kind: str, trouble: Trouble, one: str, far: Sequence[str], way: str = "both ways"
-    ) -> Begun:
+    def wires(self, kind: str, trouble: Trouble, one: str, far: Sequence[str], way: str = "both ways") -> Begun:
         """Those between one machine and others; `way` may be "out" or "in", as the one sees it."""
         self.tally.troubles[kind] += 1
         for name in far:

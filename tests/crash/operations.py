@@ -139,9 +139,7 @@ async def _send(mq: Client, rate: float, traffic: Traffic, ended: asyncio.Event)
             sent = await mq.send(TOPIC, b"%d %s" % (number, _BODY))
             traffic.acked.add(number)
             if sent.status is not SendStatus.OK:
-                traffic.failed.append(
-                    f"message {number}, at {at - began:.1f} s: {sent.status.name}, {sent.queue}"
-                )
+                traffic.failed.append(f"message {number}, at {at - began:.1f} s: {sent.status.name}, {sent.queue}")
         except SparrowError as error:
             traffic.failed.append(
                 f"message {number}, after {time.monotonic() - at:.2f} s, at {at - began:.1f} s: {error}"

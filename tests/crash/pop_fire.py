@@ -106,9 +106,7 @@ class PopFire:
         batch: so many messages are sent at once, and if it is more than 1, a pop is acknowledged by one request.
     """
 
-    def __init__(
-        self, path: Path, flush: str, seed: int, members: int = 16, groups: int = 0, batch: int = 1
-    ) -> None:
+    def __init__(self, path: Path, flush: str, seed: int, members: int = 16, groups: int = 0, batch: int = 1) -> None:
         self.pops = Pops()
         self._random = random.Random(seed)
         self._members = members
@@ -266,9 +264,7 @@ class PopFire:
             await session.call(AckMessage(*place), timeout_s=20)
             self.pops.note_acknowledged(number)
 
-    async def _end_together(
-        self, session: Session, popped: PopMessageReply, found: list[StoredMessage]
-    ) -> None:
+    async def _end_together(self, session: Session, popped: PopMessageReply, found: list[StoredMessage]) -> None:
         """Acknowledge messages of one pop in one request. A few of them fail."""
         found = [message for message in found if self._random.random() >= 0.001]
         if not found:

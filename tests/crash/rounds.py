@@ -260,9 +260,7 @@ class CrashRig:
                 if process.returncode is not None and self._points is not None:
                     raise
                 if process.returncode is not None or time.monotonic() > deadline:
-                    raise RuntimeError(
-                        f"the broker did not start again:\n{self._log.read_text()[-2000:]}"
-                    ) from None
+                    raise RuntimeError(f"the broker did not start again:\n{self._log.read_text()[-2000:]}") from None
                 await asyncio.sleep(0.02)
 
     async def _load(self, session: Session) -> None:
@@ -282,11 +280,7 @@ class CrashRig:
         count = self._random.choice(BATCHES)
         entries = [self._new(queue_id) for _ in range(count)]
         kind = SendMessageV2 if count == 1 else SendBatchMessage
-        body = (
-            entries[0].body
-            if count == 1
-            else batch.encode([batch.BatchPart(entry.body, b"") for entry in entries])
-        )
+        body = entries[0].body if count == 1 else batch.encode([batch.BatchPart(entry.body, b"") for entry in entries])
         header = kind("crash-producer", TOPIC, "TBW102", QUEUES, queue_id, 0, int(time.time() * 1000), 0)
         header.batch = count > 1
         try:
@@ -378,9 +372,7 @@ async def pull_all(session: Session, queue_id: int, start: int) -> list[bytes]:
 
 async def _pull(session: Session, queue_id: int, start: int) -> list[bytes]:
     """What one pull brings."""
-    header = PullMessage(
-        *(GROUP, TOPIC, queue_id, start, 4096, 4, 0, 0, 0), subscription="*", max_msg_bytes=1 << 20
-    )
+    header = PullMessage(*(GROUP, TOPIC, queue_id, start, 4096, 4, 0, 0, 0), subscription="*", max_msg_bytes=1 << 20)
     try:
         response = await session.call(header, timeout_s=START_LIMIT_S, accept={19, 20, 21})
     except RemoteError as error:

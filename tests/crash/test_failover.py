@@ -32,9 +32,7 @@ async def test_nothing_acknowledged_is_lost_when_masters_die(
         assert max(rig.tally.gaps_s) < 20, rig.tally.gaps_s
 
 
-@pytest.mark.parametrize(
-    "rounds", [2, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
 async def test_the_third_member_leads_after_two_deaths(tmp_path: Path, rounds: int) -> None:
     with ExitStack() as stack:
         rig = FailoverRig(tmp_path, 1, stack, 3, settings={"masterLeaseTime": 2})
@@ -42,7 +40,5 @@ async def test_the_third_member_leads_after_two_deaths(tmp_path: Path, rounds: i
             await asyncio.to_thread(rig.start, number)
         await rig.all_in_sync()
         times = [await rig.double_death() for _ in range(rounds)]
-    print(
-        f"the third member led after {max(times):.1f} s at most, {sorted(times)[rounds // 2]:.1f} s in the median"
-    )
+    print(f"the third member led after {max(times):.1f} s at most, {sorted(times)[rounds // 2]:.1f} s in the median")
     assert max(times) < 30

@@ -51,9 +51,7 @@ async def test_a_broker_lives_through_a_full_disk(tmp_path: Path, small: SmallDi
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_after_a_failed_sync_nothing_is_acknowledged_and_all_is_served(
-    tmp_path: Path, small: SmallDisk
-):
+async def test_after_a_failed_sync_nothing_is_acknowledged_and_all_is_served(tmp_path: Path, small: SmallDisk):
     with skipped_without("a loop device"):
         disk = LoopDisk(tmp_path, "ext4", small.folder / "image")
     with disk:
@@ -65,9 +63,7 @@ async def test_after_a_failed_sync_nothing_is_acknowledged_and_all_is_served(
 
 
 @pytest.mark.slow
-async def test_an_index_for_which_there_is_no_room_stops_neither_messages_nor_a_start(
-    tmp_path: Path, small: SmallDisk
-):
+async def test_an_index_for_which_there_is_no_room_stops_neither_messages_nor_a_start(tmp_path: Path, small: SmallDisk):
     """The index has Java's size here, 420 MB, on a disk of 96 MiB that is nearly empty."""
     settings = {"mappedFileSizeCommitLog": 4 << 20, "maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
     port = free_ports(1)[0]
@@ -130,9 +126,7 @@ async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_takes_messag
         small.fill()
         with OurBroker(namesrv.address, small.folder / "store", settings, port):
             assert await _bodies(port) == sent
-            with pytest.raises(
-                RemoteError, match=r"the disk was full at the start.*free at least 16 MiB"
-            ) as full:
+            with pytest.raises(RemoteError, match=r"the disk was full at the start.*free at least 16 MiB") as full:
                 await _send(port, b"too early")
             assert full.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
             async with connect(namesrv.address) as mq:

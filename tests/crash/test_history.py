@@ -24,16 +24,8 @@ class World:
     def problems(self) -> list[str]:
         history = self.history
         return [
-            *(
-                problem
-                for name, log in self.logs.items()
-                for problem in history.not_in(log, name, history.acked)
-            ),
-            *(
-                problem
-                for queue_id, bodies in enumerate(self.shown)
-                for problem in history.show(queue_id, bodies)
-            ),
+            *(problem for name, log in self.logs.items() for problem in history.not_in(log, name, history.acked)),
+            *(problem for queue_id, bodies in enumerate(self.shown) for problem in history.show(queue_id, bodies)),
             *history.violations(self.epochs),
         ]
 

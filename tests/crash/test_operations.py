@@ -19,9 +19,7 @@ SHORT = Patience(settle_s=REFRESH_S + 1, quiet_s=0.5, noise_s=5.0)
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_no_send_fails_while_all_brokers_are_restarted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_send_fails_while_all_brokers_are_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "REFRESH_S", REFRESH_S)
     with ExitStack() as stack:
         cluster = OperatedCluster(tmp_path, stack)

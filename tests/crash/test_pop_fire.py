@@ -40,9 +40,7 @@ async def test_batches_under_fire(tmp_path: Path) -> None:
     await play(tmp_path, "ASYNC_FLUSH", 2, batch=100, members=64)
 
 
-async def play(
-    path: Path, flush: str, kills: int, groups: int = 0, batch: int = 1, members: int = 16
-) -> None:
+async def play(path: Path, flush: str, kills: int, groups: int = 0, batch: int = 1, members: int = 16) -> None:
     seed = random.randrange(1 << 32)
     fire = PopFire(path, flush, seed, groups=groups, batch=batch, members=members)
     await fire.play(kills)

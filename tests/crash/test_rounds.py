@@ -64,9 +64,7 @@ def disk(request, tmp_path: Path):
     ],
     indirect=["disk"],
 )
-async def test_a_power_cut_takes_no_more_than_the_flush_mode_allows(
-    tmp_path: Path, disk, flush, rounds
-) -> None:
+async def test_a_power_cut_takes_no_more_than_the_flush_mode_allows(tmp_path: Path, disk, flush, rounds) -> None:
     seed = random.randrange(1 << 32)
     rig = CrashRig(tmp_path, flush, seed, disk=disk)
     await rig.play(rounds)

@@ -30,11 +30,7 @@ async def test_what_is_forgotten_or_doubled_is_found(tmp_path: Path) -> None:
             await live.session.call(send_request(DELAYED), body)
         assert any(text.startswith("doubled") for text in await history.wrong_delays())
 
-        topics = [
-            name
-            for name, values in history.may_be.items()
-            if name.startswith("topic-") and None not in values
-        ]
+        topics = [name for name, values in history.may_be.items() if name.startswith("topic-") and None not in values]
         await live.session.call(DeleteTopic(topics[0]))
         other = 1 if 0 in history.may_be["offset-0"] else 0
         await live.session.call(UpdateConsumerOffset(COMMITTED, COMMITTED, 0, other))

@@ -168,9 +168,7 @@ class Wires:
         while not self._ended:
             readers = {machine.packets: machine for machine in self._machines.values()}
             due = self._late[0][0] - time.monotonic() if self._late else None
-            ready, _, _ = select.select(
-                [*readers, self._wake], [], [], None if due is None else max(due, 0.0)
-            )
+            ready, _, _ = select.select([*readers, self._wake], [], [], None if due is None else max(due, 0.0))
             for fd in ready:
                 if fd == self._wake:
                     os.read(fd, 64)

@@ -59,11 +59,7 @@ class Machine:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
     def environment(self, **more: str) -> dict[str, str]:
-        ours = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("RMQ_", "PYTHON", "NAMESRV"))
-        }
+        ours = {key: value for key, value in os.environ.items() if not key.startswith(("RMQ_", "PYTHON", "NAMESRV"))}
         return ours | {"PATH": f"{self.root}/venv/bin:{os.environ['PATH']}"} | more
 
 
@@ -168,9 +164,7 @@ def image(tmp_path: Path) -> Iterator[Image]:
         deadline = time.monotonic() + LIMIT_S
         while (found := answer(f"http://127.0.0.1:{metrics}/readyz"))[0] != 200:
             log = (tmp_path / "mqbroker.log").read_text()
-            assert all(each.poll() is None for each in processes) and time.monotonic() < deadline, (
-                f"{found}\n{log}"
-            )
+            assert all(each.poll() is None for each in processes) and time.monotonic() < deadline, f"{found}\n{log}"
             time.sleep(0.05)
         yield Image(f"127.0.0.1:{names}", machine, store, metrics)
 

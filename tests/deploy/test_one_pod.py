@@ -80,9 +80,7 @@ def started(folder: Path, stack: ExitStack, prefix: Sequence[str] = ()) -> Pod:
     """Start the pod with ports and folders of this machine; `prefix` comes before each command."""
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     text = re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: ports[found[0]], MANIFEST)
-    text = text.replace("/etc/sparrowmq", f"{folder}/settings").replace(
-        "/var/lib/sparrowmq", f"{folder}/store"
-    )
+    text = text.replace("/etc/sparrowmq", f"{folder}/settings").replace("/var/lib/sparrowmq", f"{folder}/store")
     found = documents(text)
     for name in ("settings", "store", "tmp"):
         (folder / name).mkdir()
@@ -105,16 +103,12 @@ def pod(tmp_path) -> Iterator[Pod]:
         yield started(tmp_path, stack)
 
 
-def run(
-    command: list[str], log: Path, stack: ExitStack, prefix: Sequence[str] = ()
-) -> subprocess.Popen[bytes]:
+def run(command: list[str], log: Path, stack: ExitStack, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start a container's command, and return when it serves."""
     words = [word.replace("$(POD_IP)", "127.0.0.1") for word in command]
     program = Path(sys.executable).with_name(words[0])
     output = stack.enter_context(log.open("wb"))
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "NAMESRV"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "NAMESRV"))}
     process = subprocess.Popen(
         [*prefix, str(program), *words[1:]],
         stdout=output,
@@ -150,9 +144,7 @@ def test_the_service_leads_to_ports_that_the_containers_have():
     assert open_ports == set(map(int, PORTS)) - {10912}
     assert {port["targetPort"] for port in found["Service"]["spec"]["ports"]} <= open_ports
     assert {port["nodePort"] for port in found["Service"]["spec"]["ports"] if "nodePort" in port} == {32000}
-    assert (
-        found["Service"]["spec"]["selector"] == found["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    )
+    assert found["Service"]["spec"]["selector"] == found["Deployment"]["spec"]["template"]["metadata"]["labels"]
 
 
 @pytest.mark.covers("S-K8S-01")

@@ -69,9 +69,7 @@ async def test_the_pods_of_a_broker_are_a_master_and_its_slave(tmp_path):
     names, *pods = free_ports(5)
     file = tmp_path / "broker.conf"
     text = named("ConfigMap")["sparrowmq-broker-a"]["data"]["broker.conf"]
-    file.write_text(
-        re.sub(r"namesrvAddr=.*", f"namesrvAddr=127.0.0.1:{names}", text) + "mappedFileSizeCommitLog=1m\n"
-    )
+    file.write_text(re.sub(r"namesrvAddr=.*", f"namesrvAddr=127.0.0.1:{names}", text) + "mappedFileSizeCommitLog=1m\n")
     with ExitStack() as stack:
         [command] = [container("sparrowmq-namesrv")["command"]]
         words = [str(command_of(command[0])), "--set", "bindAddress=127.0.0.1"]
@@ -125,16 +123,11 @@ def test_what_the_manifest_names_is_in_it():
 @pytest.mark.parametrize(("service", "cls"), [("namesrv", NamesrvSettings), ("broker", BrokerSettings)])
 def test_the_commands_of_the_compose_file_have_settings_that_count(service, cls):
     found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    words = [
-        word.replace("${SPARROWMQ_HOST:-127.0.0.1}", "10.0.0.1")
-        for word in found["services"][service]["command"]
-    ]
+    words = [word.replace("${SPARROWMQ_HOST:-127.0.0.1}", "10.0.0.1") for word in found["services"][service]["command"]]
     given = dict(value.split("=", 1) for option, value in itertools.pairwise(words) if option == "--set")
     _, report = build(cls, given, "compose.yaml")
     assert given and not report.unknown and not report.without_effect
-    done = subprocess.run(
-        [command_of(words[0]), *words[1:], "-p"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([command_of(words[0]), *words[1:], "-p"], capture_output=True, text=True, check=True)
     assert all(f"{key}={value}" in done.stdout for key, value in given.items())
     volumes = {volume.partition(":")[0] for volume in found["services"][service]["volumes"]}
     assert volumes <= found["volumes"].keys()
@@ -173,9 +166,7 @@ def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
     if (verify := shutil.which("systemd-analyze")) is None:
         return  # It is the check of those who have systemd; the rest holds everywhere.
     here = tmp_path / unit.name
-    here.write_text(
-        text.replace("/opt/sparrowmq/bin", str(python().parent)).replace("User=sparrowmq", "User=root")
-    )
+    here.write_text(text.replace("/opt/sparrowmq/bin", str(python().parent)).replace("User=sparrowmq", "User=root"))
     done = subprocess.run(
         [verify, "verify", "--man=no", "--recursive-errors=no", here],
         capture_output=True,
@@ -239,9 +230,7 @@ async def test_a_server_works_within_the_limits_of_its_unit(unit, tmp_path):
     assert "openat" in used and used <= allowed(analyze, unit.read_text())
     assert not [line for line in lines if re.search(r"PROT_WRITE\|PROT_EXEC|mprotect\(.*PROT_EXEC", line)]
     written = {
-        found[1]
-        for line in lines
-        if (found := re.search(r'openat?\(\w+, "([^"]+)", \S*O_(?:WRONLY|RDWR)', line))
+        found[1] for line in lines if (found := re.search(r'openat?\(\w+, "([^"]+)", \S*O_(?:WRONLY|RDWR)', line))
     }
     assert written and all(path.startswith((str(tmp_path), "/dev/null")) for path in written), written
 

@@ -17,9 +17,7 @@ from tests.interop.apache import free_ports
 from tests.interop.child import Child, scratch
 
 PROGRAM: Final = shutil.which("prometheus")
-needs_prometheus = pytest.mark.skipif(
-    PROGRAM is None, reason="needs Prometheus (Debian: apt install prometheus)"
-)
+needs_prometheus = pytest.mark.skipif(PROGRAM is None, reason="needs Prometheus (Debian: apt install prometheus)")
 _LIMIT_S: Final = 30
 
 

@@ -16,19 +16,14 @@ import yaml
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "examples" / "monitoring"
 PROMTOOL: Final = shutil.which("promtool")
-needs_promtool = pytest.mark.skipif(
-    PROMTOOL is None, reason="needs Prometheus (Debian: apt install prometheus)"
-)
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="needs Prometheus (Debian: apt install prometheus)")
 RULES: Final[dict[str, dict[str, Any]]] = {
-    rule["alert"]: rule
-    for rule in yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"][0]["rules"]
+    rule["alert"]: rule for rule in yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"][0]["rules"]
 }
 PERIOD_S: Final = 10
 BROKER: Final = 'cluster="c", node_type="broker", node_id="a", role="master"'
 NAMESRV: Final = 'node_type="namesrv", job="rocketmq-namesrv", instance="n"'
-SENDS: Final = (
-    f'rocketmq_rpc_latency_milliseconds_count{{{BROKER}, request_code="send_message_v2", response_code='
-)
+SENDS: Final = f'rocketmq_rpc_latency_milliseconds_count{{{BROKER}, request_code="send_message_v2", response_code='
 BUCKET: Final = f'rocketmq_rpc_latency_milliseconds_bucket{{{BROKER}, request_code="send_message_v2", le='
 LATE: Final = 'sparrowmq_loop_lag_seconds_bucket{job="rocketmq", instance="b", le='
 NODE: Final = {"cluster": "c", "node_id": "a"}
@@ -177,9 +172,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case(OPEN | {CONNECTIONS: "91x400"}, OPEN | {CONNECTIONS: "89x400"}, LABELS | {"instance": "b"})
     ],
     "NameServerDiskFull": [
-        Case(
-            {FOLDER: "0.91x400"}, {FOLDER: "0.89x400", OF_BROKER: "1x400"}, {"instance": "n", "folder": "/kv"}
-        )
+        Case({FOLDER: "0.91x400"}, {FOLDER: "0.89x400", OF_BROKER: "1x400"}, {"instance": "n", "folder": "/kv"})
     ],
     "LakeTableWaits": [
         Case(
@@ -260,9 +253,7 @@ def test_an_alert_fires_in_its_state_and_only_then(tmp_path, alert):
         }
         file = tmp_path / f"cases-{period_s}.yml"
         file.write_text(yaml.safe_dump(content))
-        done = subprocess.run(
-            [str(PROMTOOL), "test", "rules", file], capture_output=True, text=True, timeout=120
-        )
+        done = subprocess.run([str(PROMTOOL), "test", "rules", file], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

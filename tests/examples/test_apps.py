@@ -63,18 +63,12 @@ def test_an_application_does_what_its_first_lines_say(app, tmp_path):
             ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110
         )
     assert ran.returncode == 0, ran.stderr
-    printed = [
-        line
-        for line in ran.stdout.strip().splitlines()
-        if not re.match(r"INFO|  |Operations|Running|\[", line)
-    ]
+    printed = [line for line in ran.stdout.strip().splitlines() if not re.match(r"INFO|  |Operations|Running|\[", line)]
     assert re.search(STARTED[app] + r"$", "\n".join(printed)), ran.stdout + ran.stderr
 
 
 def test_the_list_has_a_line_for_each():
-    rows = re.findall(
-        r"^\| \[apps/(\S+)\]\(apps/\1\) \| .+ \|$", (ROOT / "examples/README.md").read_text(), re.M
-    )
+    rows = re.findall(r"^\| \[apps/(\S+)\]\(apps/\1\) \| .+ \|$", (ROOT / "examples/README.md").read_text(), re.M)
     assert set(rows) == STARTED.keys()
 
 

@@ -67,10 +67,7 @@ def named_in(expression: str) -> set[str]:
 async def test_every_alert_is_about_metrics_that_are_served(served):
     (group,) = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]
     for rule in group["rules"]:
-        assert (
-            set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-            and rule["annotations"]["description"]
-        )
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"} and rule["annotations"]["description"]
         assert named_in(rule["expr"]) <= served, rule["alert"]
 
 

@@ -70,9 +70,7 @@ class Watched:
         return [self.prometheus.alerts(state) for state in ("firing", "pending")], self.prometheus.ask("up")
 
 
-@pytest.fixture(
-    params=[pytest.param(QUICK, id="quick"), pytest.param({}, id="as it is", marks=pytest.mark.nightly)]
-)
+@pytest.fixture(params=[pytest.param(QUICK, id="quick"), pytest.param({}, id="as it is", marks=pytest.mark.nightly)])
 def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]:
     with ExitStack() as stack:
         with skipped_without("a loop device"):
@@ -144,9 +142,7 @@ def panels() -> dict[str, list[str]]:
 
 
 def empty(prometheus: LivePrometheus, title: str) -> list[str]:
-    return [
-        expression for expression in panels()[title] if not prometheus.ask(expression) and title not in EMPTY
-    ]
+    return [expression for expression in panels()[title] if not prometheus.ask(expression) and title not in EMPTY]
 
 
 async def sums_are_right(watched: Watched) -> None:

@@ -177,9 +177,7 @@ class Grower:
 
     def _negated(self, depth: int) -> str:
         inner = self.condition(depth - 1)
-        return (
-            f"{self._word('NOT')} {inner}" if self._random.random() < 0.3 else f"{self._word('NOT')}({inner})"
-        )
+        return f"{self._word('NOT')} {inner}" if self._random.random() < 0.3 else f"{self._word('NOT')}({inner})"
 
     def _nested(self, depth: int) -> str:
         return f"({self._space()}{self.condition(depth - 1)}{self._space()})"

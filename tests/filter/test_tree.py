@@ -131,7 +131,5 @@ def test_only_a_true_filter_matches():
 def test_values_answer_by_their_text():
     values = Texts(["5", None])
     assert (values.text(0), values.text(1), values.short_number(0)) == ("5", None, -1)
-    assert (
-        values.is_same(0, "5", b"5") and not values.is_same(0, "6", b"6") and not values.is_same(1, "5", b"5")
-    )
+    assert values.is_same(0, "5", b"5") and not values.is_same(0, "6", b"6") and not values.is_same(1, "5", b"5")
     assert values.is_missing(1) and not values.is_missing(0)

@@ -60,9 +60,7 @@ def run(arguments: argparse.Namespace) -> list[str]:
     if arguments.access and arguments.replay:
         return command.replay(arguments.replay, Stage(arguments.users, arguments.port))
     if arguments.access:
-        return command.attack_all(
-            seed, cases, arguments.replays, Stage(arguments.users, arguments.port), progress
-        )
+        return command.attack_all(seed, cases, arguments.replays, Stage(arguments.users, arguments.port), progress)
     print(f"about {arguments.minutes:g} minutes", flush=True)
     decodes = int(arguments.minutes * DECODES_A_MINUTE)
     frames = int(arguments.minutes * FRAMES_A_MINUTE)
@@ -78,18 +76,10 @@ def options() -> argparse.ArgumentParser:
         help="about how long (default 2; 10 are 1 M frames, 10 M decodes)",
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier run")
-    parser.add_argument(
-        "--access", action="store_true", help="attack an account's things on a broker with accounts"
-    )
-    parser.add_argument(
-        "--handles", action="store_true", help="forge receipt, transaction and recall handles"
-    )
-    parser.add_argument(
-        "--cases", type=int, default=100_000, help="of --access and --handles (default 100,000)"
-    )
-    parser.add_argument(
-        "--replay", metavar="CASES", help="repeat the cases that --access printed, or a file of --cost"
-    )
+    parser.add_argument("--access", action="store_true", help="attack an account's things on a broker with accounts")
+    parser.add_argument("--handles", action="store_true", help="forge receipt, transaction and recall handles")
+    parser.add_argument("--cases", type=int, default=100_000, help="of --access and --handles (default 100,000)")
+    parser.add_argument("--replay", metavar="CASES", help="repeat the cases that --access printed, or a file of --cost")
     parser.add_argument("--replays", action="store_true", help="captured frames too, which only TLS prevents")
     parser.add_argument("--users", action="store_true", help="of --access: a broker with users and policies")
     parser.add_argument(
@@ -160,9 +150,7 @@ def report(name: str, found: Found, role: Role, took_s: float) -> None:
     """How often each code was asked, and what came back."""
     for row in ROWS:
         if row.served_by & role:
-            codes = Counter(
-                {reply: count for (code, reply), count in found.answers.items() if code == row.code}
-            )
+            codes = Counter({reply: count for (code, reply), count in found.answers.items() if code == row.code})
             told = ", ".join(f"{reply}: {count:,}" for reply, count in codes.most_common(6))
             print(f"  {row.code:>6} {row.name:36} {found.sent[row.code]:>8,} sent; answers {told or 'none'}")
     unserved = {row.code for row in ROWS} - {row.code for row in ROWS if row.served_by & role}

@@ -100,11 +100,7 @@ def beside(
         found = Beside(*attacked, attacks=count.value, what="joins" if members else "attacks")
         say(f"beside {f'{members:,} members' if members else f'{attackers} attackers'}: {found}")
     p99_s = statistics.quantiles(found.took_s, n=100)[98]
-    broken = (
-        [f"the p99 of a send is {p99_s * 1e3:.1f} ms, the limit {LIMIT_S * 1e3:.0f}"]
-        if p99_s > LIMIT_S
-        else []
-    )
+    broken = [f"the p99 of a send is {p99_s * 1e3:.1f} ms, the limit {LIMIT_S * 1e3:.0f}"] if p99_s > LIMIT_S else []
     longest_s = max(found.took_s)
     if members and longest_s > LONGEST_S:
         broken.append(f"the longest send took {longest_s * 1e3:.0f} ms, the limit {LONGEST_S * 1e3:.0f}")

@@ -44,15 +44,11 @@ _EXPRESSIONS: Final = (
     b"NOT (a NOT IN ('x', 'y''z') AND b = TRUE) OR c <> 0x1F",
     b"a CONTAINS 'x' AND b STARTSWITH 'y' OR 3.5 <= c",
 )
-_HANDLE: Final = str(
-    RecallHandle("T", "broker-a", 1_800_000_000_000, "7F00000100002A9F0000000000000000")
-).encode()
+_HANDLE: Final = str(RecallHandle("T", "broker-a", 1_800_000_000_000, "7F00000100002A9F0000000000000000")).encode()
 _TRACES: Final = tuple(
     trace.encode(one).encode()
     for one in (
-        trace.PubTrace(
-            1, "g", "T", "id", "a", None, "127.0.0.1:10911", 3, 1, trace.TracedKind.NORMAL, "id", True
-        ),
+        trace.PubTrace(1, "g", "T", "id", "a", None, "127.0.0.1:10911", 3, 1, trace.TracedKind.NORMAL, "id", True),
         trace.SubBeforeTrace(1, "g", "r", "id", 0, "k"),
         trace.SubAfterTrace("r", "id", 1, True, "k", trace.Reaction.SUCCESS, 1, "g"),
         trace.EndTransactionTrace(1, "g", "T", "id", None, "k", "127.0.0.1:10911", None, "UNKNOW", False),

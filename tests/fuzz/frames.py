@@ -43,9 +43,7 @@ _LOCK: Final = {
 _REGISTRATION: Final = {
     "topicConfigSerializeWrapper": {
         "dataVersion": {"counter": 1, "timestamp": 1},
-        "topicConfigTable": {
-            "Fuzz": {"topicName": "Fuzz", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
-        },
+        "topicConfigTable": {"Fuzz": {"topicName": "Fuzz", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}},
     },
     "filterServerList": [],
 }
@@ -132,9 +130,7 @@ class Frames:
     def garbage(self) -> bytes:
         """What ends a connection, or a frame that never ends."""
         whole = self.next().frame
-        return (
-            nonsense.spoiled(self._rng, whole) if self._rng.random() < 0.7 else nonsense.some_bytes(self._rng)
-        )
+        return nonsense.spoiled(self._rng, whole) if self._rng.random() < 0.7 else nonsense.some_bytes(self._rng)
 
     def _fields(self, row: Row, faults: float) -> dict[str, Any]:
         fields: dict[str, Any] = {}
@@ -168,9 +164,7 @@ class Frames:
             return self._rng.choice(("true", "false"))
         if int in kinds:
             # What waits, and what is made: neither for ever, nor without end.
-            return (
-                str(self._rng.randrange(9)) if self._rng.random() < 0.7 else str(nonsense.number(self._rng))
-            )
+            return str(self._rng.randrange(9)) if self._rng.random() < 0.7 else str(nonsense.number(self._rng))
         return nonsense.text(self._rng)
 
     def _any(self) -> object:
@@ -204,9 +198,7 @@ def binary(command: dict[str, Any]) -> bytes:
         _counted(name.encode(), 2) + _counted(_shown(value).encode(errors="replace"), 4)
         for name, value in command["extFields"].items()
     )
-    head = struct.pack(
-        ">hBhii", _short(command["code"]), 0, command["version"], command["opaque"], command["flag"]
-    )
+    head = struct.pack(">hBhii", _short(command["code"]), 0, command["version"], command["opaque"], command["flag"])
     return head + struct.pack(">i", 0) + struct.pack(">i", len(ext)) + ext
 
 

@@ -86,17 +86,13 @@ async def _own(owner: GrpcClient, due_s: int) -> Owned:
 
 
 async def _sent(owner: GrpcClient, kind: MessageType, due_s: int = 0) -> Any:
-    made = outgoing(
-        body=kind.name.encode(), message_id=f"01{random.randbytes(16).hex().upper()}", message_type=kind
-    )
+    made = outgoing(body=kind.name.encode(), message_id=f"01{random.randbytes(16).hex().upper()}", message_type=kind)
     if due_s:
         made.system_properties.delivery_timestamp.seconds = due_s
     return (await owner.call("SendMessage", messages=[made])).entries[0]
 
 
-async def _guess_all(
-    stranger: Stranger, forger: Forger, cases: int, progress: Callable[[int], object]
-) -> list[str]:
+async def _guess_all(stranger: Stranger, forger: Forger, cases: int, progress: Callable[[int], object]) -> list[str]:
     broken: list[str] = []
     tried: Counter[str] = Counter()
     guesses = forger.guesses(cases)
@@ -169,9 +165,7 @@ class Forger:
         """The random number is always another one; half of the handles have one more wrong part."""
         handle = ReceiptHandle.parse(self._chance.choice(self._owned.receipts))
         forged = handle._replace(revive_queue=self._other(handle.revive_queue))
-        wrong = self._chance.choice(
-            ("queue_offset", "commit_log_offset", "pop_time_ms", "start_offset", *" " * 4)
-        )
+        wrong = self._chance.choice(("queue_offset", "commit_log_offset", "pop_time_ms", "start_offset", *" " * 4))
         if wrong != " ":
             forged = forged._replace(**{wrong: self._other(getattr(handle, wrong))})
         return str(forged)
@@ -226,9 +220,7 @@ class Stranger:
 
     async def _change(self, text: str) -> bool:
         change = {"receipt_handle": text, "message_id": "x"}
-        return bool(
-            (await self._client.call("ChangeInvisibleDuration", **_NAMES, **change)).status.code == OK
-        )
+        return bool((await self._client.call("ChangeInvisibleDuration", **_NAMES, **change)).status.code == OK)
 
     async def _end(self, text: str) -> bool:
         return await end(self._client, text)
@@ -255,9 +247,7 @@ async def end(client: GrpcClient, text: str) -> bool:
 
 
 async def recall(client: GrpcClient, text: str) -> bool:
-    return bool(
-        (await client.call("RecallMessage", topic=named("orders"), recall_handle=text)).status.code == OK
-    )
+    return bool((await client.call("RecallMessage", topic=named("orders"), recall_handle=text)).status.code == OK)
 
 
 def _acking(text: str) -> tuple[AckMessage, ChangeInvisibleTime]:

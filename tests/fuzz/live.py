@@ -148,9 +148,7 @@ class Live:
     def _judge(self, wanted: int) -> None:
         said = self._said()
         if fault := _FAULT.search(said):
-            self.found.violations.append(
-                f"it logged: {said[max(0, fault.start() - 500) : fault.end() + 3000]}"
-            )
+            self.found.violations.append(f"it logged: {said[max(0, fault.start() - 500) : fault.end() + 3000]}")
         samples = self.found.memory_bytes
         if wanted >= FRAMES_TO_JUDGE and (growth := late_growth(samples)) > allowed_growth(wanted):
             self.found.violations.append(

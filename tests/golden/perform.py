@@ -45,9 +45,7 @@ def stage(version: str, conf: Mapping[str, object] | None = None) -> Iterator[St
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         namesrv = stack.enter_context(ApacheNamesrv(version))
-        broker = stack.enter_context(
-            ApacheBroker(version, namesrv.address, store, {**_QUICK, **(conf or {})})
-        )
+        broker = stack.enter_context(ApacheBroker(version, namesrv.address, store, {**_QUICK, **(conf or {})}))
         tape = Tape([(str(store), "store"), (str(broker.home), "home")])
         front = stack.enter_context(Proxy(tape, "broker", broker.port))
         swaps = address_swaps(broker.port, front.port)
@@ -72,9 +70,7 @@ def binary() -> None:
     """The same client with the binary header, as far as the broker has a code that fits in 16 bits."""
     with stage("4.9.7") as cluster:
         for scene in ("send", "transaction", "pull", "push"):
-            _converse(
-                cluster, "4.9.8", scene, f"java-4.9.8-binary/{scene}", "-Drocketmq.serialize.type=ROCKETMQ"
-            )
+            _converse(cluster, "4.9.8", scene, f"java-4.9.8-binary/{scene}", "-Drocketmq.serialize.type=ROCKETMQ")
 
 
 def _converse(cluster: Stage, client: str, scene: str, scenario: str, *jvm: str) -> None:
@@ -87,9 +83,7 @@ def _converse(cluster: Stage, client: str, scene: str, scenario: str, *jvm: str)
 def admin() -> None:
     with stage("4.9.7") as cluster:
         for scene in ("send", "push"):
-            assert java_program("4.9.8", CONVERSATION, cluster.namesrv, scene, jvm=[_IPV4]).stdout.endswith(
-                "done\n"
-            )
+            assert java_program("4.9.8", CONVERSATION, cluster.namesrv, scene, jvm=[_IPV4]).stdout.endswith("done\n")
         cluster.tape.cut("mqadmin-4.9.7/clusterList")
         for name, arguments in _commands(cluster):
             _command(cluster, name, *arguments)
@@ -102,9 +96,7 @@ def admin() -> None:
 def _command(cluster: Stage, scenario: str, *arguments: str) -> None:
     done = mqadmin("4.9.7", scenario.partition("-")[0], *arguments, "-n", cluster.namesrv, jvm=[_IPV4])
     path = f"mqadmin-4.9.7/{scenario}"
-    size = cluster.tape.cut(
-        path, lambda code: code != _PULL_MESSAGE or scenario.startswith(("consume", "query"))
-    )
+    size = cluster.tape.cut(path, lambda code: code != _PULL_MESSAGE or scenario.startswith(("consume", "query")))
     if scenario != "consumeMessage":  # pages of "no new message"
         write_output(path, done.stdout + done.stderr, cluster.tape.masks)
     print(path, size, done.returncode, done.stderr[:100])

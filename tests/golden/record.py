@@ -100,9 +100,7 @@ class Proxy:
                 args = (direction, number, source, sink, changes)
                 threading.Thread(target=self._pass_on, args=args, daemon=True).start()
 
-    def _pass_on(
-        self, direction: str, number: int, source: socket.socket, sink: socket.socket, swaps: Swaps
-    ) -> None:
+    def _pass_on(self, direction: str, number: int, source: socket.socket, sink: socket.socket, swaps: Swaps) -> None:
         try:
             while frame := _read_frame(source):
                 self._tape.keep(direction, self._peer, number, frame)

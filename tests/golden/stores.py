@@ -73,9 +73,7 @@ def killed_4_9_7_behind_ours() -> None:
             with Wire(broker.port) as wire:
                 client = _Client(wire)
                 for number in range(4):
-                    client.send(
-                        "StoreTopic", number % 2, b"apache %d" % number, TAGS="TagA", KEYS=f"apache-{number}"
-                    )
+                    client.send("StoreTopic", number % 2, b"apache %d" % number, TAGS="TagA", KEYS=f"apache-{number}")
             time.sleep(1)
             broker.kill()
         _keep(store, STORES / "4.9.7-killed-behind-ours")
@@ -89,9 +87,7 @@ def record_crc_5_4_0() -> None:
     _make("5.4.0-crc", "5.4.0", {"enabledAppendPropCRC": "true"}, kill=False)
 
 
-def _make(
-    name: str, version: str, conf: Mapping[str, object], *, kill: bool, long_topic: bool = False
-) -> None:
+def _make(name: str, version: str, conf: Mapping[str, object], *, kill: bool, long_topic: bool = False) -> None:
     with tempfile.TemporaryDirectory() as scratch, ApacheNamesrv(version) as namesrv:
         store = Path(scratch) / "store"
         if long_topic:
@@ -119,9 +115,7 @@ class _Client:
             self.send("StoreTopic", 1, b"", TAGS="TagB")
         self.send("StoreTopic", 0, "中文".encode(), TAGS="标签", KEYS="键")
         self.send("StoreTopic", 0, b"delayed", TAGS="TagA", DELAY="3")
-        self.commit(
-            self.send("StoreTopic", 0, b"half", _HALF, TAGS="TagT", TRAN_MSG="true", PGROUP=_PRODUCER)
-        )
+        self.commit(self.send("StoreTopic", 0, b"half", _HALF, TAGS="TagT", TRAN_MSG="true", PGROUP=_PRODUCER))
         for number in range(20):
             self.send("StoreTopic", number % 2, b"%03d " % number * 32, TAGS="TagA", KEYS=f"many-{number}")
         if long_topic:
@@ -137,9 +131,7 @@ class _Client:
             }
             assert self._wire.ask(15, offset).code == 0
 
-    def send(
-        self, topic: str, queue: int, body: bytes, sys_flag: int = 0, **properties: str
-    ) -> dict[str, str]:
+    def send(self, topic: str, queue: int, body: bytes, sys_flag: int = 0, **properties: str) -> dict[str, str]:
         unique = f"7F000001{next(self._numbers):024X}"
         whole = {**properties, "UNIQ_KEY": unique, "WAIT": "true"}
         fields: dict[str, object] = {

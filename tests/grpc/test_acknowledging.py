@@ -97,9 +97,7 @@ async def test_ack_of_very_many_entries_is_refused():
 
 async def test_change_answers_the_new_handle():
     acks = Acks()
-    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(
-        2000, ask.invisible_time, 4
-    )
+    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(2000, ask.invisible_time, 4)
     answer = await acks.change(acks.handle(), 20)
     assert answer.receipt_handle == "7 2000 20000 4 0 broker-b 2 7 1337"
     whole = "7 1 2 3 0 broker-b 2 7 1337"
@@ -111,9 +109,7 @@ async def test_change_answers_the_new_handle():
 async def test_change_may_be_shorter_than_a_receive(seconds):
     """A push consumer of 5.x lets a message come again after a second at first."""
     acks = Acks()
-    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(
-        2000, ask.invisible_time, 4
-    )
+    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(2000, ask.invisible_time, 4)
     answer = await acks.change(acks.handle(), seconds)
     assert ReceiptHandle.parse(answer.receipt_handle).invisible_ms == seconds * 1000
 

@@ -84,14 +84,10 @@ def test_too_many_or_too_large_properties_are_refused():
     assert code_of(properties_of, large, "orders", NOW_MS) == 43101
 
 
-@pytest.mark.parametrize(
-    ("delay_ms", "is_fine"), [(-1000, True), (MAX_DELAY_MS, True), (MAX_DELAY_MS + 1, False)]
-)
+@pytest.mark.parametrize(("delay_ms", "is_fine"), [(-1000, True), (MAX_DELAY_MS, True), (MAX_DELAY_MS + 1, False)])
 def test_delivery_is_at_most_a_day_ahead(delay_ms, is_fine):
     if is_fine:
-        assert parse(properties_of(delayed(delay_ms), "orders", NOW_MS))["TIMER_DELIVER_MS"] == str(
-            NOW_MS + delay_ms
-        )
+        assert parse(properties_of(delayed(delay_ms), "orders", NOW_MS))["TIMER_DELIVER_MS"] == str(NOW_MS + delay_ms)
     else:
         assert code_of(properties_of, delayed(delay_ms), "orders", NOW_MS) == 40012
 

@@ -63,9 +63,7 @@ def test_message_has_its_type(properties, flag, kind):
 
 
 def test_own_fields_of_types_come_back():
-    system = message_of(
-        stored(__SHARDINGKEY="g", _SYS_MSG_PRIORITY_="2", TIMER_OUT_MS="1000"), "t"
-    ).system_properties
+    system = message_of(stored(__SHARDINGKEY="g", _SYS_MSG_PRIORITY_="2", TIMER_OUT_MS="1000"), "t").system_properties
     assert (system.message_group, system.priority, ms_of(system.delivery_timestamp)) == ("g", 2, 1000)
 
 
@@ -86,9 +84,7 @@ def test_numbers_of_a_record_become_those_that_a_client_can_read():
 
 
 def test_dead_letter_names_its_origin():
-    found = message_of(
-        stored(DLQ_ORIGIN_TOPIC="orders", DLQ_ORIGIN_MESSAGE_ID="x"), "%DLQ%g"
-    ).system_properties
+    found = message_of(stored(DLQ_ORIGIN_TOPIC="orders", DLQ_ORIGIN_MESSAGE_ID="x"), "%DLQ%g").system_properties
     assert (found.dead_letter_queue.topic, found.dead_letter_queue.message_id) == ("orders", "x")
 
 

@@ -37,8 +37,7 @@ class Caller:
         run = self._channel.unary_stream(f"/{SERVICE}/ReceiveMessage")
         raw = message("ReceiveMessageRequest")(**fields).SerializeToString()
         return [
-            message("ReceiveMessageResponse").FromString(each)
-            async for each in run(raw, metadata=((CLIENT_ID, "c1"),))
+            message("ReceiveMessageResponse").FromString(each) async for each in run(raw, metadata=((CLIENT_ID, "c1"),))
         ]
 
 

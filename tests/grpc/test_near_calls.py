@@ -46,9 +46,7 @@ class Near:
     def answer(self, at=0, code=0, error=None, **reply):
         """Answer a send."""
         request, _, answered = self.asked[at]
-        header = (
-            SendMessageReply(OFFSET_ID, 0, 41, **reply) if request.Reply is SendMessageReply else NoFields()
-        )
+        header = SendMessageReply(OFFSET_ID, 0, 41, **reply) if request.Reply is SendMessageReply else NoFields()
         answered(*((None, error) if error else (Response(code, header, "why", b"", 0), None)))
 
 

@@ -11,9 +11,7 @@ def test_all_are_installed_here():
 
 
 def test_a_module_whose_outer_package_is_missing_is_missing(monkeypatch):
-    monkeypatch.setattr(
-        packages, "PACKAGES", {"nowhere_at_all.inside": "inside", "nowhere_at_all": "outside"}
-    )
+    monkeypatch.setattr(packages, "PACKAGES", {"nowhere_at_all.inside": "inside", "nowhere_at_all": "outside"})
     assert packages.missing() == ["inside", "outside"]
     with pytest.raises(ConfigError, match="mqproxy needs the packages inside, outside: pip install"):
         packages.demand("mqproxy")

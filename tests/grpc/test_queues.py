@@ -52,9 +52,7 @@ def test_queues_of_brokers_without_a_master_are_left_out():
 def test_each_queue_has_its_own_permission(row, permissions):
     found = route("a")
     found.queue_datas = [row]
-    assert [
-        each.permission for each in queue_messages(named("t"), found, [], endpoints_of("h:1"))
-    ] == permissions
+    assert [each.permission for each in queue_messages(named("t"), found, [], endpoints_of("h:1"))] == permissions
 
 
 @pytest.mark.parametrize(

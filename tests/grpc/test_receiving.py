@@ -266,9 +266,7 @@ async def test_other_calls_of_a_client_go_between_its_receives():
 async def test_assignment_is_a_broker_or_each_queue_of_an_ordered_group(is_orderly, ids):
     consumers = Consumers(consume_message_orderly=is_orderly)
     request = message("QueryAssignmentRequest")(topic=named("orders"), group=named("g"))
-    answer = await consumers.receiving.assignment(
-        caller(consumers.brokers), request, endpoints_of("127.0.0.1:1")
-    )
+    answer = await consumers.receiving.assignment(caller(consumers.brokers), request, endpoints_of("127.0.0.1:1"))
     assert [each.message_queue.id for each in answer.assignments] == ids
     assert {each.message_queue.permission for each in answer.assignments} == {2}
     # As Apache's proxy: clients of Java before 5.2.0 refuse a list with PRIORITY.

@@ -141,9 +141,7 @@ async def test_half_message_gets_an_id_by_which_it_is_ended():
 async def test_transaction_is_rolled_back_or_left(resolution, flag):
     port = Producers()
     text = str(TransactionId("broker-a", 1, 2, "x"))
-    request = message("EndTransactionRequest")(
-        topic=named("orders"), transaction_id=text, resolution=resolution
-    )
+    request = message("EndTransactionRequest")(topic=named("orders"), transaction_id=text, resolution=resolution)
     await port.sending.end_transaction(caller(port.brokers), request)
     assert port.brokers.asked[0][1].commit_or_rollback == flag
 

@@ -39,9 +39,7 @@ class Streams:
     def open(self, *commands):
         for command in commands:
             self.sent.put_nowait(command)
-        return asyncio.create_task(
-            self.telemetry.stream(caller(self.brokers, "c"), self.commands(), self.send)
-        )
+        return asyncio.create_task(self.telemetry.stream(caller(self.brokers, "c"), self.commands(), self.send))
 
 
 def large(topics=0, subscriptions=0, version=""):

@@ -13,10 +13,7 @@ def test_message_has_the_bytes_of_its_numbers():
     made.user_properties["a"] = "b"
     made.system_properties.born_timestamp.seconds = 3
     # field 1: {2: "T"}, field 2: {1: "a", 2: "b"}, field 3: {7: {1: 3}}, field 4: "x"
-    assert (
-        made.SerializeToString()
-        == b"\x0a\x03\x12\x01T\x12\x06\x0a\x01a\x12\x01b\x1a\x04:\x02\x08\x03\x22\x01x"
-    )
+    assert made.SerializeToString() == b"\x0a\x03\x12\x01T\x12\x06\x0a\x01a\x12\x01b\x1a\x04:\x02\x08\x03\x22\x01x"
 
 
 def test_field_with_presence_knows_whether_it_is_there():

@@ -357,9 +357,7 @@ def test_held_bytes_are_forgotten_with_their_stream():
 
 
 def test_a_first_window_of_the_peer_holds_for_open_and_new_streams():
-    served = Served().receive(
-        headers(1, flags=WHOLE), frames.settings_frame({4: 10}), headers(3, flags=WHOLE)
-    )
+    served = Served().receive(headers(1, flags=WHOLE), frames.settings_frame({4: 10}), headers(3, flags=WHOLE))
     assert [stream.send_window for stream in served.connection.streams.values()] == [10, 10]
 
 

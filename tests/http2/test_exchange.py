@@ -68,9 +68,7 @@ async def test_an_exception_of_a_method_becomes_internal_and_other_calls_go_on(c
     assert await channel.unary_unary("/test.Test/Echo")(b"x") == b"x"
 
 
-async def test_a_call_that_must_wait_is_refused_when_the_server_takes_no_more_tasks(
-    channel, server, monkeypatch
-):
+async def test_a_call_that_must_wait_is_refused_when_the_server_takes_no_more_tasks(channel, server, monkeypatch):
     def spawn(work):
         work.close()
         raise ClientClosed("a task has failed, which ends the others")

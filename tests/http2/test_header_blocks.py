@@ -23,9 +23,7 @@ def test_blocks_share_the_table_of_their_connection():
     assert reader.read(first) == raw() == reader.read(second)
 
 
-@pytest.mark.parametrize(
-    "block", [b"\xff", b"\x80", b"\xbe", b"\0\x05abc", b"\x3f\xff\xff\x7f", b"\xff" * 50]
-)
+@pytest.mark.parametrize("block", [b"\xff", b"\x80", b"\xbe", b"\0\x05abc", b"\x3f\xff\xff\x7f", b"\xff" * 50])
 def test_a_broken_block_ends_the_connection(block):
     with pytest.raises(ConnectionFault) as caught:
         HeaderReader().read(block)
@@ -52,11 +50,7 @@ VALUES = st.sampled_from([b"POST", b"/", b"", b"trailers", b"y" * 300]) | st.bin
 
 
 @given(
-    st.lists(
-        st.tuples(
-            st.lists(st.tuples(NAMES, VALUES), max_size=12), st.booleans(), st.sampled_from([0, 100, 4096])
-        )
-    )
+    st.lists(st.tuples(st.lists(st.tuples(NAMES, VALUES), max_size=12), st.booleans(), st.sampled_from([0, 100, 4096])))
 )
 def test_blocks_that_share_a_table_are_read_as_hpack_reads_them(blocks):
     encoder, reader, reference = hpack.Encoder(), HeaderReader(), hpack.Decoder()

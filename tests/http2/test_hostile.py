@@ -105,9 +105,7 @@ def nonsense(chance):
         name = chance.choice(["Echo", "SlowEcho", "Refuse", "Hang", "Count", "Talk", "Listen", "Nothing"])
         more = [("grpc-timeout", chance.choice(["1m", "5S", "x"]))] if chance.random() < 0.2 else []
         pieces.append(headers(stream_id, path(f"/test.Test/{name}", *more), chance.choice([4, 4, 4, 5])))
-        pieces.append(
-            message(stream_id, chance.choice([b"3 10", b"", b"x" * 3000]), chance.choice([0, 1, 1]))
-        )
+        pieces.append(message(stream_id, chance.choice([b"3 10", b"", b"x" * 3000]), chance.choice([0, 1, 1])))
         if chance.random() < 0.3:
             pieces.append(frames.reset_frame(stream_id, 8))
         if chance.random() < 0.3:
@@ -159,17 +157,13 @@ async def flood_of_settings(peer):
 
 
 async def flood_of_continuations(peer):
-    peer.send(
-        frame(frames.HEADERS, 0, 1, b""), *[frame(frames.CONTINUATION, 0, 1, b"\0\1a\1b" * 100)] * 5_000
-    )
+    peer.send(frame(frames.HEADERS, 0, 1, b""), *[frame(frames.CONTINUATION, 0, 1, b"\0\1a\1b" * 100)] * 5_000)
 
 
 async def bomb_of_headers(peer):
     long = b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000
     for stream_id in range(1, 2_001, 2):
-        peer.send(
-            frame(frames.HEADERS, 5, stream_id, block() + (long if stream_id == 1 else b"") + b"\xbe" * 60)
-        )
+        peer.send(frame(frames.HEADERS, 5, stream_id, block() + (long if stream_id == 1 else b"") + b"\xbe" * 60))
 
 
 async def flood_of_tiny_calls(peer):

@@ -235,6 +235,4 @@ def test_many_small_messages_that_wait_leave_in_few_frames():
     sender.output.flush()
     found = sender.sent()
     assert data_sizes(found) == [(1, 16_384), (1, 16_384), (1, 7_232)]
-    assert b"".join(payload for _, _, _, payload in found) == b"".join(
-        at.to_bytes(4, "big") for at in range(10_000)
-    )
+    assert b"".join(payload for _, _, _, payload in found) == b"".join(at.to_bytes(4, "big") for at in range(10_000))

@@ -244,9 +244,7 @@ async def test_tls_and_a_proxy_go_together(methods, authority, tmp_path):
 
 
 async def test_quotas_count_the_addresses_behind_a_proxy(methods):
-    quotas = Quotas(
-        SystemClock(), parse("address:192.0.2.0/24 connections=1; address:127.0.0.0/8 connections=1")
-    )
+    quotas = Quotas(SystemClock(), parse("address:192.0.2.0/24 connections=1; address:127.0.0.0/8 connections=1"))
     one, other = (b"PROXY TCP4 192.0.2.%d 198.51.100.1 5632 8081\r\n" % number for number in (1, 2))
     async with GrpcServer(methods.all(), is_behind_proxy=True, quotas=quotas) as server:
         port = await server.start("127.0.0.1", 0)

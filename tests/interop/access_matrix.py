@@ -75,9 +75,7 @@ _CONSUMER: Final = {
     "consumeType": "CONSUME_PASSIVELY",
     "messageModel": "CLUSTERING",
     "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-    "subscriptionDataSet": [
-        {"topic": TOPIC, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1}
-    ],
+    "subscriptionDataSet": [{"topic": TOPIC, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1}],
     "unitMode": False,
 }
 _OF_ACKS: Final = {"so": 0, "q": 0, "rq": 0, "pt": 0, "it": 1000}

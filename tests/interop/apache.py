@@ -123,9 +123,7 @@ class ApacheBroker(JavaProcess):
         with Wire(int(port), host) as namesrv, Wire(self.port) as broker:
             while self.address.encode() not in namesrv.ask(_GET_BROKER_CLUSTER_INFO).body:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"not registered at {self._namesrv} within {START_LIMIT_S} s:\n{self.said()}"
-                    )
+                    raise TimeoutError(f"not registered at {self._namesrv} within {START_LIMIT_S} s:\n{self.said()}")
                 broker.ask(_UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")
                 time.sleep(0.1)
 
@@ -147,9 +145,7 @@ class ApacheProxy(ApacheBroker):
         self.grpc_address = f"127.0.0.1:{grpc}"
         file = self.home / "proxy.json"
         settings = {"grpcServerPort": grpc, "remotingListenPort": remoting, "namesrvAddr": namesrv}
-        file.write_text(
-            json.dumps(settings | {"rocketMQClusterName": "DefaultCluster", "proxyMode": "LOCAL"})
-        )
+        file.write_text(json.dumps(settings | {"rocketMQClusterName": "DefaultCluster", "proxyMode": "LOCAL"}))
         main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "LOCAL", "-n", namesrv]
         self._command = [*_java(proxy_jars(version), self.home), *jvm, *main]
         self._command += ["-bc", str(self.home / "broker.conf"), "-pc", str(file)]
@@ -205,9 +201,7 @@ def write_logback(home: Path) -> None:
     """Give ROCKETMQ_HOME the logging configuration without which 4.9 does not start."""
     (home / "conf").mkdir(parents=True, exist_ok=True)
     for part in ("namesrv", "broker", "tools", "proxy"):
-        (home / "conf" / f"logback_{part}.xml").write_text(
-            _LOGBACK.format(shade="", file=home / f"{part}.log")
-        )
+        (home / "conf" / f"logback_{part}.xml").write_text(_LOGBACK.format(shade="", file=home / f"{part}.log"))
     shaded = _LOGBACK.format(shade="org.apache.rocketmq.logging.", file=home / "rocketmq.log")
     (home / "conf" / "rmq.logback.xml").write_text(shaded)
 

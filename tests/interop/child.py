@@ -31,9 +31,7 @@ class Child:
 
     STDIN: ClassVar[int] = subprocess.DEVNULL
 
-    def __init__(
-        self, home: tempfile.TemporaryDirectory[str], command: list[str], **environment: str
-    ) -> None:
+    def __init__(self, home: tempfile.TemporaryDirectory[str], command: list[str], **environment: str) -> None:
         self._scratch = home
         self.home = Path(home.name)
         self.output = self.home / "output"

@@ -123,9 +123,7 @@ class Consumer:
         self.wait_until(lambda: wanted <= set(self.bodies()), f"not all of {sorted(wanted)}", limit_s)
         return self.received()
 
-    def wait_until(
-        self, holds: Callable[[], bool], complaint: str, limit_s: float = DELIVERY_LIMIT_S
-    ) -> None:
+    def wait_until(self, holds: Callable[[], bool], complaint: str, limit_s: float = DELIVERY_LIMIT_S) -> None:
         self._puppet.wait_until(holds, limit_s, complaint)
 
 
@@ -253,9 +251,7 @@ class _OneProcess(Client):
         return answer
 
     def pull(self, group: str, topic: str, count: int, expression: str = "*") -> list[str]:
-        bodies: list[str] = self.call("pull", group=group, topic=topic, expression=expression, count=count)[
-            "bodies"
-        ]
+        bodies: list[str] = self.call("pull", group=group, topic=topic, expression=expression, count=count)["bodies"]
         return bodies
 
     def transact(self, group: str, topic: str, body: str, now: str, later: str = "unknown") -> Event:
@@ -334,9 +330,7 @@ class _CppPuppet(Puppet):
 
 def require_cpp() -> None:
     """Raises: PeerMissing, when the wheel is not there or its library does not load; asked in another process."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import rocketmq.client"], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", "import rocketmq.client"], capture_output=True, text=True, timeout=60)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise PeerMissing(f"PyPI's rocketmq 0.4.4 does not load (Linux x86-64 only): {reason}")

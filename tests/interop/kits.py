@@ -78,8 +78,7 @@ FIVE_COMMIT: Final = "da8271b572b41b627bcbbdfb5b3310c0c5e4736b"
 PEERS_LOCK: Final = _HERE.parents[1] / "requirements" / "peers.txt"
 FIVE_LOCK: Final = _HERE.parents[1] / "requirements" / "five.txt"
 _OLDEST_FIVE_PYTHON: Final = (
-    "rocketmq-python-client==5.0.1"
-    " --hash=sha256:a13db4858e3bf5fdaef9e035d369797e496ad732adbc53ca3e3adfc34bca7546"
+    "rocketmq-python-client==5.0.1 --hash=sha256:a13db4858e3bf5fdaef9e035d369797e496ad732adbc53ca3e3adfc34bca7546"
 )
 
 
@@ -186,9 +185,7 @@ def _python_with(lock: Path, name: str, other: str = "") -> Path:
     def install(kit: Path) -> None:
         _run([sys.executable, "-m", "venv", str(kit)], kit, "Python does not make an environment")
         pip = [str(kit / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run(
-            [*pip, "--require-hashes", "-r", str(lock)], kit, f"pip does not install requirements/{lock.name}"
-        )
+        _run([*pip, "--require-hashes", "-r", str(lock)], kit, f"pip does not install requirements/{lock.name}")
         if other:
             (kit / "other.txt").write_text(other)
             words = ["--no-deps", "--require-hashes", "-r", "other.txt"]
@@ -270,9 +267,7 @@ def rust_puppet() -> Path:
 
     def build(kit: Path) -> None:
         with tempfile.TemporaryDirectory() as target:
-            work = Path(
-                shutil.copytree(source, Path(target) / "source")
-            )  # cargo writes a lock file beside the source
+            work = Path(shutil.copytree(source, Path(target) / "source"))  # cargo writes a lock file beside the source
             _run(
                 [cargo, "build", "--quiet", "--target-dir", target],
                 work,
@@ -370,9 +365,7 @@ def _fetch(kit: Path, name: str, version: str) -> None:
 def _run(command: list[str], folder: Path, complaint: str, **environment: str) -> None:
     around = os.environ | environment
     try:
-        done = subprocess.run(
-            command, cwd=folder, env=around, capture_output=True, text=True, timeout=_FETCH_LIMIT_S
-        )
+        done = subprocess.run(command, cwd=folder, env=around, capture_output=True, text=True, timeout=_FETCH_LIMIT_S)
     except subprocess.TimeoutExpired:
         raise PeerMissing(f"{complaint} within {_FETCH_LIMIT_S} s") from None
     if done.returncode:

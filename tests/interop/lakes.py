@@ -121,11 +121,7 @@ class Lake:
         return f"spark_catalog.default.{TABLE}" if self.kind == DELTA else f"jar.default.{TABLE}"
 
     def _ours(self) -> str:
-        return (
-            f"delta.`{self.folder / 'ours' / TABLE}`"
-            if self.kind == DELTA
-            else f"sparrowmq.sparrowmq.{TABLE}"
-        )
+        return f"delta.`{self.folder / 'ours' / TABLE}`" if self.kind == DELTA else f"sparrowmq.sparrowmq.{TABLE}"
 
 
 def _rows(found: DataFrame) -> list[list[object]]:

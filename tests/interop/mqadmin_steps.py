@@ -88,8 +88,4 @@ def given(option: Option) -> str:
 
 def given_at_length(option: Option) -> str:
     """The same by its long name, if Java has not put a blank behind it."""
-    return (
-        given(option).replace(f"-{option.letter}", f"--{option.name}")
-        if " " not in option.name
-        else given(option)
-    )
+    return given(option).replace(f"-{option.letter}", f"--{option.name}") if " " not in option.name else given(option)

@@ -41,9 +41,7 @@ async def shown(target: Target, topic: str, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def read(
-    mq: sparrowmq.Client, topic: str, wanted: int, limit_s: float = LIMIT_S
-) -> list[ReceivedMessage]:
+async def read(mq: sparrowmq.Client, topic: str, wanted: int, limit_s: float = LIMIT_S) -> list[ReceivedMessage]:
     """The first messages of a topic, from its beginning."""
     found: list[ReceivedMessage] = []
     async with mq.pull_consumer(group=f"reader-{next(numbers)}") as reader:

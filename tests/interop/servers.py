@@ -64,9 +64,7 @@ class Target:
     def is_ours(self) -> bool:
         return self.name == OURS
 
-    def ask(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", **header: object
-    ) -> Reply:
+    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", **header: object) -> Reply:
         """One request to the broker."""
         host, _, port = self.broker.rpartition(":")
         with Wire(int(port), host) as wire:
@@ -155,9 +153,7 @@ class OurBroker(Child):
         self.store = store
         self.port = port or free_ports(1)[0]
         self.address = f"127.0.0.1:{self.port}"
-        settings = (
-            SETTINGS | OUR_SETTINGS | {"listenPort": self.port, "storePathRootDir": store} | dict(conf or {})
-        )
+        settings = SETTINGS | OUR_SETTINGS | {"listenPort": self.port, "storePathRootDir": store} | dict(conf or {})
         super().__init__(home, [*_command(home.name, "broker", settings), "-n", namesrv])
 
     def _wait_ready(self) -> None:

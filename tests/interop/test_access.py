@@ -65,9 +65,7 @@ def cluster(name: str, folder: Path) -> Iterator[Target]:
             yield Target(name, ours.address, started.address)
         return
     version = name.removeprefix("apache-")
-    conf = SETTINGS | (
-        {"aclEnable": "true"} if name == APACHE else {**AUTH_OF_5, "authConfigPath": folder / "auth"}
-    )
+    conf = SETTINGS | ({"aclEnable": "true"} if name == APACHE else {**AUTH_OF_5, "authConfigPath": folder / "auth"})
     with ApacheNamesrv(version) as namesrv:
         broker = ApacheBroker(version, namesrv.address, folder / "store", conf)
         (broker.home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
@@ -136,9 +134,7 @@ async def test_our_client_does_what_its_account_may_and_is_told_what_it_may_not(
         ((USER[0], "secretOfNobody"), "[Cc]heck signature failed"),
     ],
 )
-async def test_whoever_is_not_known_is_denied_at_once(
-    namesrv: str, keys: tuple[str, str] | None, words: str
-) -> None:
+async def test_whoever_is_not_known_is_denied_at_once(namesrv: str, keys: tuple[str, str] | None, words: str) -> None:
     async with sparrowmq.Admin(namesrv, credentials=Credentials(*ADMIN)) as admin:
         await admin.create_topic("orders", exist_ok=True)
     began = time.monotonic()
@@ -151,9 +147,7 @@ async def test_whoever_is_not_known_is_denied_at_once(
 
 @pytest.mark.slow
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["cpp", GO, NODE, "java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("name", ["cpp", GO, NODE, "java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.nightly)])
 @pytest.mark.cell("acl", columns=["cpp", "go", "node", "java-4.9.8", "java-5.4.0"])
 def test_a_foreign_client_signs_and_is_denied_what_its_account_may_not(ours: Target, name: str) -> None:
     spelled = name.replace(".", "-")

@@ -13,9 +13,7 @@ from tests.interop import access_matrix as matrix
 from tests.interop.access_matrix import CODES, GROUP, PEOPLE, TOPIC
 from tests.interop.apache import free_ports
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="only on Linux are all of 127.0.0.0/8 this machine"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are all of 127.0.0.0/8 this machine")
 
 SERVED = [int(row.code) for row in ROWS if row.served_by & Role.BROKER]
 ACCOUNTS = ("DENY", "PUB", "SUB", "PUB|SUB")
@@ -88,9 +86,7 @@ def test_without_a_right_signature_everything_is_denied_in_apaches_words(ours, n
 @pytest.mark.covers("S-ACL-04", "S-ACL-06")
 @pytest.mark.parametrize("name", [*ACCOUNTS, HOME])
 def test_each_account_may_do_what_its_permissions_say(ours, name):
-    assert {code for code in SERVED if is_allowed(ours[name][code])} == {
-        code for code in SERVED if may(name, code)
-    }
+    assert {code for code in SERVED if is_allowed(ours[name][code])} == {code for code in SERVED if may(name, code)}
 
 
 @pytest.mark.parametrize("name", ["admin", "everybody's address"])
@@ -136,9 +132,7 @@ def test_where_both_deny_the_words_are_the_same(ours):
         for code in SERVED:
             mine, other = ours[name][code], theirs[name].get(code, "")
             if mine and other not in ("", "unserved"):
-                if mine.startswith(
-                    "No default permission"
-                ):  # Java asks about topic and group in no certain order
+                if mine.startswith("No default permission"):  # Java asks about topic and group in no certain order
                     assert other in (
                         f"No default permission for topic:{TOPIC}",
                         "No default permission for group:matrix",

@@ -33,9 +33,7 @@ STRATEGIES: dict[str, Strategy] = {
     "by_machine_room room1": allocation.by_machine_room({"room1"}),
     "by_machine_room room2 room3": allocation.by_machine_room({"room2", "room3"}),
     "near averagely": allocation.near_machine_room(lambda queue: room_of(queue.broker_name), room_of),
-    "near by_circle": allocation.near_machine_room(
-        lambda queue: room_of(queue.broker_name), room_of, "by_circle"
-    ),
+    "near by_circle": allocation.near_machine_room(lambda queue: room_of(queue.broker_name), room_of, "by_circle"),
 }
 
 

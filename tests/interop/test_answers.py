@@ -96,9 +96,7 @@ REQUESTS = {
         pull("loud", flags=4 | 2, suspendTimeoutMillis=5000),
     ],
     READ_ONLY: [send("Answers")],
-    "send a half message with a delay": [
-        send("Answers", "TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x013\x02", f=4)
-    ],
+    "send a half message with a delay": [send("Answers", "TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x013\x02", f=4)],
     "resume (323) a message that is not a half message, or whose transaction is open": [
         send("Answers"),
         lambda sent: (RESUME, {"topic": "Answers", "msgId": sent.fields["msgId"]}),
@@ -183,10 +181,7 @@ def test_a_member_is_told_of_a_reset_in_the_form_of_its_language(answering, lang
     with Wire(int(port), host) as member:
         code, _, body = beat(name, "CLUSTERING")
         assert member.ask(code, body=body, language=language).code == 0
-        assert (
-            member.ask(COMMIT, {"consumerGroup": name, "topic": name, "queueId": 0, "commitOffset": 0}).code
-            == 0
-        )
+        assert member.ask(COMMIT, {"consumerGroup": name, "topic": name, "queueId": 0, "commitOffset": 0}).code == 0
         assert answering.ask(RESET, fields, language=language).code == 0
         while (push := member.receive()).code != MOVE:
             pass
@@ -203,9 +198,7 @@ def test_a_message_sent_back_with_no_tries_at_all_is_a_dead_letter(answering):
     answering.wait_for_messages("%DLQ%spent")
 
 
-@pytest.mark.parametrize(
-    "name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.nightly, pytest.mark.slow])]
-)
+@pytest.mark.parametrize("name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.nightly, pytest.mark.slow])])
 @pytest.mark.parametrize("permission", [2, 4])
 def test_a_broker_keeps_its_own_permission(tmp_path, name, permission):
     settings = SETTINGS | {"brokerPermission": permission}

@@ -83,9 +83,7 @@ def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(
             assert status.count("broker-a") >= 2 and "#Consumer Offset#" in status
             rates = status.partition("#Consumer RT&TPS#")[2]
             assert re.search(rf"(?m)^{topic} +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d+", rates), rates
-            assert "TID:" in status or "java.lang" in status or 'File "' in status, (
-                "the stacks of its threads"
-            )
+            assert "TID:" in status or "java.lang" in status or 'File "' in status, "the stacks of its threads"
 
             direct = asked("queryMsgById", "-g", group, "-d", client_id, "-i", sent[2].offset_msg_id)
             assert "CR_SUCCESS" in direct

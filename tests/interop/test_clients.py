@@ -62,17 +62,13 @@ def test_messages_of_one_shard_go_to_one_queue_in_their_order(client, topic, gro
 @pytest.mark.cell("batch")
 def test_a_batch_arrives_as_single_messages(target, client, topic, group):
     if client.name.startswith("cpp") and not target.is_ours:
-        pytest.skip(
-            "Apache's 4.9.7 cannot: it takes this client's batch for one message (1 where Java says true)"
-        )
+        pytest.skip("Apache's 4.9.7 cannot: it takes this client's batch for one message (1 where Java says true)")
     client.send(topic, "one|two|three", how="batch", tags="TagA")
     with client.consume(group, topic) as consumer:
         received = consumer.wait_for_bodies(["one", "two", "three"])
     assert len({event["queue"] for event in received}) == 1
     assert sorted(event["offset"] for event in received) == [0, 1, 2]
-    if (
-        target.is_ours or client.name != "java-5.4.0"
-    ):  # it names the whole batch too, which 4.9.7 writes over theirs
+    if target.is_ours or client.name != "java-5.4.0":  # it names the whole batch too, which 4.9.7 writes over theirs
         assert len({event["id"] for event in received}) == 3
 
 

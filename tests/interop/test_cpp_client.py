@@ -20,9 +20,7 @@ def test_a_pull_consumer_reads_every_queue_to_its_end(cpp, topic, group):
     for number in range(40):
         cpp.send(topic, f"{number}", how="ordered", shard=number, tags="TagA" if number % 4 else "TagB")
     assert sorted(cpp.pull(group, topic), key=int) == [f"{number}" for number in range(40)]
-    assert sorted(cpp.pull(group, topic, expression="TagB"), key=int) == [
-        f"{number}" for number in range(0, 40, 4)
-    ]
+    assert sorted(cpp.pull(group, topic, expression="TagB"), key=int) == [f"{number}" for number in range(0, 40, 4)]
 
 
 @pytest.mark.covers("S-PROD-17", "S-PROD-18")

@@ -23,9 +23,7 @@ REFUSED = "refused"
 
 def apaches_answers(version, expressions, properties, folder):
     """What Apache's classes say, a line for each expression."""
-    lines = [
-        "\t".join(["m", *(coded(word) for pair in each.items() for word in pair)]) for each in properties
-    ]
+    lines = ["\t".join(["m", *(coded(word) for pair in each.items() for word in pair)]) for each in properties]
     lines += [f"e\t{coded(each)}" for each in expressions]
     asked = folder / "asked.txt"
     asked.write_text("\n".join(lines) + "\n")
@@ -71,9 +69,7 @@ def beginning(text, refusal):
     with pytest.raises(InvalidFilter) as caught:
         parse(text)
     lines = text.split("\n")
-    return "\n".join(
-        [*lines[: caught.value.line - 1], lines[caught.value.line - 1][: caught.value.column - 1]]
-    )
+    return "\n".join([*lines[: caught.value.line - 1], lines[caught.value.line - 1][: caught.value.column - 1]])
 
 
 def compare(version, seed, count, with_searches, folder):

@@ -187,10 +187,7 @@ async def test_new_group_of_a_simple_consumer_receives_what_is_there(five, endpo
 # Each takes ten seconds. What the other clients say to `mqproxy` they say to a broker as well.
 SETTLING = [
     *(pytest.param(client, broker, marks=AT_NIGHT.get(client, ())) for client in CLIENTS),
-    *(
-        pytest.param(client, mqproxy, marks=() if client == "five-java" else pytest.mark.nightly)
-        for client in CLIENTS
-    ),
+    *(pytest.param(client, mqproxy, marks=() if client == "five-java" else pytest.mark.nightly) for client in CLIENTS),
 ]
 
 

@@ -159,9 +159,7 @@ def test_a_client_with_binary_headers_sends_consumes_and_retries(target, topic, 
 @pytest.mark.covers("S-PROD-10")
 @pytest.mark.parametrize("compression", ["LZ4", "ZSTD"])
 def test_other_compressions_pass_through(target, topic, group, compression):
-    with JavaClient(
-        "5.4.0", target.namesrv, jvm=[f"-Drocketmq.message.compressType={compression}"]
-    ) as client:
+    with JavaClient("5.4.0", target.namesrv, jvm=[f"-Drocketmq.message.compressType={compression}"]) as client:
         client.send(topic, "squeeze ", times=2500)
         with client.consume(group, topic) as consumer:
             (received,) = consumer.wait_for(1)

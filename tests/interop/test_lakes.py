@@ -75,9 +75,7 @@ def test_the_jars_own_sink_has_each_message_once_though_a_driver_died_and_its_ta
         lake.do("copy", topic=topic)
     assert lake.do("read") == sorted(rows)
     lake.do("publish", topic=back)
-    assert sorted(body for _, body in ids_and_bodies(namesrv, back, len(rows))) == sorted(
-        str(row[2]) for row in rows
-    )
+    assert sorted(body for _, body in ids_and_bodies(namesrv, back, len(rows))) == sorted(str(row[2]) for row in rows)
 
 
 def test_the_jar_reads_the_pipelines_table_and_after_it_put_its_files_together_both_go_on(

@@ -25,9 +25,7 @@ pytestmark = EVERY_BROKER
 @pytest.mark.covers("S-PROD-03", "S-PROD-17", "S-PROD-20")
 @pytest.mark.cell("send")
 async def test_a_message_arrives_as_it_was_sent(mq, topic):
-    result = await mq.send(
-        topic, b"hello", tag="paid", keys=["k1", "k2"], properties={"a": "1", "vip": "true"}
-    )
+    result = await mq.send(topic, b"hello", tag="paid", keys=["k1", "k2"], properties={"a": "1", "vip": "true"})
     assert result.status is SendStatus.OK and result.queue.topic == topic and result.offset == 0
     (message,) = await read(mq, topic, 1)
     assert (message.body, message.tag, message.keys) == (b"hello", "paid", ["k1", "k2"])
@@ -44,9 +42,7 @@ async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queue
     spread = Counter(result.queue.queue_id for result in results)
     assert abs(spread[0] - spread[1]) < 50  # a busy broker has some sent again, to the next queue
     assert len({result.msg_id for result in results}) == 500
-    assert {message.body for message in await read(mq, topic, 500)} == {
-        b"%d" % number for number in range(500)
-    }
+    assert {message.body for message in await read(mq, topic, 500)} == {b"%d" % number for number in range(500)}
 
 
 async def test_sends_of_one_turn_arrive_as_single_ones_do(mq, topic):
@@ -78,9 +74,7 @@ async def test_a_one_way_message_is_stored(mq, topic):
 @pytest.mark.covers("S-PROD-18")
 @pytest.mark.cell("batch")
 async def test_a_batch_is_stored_together_and_each_message_has_its_own_id(mq, topic):
-    results = await mq.send_many(
-        [Message(topic, b"%d" % number, tag="t", keys=[f"k{number}"]) for number in range(10)]
-    )
+    results = await mq.send_many([Message(topic, b"%d" % number, tag="t", keys=[f"k{number}"]) for number in range(10)])
     assert {result.queue for result in results} == {results[0].queue}
     assert [result.offset for result in results] == list(range(10))
     messages = await read(mq, topic, 10)
@@ -250,9 +244,7 @@ async def test_an_ordered_group_with_a_limit_sets_the_failing_message_aside(mq, 
 
 @pytest.mark.covers("S-CONS-03", "S-CONS-05")
 @pytest.mark.cell("broadcast")
-async def test_each_member_of_a_broadcast_group_gets_everything_and_goes_on_where_it_was(
-    target, topic, tmp_path
-):
+async def test_each_member_of_a_broadcast_group_gets_everything_and_goes_on_where_it_was(target, topic, tmp_path):
     got: dict[str, list[bytes]] = {"one": [], "two": []}
 
     async def listen(name: str, wanted: int) -> None:
@@ -378,9 +370,7 @@ async def test_an_operator_moves_a_group_that_is_away_and_one_that_is_there(mq, 
     for queue in await mq.queues(topic):
         await mq.send(topic, b"x", queue=queue)
     deadline = time.monotonic() + LIMIT_S
-    while (
-        await mq.admin.topic(topic)
-    ).count < QUEUES:  # Apache's broker shows messages a moment after it has them
+    while (await mq.admin.topic(topic)).count < QUEUES:  # Apache's broker shows messages a moment after it has them
         assert time.monotonic() < deadline, "the messages were never shown"
     moved = await mq.admin.reset(group, topic, "latest")
     assert sorted(moved.values()) == [1, 1] and (await mq.admin.lag(group, topic)).lag == 0

@@ -18,9 +18,7 @@ POPPING = pytest.mark.parametrize(
     indirect=True,
     scope="package",
 )
-AT_4 = pytest.mark.parametrize(
-    "target", [pytest.param(APACHE, marks=pytest.mark.slow)], indirect=True, scope="package"
-)
+AT_4 = pytest.mark.parametrize("target", [pytest.param(APACHE, marks=pytest.mark.slow)], indirect=True, scope="package")
 
 
 async def received(consumer, wanted: int, **arguments):
@@ -47,9 +45,7 @@ async def test_messages_are_acknowledged_shown_again_or_put_among_the_dead_lette
         await consumer.ack(second)
         assert await consumer.receive(wait_s=1) == []
     letters = await mq.admin.dead_letters(group)
-    assert [(each.msg_id, each.properties["REJECT_REASON"]) for each in letters] == [
-        (dead.msg_id, "no such customer")
-    ]
+    assert [(each.msg_id, each.properties["REJECT_REASON"]) for each in letters] == [(dead.msg_id, "no such customer")]
 
 
 @POPPING

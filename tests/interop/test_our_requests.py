@@ -50,9 +50,7 @@ async def test_apaches_admin_tool_shows_what_our_client_traced(target, topic):
             while len(traces := await mq.admin.trace(sent.msg_id)) < 3:
                 assert time.monotonic() < deadline, traces
                 await asyncio.sleep(0.1)
-    done = await asyncio.to_thread(
-        mqadmin, "4.9.7", "queryMsgTraceById", "-i", sent.msg_id, "-n", target.namesrv
-    )
+    done = await asyncio.to_thread(mqadmin, "4.9.7", "queryMsgTraceById", "-i", sent.msg_id, "-n", target.namesrv)
     lines = [line.split() for line in done.stdout.splitlines()]
     (pub,) = [line for line in lines if line[:1] == ["Pub"]]
     (sub,) = [line for line in lines if line[:1] == ["Sub"]]

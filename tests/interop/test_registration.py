@@ -62,9 +62,7 @@ def namesrv():
 def test_a_broker_of_apache_comes_and_goes_at_our_name_server(namesrv, tmp_path, version, settings):
     with ApacheBroker(version, namesrv, tmp_path / "store", SETTINGS | settings) as broker:
         assert brokers(namesrv) == {"broker-a": [broker.address]}
-        assert queues(namesrv, "TBW102") == {"broker-a": 8} and queues(namesrv, "DefaultCluster") == {
-            "broker-a": 16
-        }
+        assert queues(namesrv, "TBW102") == {"broker-a": 8} and queues(namesrv, "DefaultCluster") == {"broker-a": 16}
         assert ask(broker.address, CREATE, topic_fields("Orders", 3)).code == 0
         until(lambda: queues(namesrv, "Orders") == {"broker-a": 3})
         assert queues(namesrv, "TBW102") == {"broker-a": 8}
@@ -132,9 +130,7 @@ def test_brokers_of_both_kinds_share_a_topic(namesrv, tmp_path):
 
 def table(text):
     """The rows of mqadmin's output, without its headline."""
-    return [
-        re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line and not line.startswith("#")
-    ]
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line and not line.startswith("#")]
 
 
 @pytest.mark.nightly
@@ -146,9 +142,7 @@ def test_mqadmin_finds_and_changes_everything_at_our_name_server(namesrv, tmp_pa
         return done.stdout
 
     with OurBroker(namesrv, tmp_path / "store") as broker:
-        assert "create topic to" in admin(
-            "updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "4", "-w", "4"
-        )
+        assert "create topic to" in admin("updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "4", "-w", "4")
         assert '"writeQueueNums":4' in admin("topicRoute", "-t", "Orders").replace(" ", "")
         assert {"Orders", "DefaultCluster", "broker-a"} <= {row[0] for row in table(admin("topicList"))}
         assert "broker-a" in admin("clusterList") and broker.address in admin("clusterList")

@@ -149,9 +149,7 @@ def test_our_slave_finds_our_master_at_a_name_server_of_apaches(tmp_path: Path) 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("of_master", "of_slave"), BOTH_WAYS)
-def test_either_may_be_killed_and_the_slave_goes_on_where_it_was(
-    tmp_path: Path, of_master: str, of_slave: str
-) -> None:
+def test_either_may_be_killed_and_the_slave_goes_on_where_it_was(tmp_path: Path, of_master: str, of_slave: str) -> None:
     with OurNamesrv() as namesrv:
         brokers = Brokers(of_master, of_slave, tmp_path, namesrv.address, haHousekeepingInterval=12_000)
         with brokers.make("master") as master:

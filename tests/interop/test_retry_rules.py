@@ -59,9 +59,7 @@ def usual(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wanted_s", "at_apache_s"), [(7, 5), pytest.param(30, 30, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize(("wanted_s", "at_apache_s"), [(7, 5), pytest.param(30, 30, marks=pytest.mark.nightly)])
 async def test_a_retry_comes_after_its_delay_or_the_nearest_level(usual, wanted_s, at_apache_s):
     usual.create_topic(topic := f"Retried-{wanted_s}")
     usual.create_group(f"g-{topic}", retries=3)

@@ -130,9 +130,7 @@ def test_messages_are_sent_one_by_one_and_all_at_once(stage: Stage) -> None:
     one_by_one = stage.run("simple.Producer")
     at_once = stage.run("simple.AsyncProducer")
     assert len(set(one_by_one.sent())) == 128
-    assert (
-        len(re.findall(r"(?m)^\d+ +OK [0-9A-F]+", at_once.said())) == 100 == stage.stored("Jodie_topic_1023")
-    )
+    assert len(re.findall(r"(?m)^\d+ +OK [0-9A-F]+", at_once.said())) == 100 == stage.stored("Jodie_topic_1023")
     consumer.wait_for_received(128)
     assert sorted(consumer.received()) == sorted(one_by_one.sent())
 

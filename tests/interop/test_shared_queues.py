@@ -25,10 +25,6 @@ def test_members_of_java_consume_each_message_once_and_failed_ones_again(server,
         body = {"topic": "Shared", "consumerGroup": "sharing", "mode": mode, "popShareQueueNum": 0}
         reply = target.ask(401, body=json.dumps(body).encode())
         assert reply.code == 0, reply.remark
-        done = java_program(
-            "5.4.0", MEMBERS, target.namesrv, "Shared", "sharing", str(COUNT), "90", limit_s=240
-        )
+        done = java_program("5.4.0", MEMBERS, target.namesrv, "Shared", "sharing", str(COUNT), "90", limit_s=240)
         popped = COUNT + 2 if mode == "POP" else 0
-        assert f"once {COUNT}, tries 2, popped {popped}" in done.stdout, (
-            done.stdout[-2000:] + done.stderr[-2000:]
-        )
+        assert f"once {COUNT}, tries 2, popped {popped}" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]

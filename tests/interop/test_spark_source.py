@@ -27,9 +27,7 @@ from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
 pytestmark = pytest.mark.slow
 
-SCHEMA = pa.schema(
-    [("queueId", pa.int32()), ("queueOffset", pa.int64()), ("body", pa.string()), ("tags", pa.string())]
-)
+SCHEMA = pa.schema([("queueId", pa.int32()), ("queueOffset", pa.int64()), ("body", pa.string()), ("tags", pa.string())])
 COUNT = 3000
 SHOWN_LIMIT_S = 30
 
@@ -110,9 +108,7 @@ def test_tags_with_the_same_hash_are_told_apart(filled):
 
 def test_a_time_divides_the_messages_exactly(filled):
     late = {"startingOffsetsByTimestampStrategy": "latest"}
-    assert numbers(table(filled, startingTimestamp=str(filled.half_ms), **late)) == list(
-        range(COUNT // 2, COUNT)
-    )
+    assert numbers(table(filled, startingTimestamp=str(filled.half_ms), **late)) == list(range(COUNT // 2, COUNT))
     assert numbers(table(filled, endingTimestamp=str(filled.half_ms))) == list(range(COUNT // 2))
 
 
@@ -165,9 +161,7 @@ def ids_and_bodies(namesrv: str, topic: str, count: int) -> list[tuple[str, str]
 
 @pytest.mark.slow
 def test_a_broker_that_restarts_is_read_on(filled):
-    options = parse(
-        SourceOptions, filled.options | {"retries": "60", "retryIntervalMs": "500", "pullBatchSize": "32"}
-    )
+    options = parse(SourceOptions, filled.options | {"retries": "60", "retryIntervalMs": "500", "pullBatchSize": "32"})
     with connect(options) as network:
         plan = Plan(network, options)
         bounds = plan.bounds()

@@ -72,9 +72,7 @@ def send_to_apache(port: int, numbers: range) -> None:
 
 def append_to_ours(store: MessageStore, numbers: range) -> None:
     for number in numbers:
-        store.append(
-            Entry("Exchange", number % QUEUES, body(number), Properties(properties(number)), 1, HOST)
-        )
+        store.append(Entry("Exchange", number % QUEUES, body(number), Properties(properties(number)), 1, HOST))
 
 
 def ours(store: MessageStore) -> dict[int, list[StoredMessage]]:
@@ -120,10 +118,7 @@ def wait_for_index(port: int, folder: Path, newest: bytes) -> None:
 
 
 def expected(numbers: range) -> dict[int, list[bytes]]:
-    return {
-        queue_id: [body(number) for number in numbers if number % QUEUES == queue_id]
-        for queue_id in range(QUEUES)
-    }
+    return {queue_id: [body(number) for number in numbers if number % QUEUES == queue_id] for queue_id in range(QUEUES)}
 
 
 def bodies(messages: dict[int, list[StoredMessage]]) -> dict[int, list[bytes]]:
@@ -141,9 +136,7 @@ def test_a_store_goes_from_apache_to_ours_and_back_and_back_again(version, tmp_p
         with MessageStore.open(settings(folder)) as store:
             assert ours(store) == theirs
             assert bodies(theirs) == expected(range(300))
-            assert [
-                record.decode(each).body for each in store.query("Exchange", "key-77", 9, 0, 1 << 62)
-            ] == [body(77)]
+            assert [record.decode(each).body for each in store.query("Exchange", "key-77", 9, 0, 1 << 62)] == [body(77)]
             assert len(store.query("Exchange", "all", 64, 0, 1 << 62)) == 64
             append_to_ours(store, range(300, 600))
         assert list(verify(settings(folder))) == []
@@ -219,9 +212,7 @@ def test_queues_and_index_that_ours_makes_from_apaches_log_are_apaches_byte_for_
     again = tmp_path / "again"
     shutil.copytree(folder / "commitlog", again / "commitlog")
     MessageStore.open(settings(again)).close()
-    queues = sorted(
-        path.relative_to(folder) for path in (folder / "consumequeue" / "Exchange").rglob("?" * 20)
-    )
+    queues = sorted(path.relative_to(folder) for path in (folder / "consumequeue" / "Exchange").rglob("?" * 20))
     assert len(queues) == 2 * QUEUES
     for path in queues:
         assert (again / path).read_bytes() == (folder / path).read_bytes(), path

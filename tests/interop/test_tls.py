@@ -69,9 +69,7 @@ def test_a_java_client_encrypts_without_any_setting_of_ours(tmp_path: Path) -> N
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 @pytest.mark.cell("tls", columns=["java-4.9.8", "java-5.4.0"])
 @pytest.mark.slow
-def test_java_clients_and_ours_show_certificates_to_each_other(
-    tmp_path: Path, mutual: Mutual, version: str
-) -> None:
+def test_java_clients_and_ours_show_certificates_to_each_other(tmp_path: Path, mutual: Mutual, version: str) -> None:
     conf = {"tls.server.mode": "enforcing", "tls.config.file": mutual.server}
     jvm = (*ENCRYPTED, f"-Dtls.config.file={mutual.client}")
     with ExitStack() as stack:

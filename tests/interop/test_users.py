@@ -122,9 +122,7 @@ def searches(run_tool: Callable[[list[str]], str], target: Target) -> list[str]:
     run_tool(["updateTopic", "-b", target.broker, "-t", "orders", "-r", "1", "-w", "1"])
     (sent,) = ids("sendMessage", "-t", "orders", "-p", "paid", "-k", "one")
     by_key = ["queryMsgByKey", "-t", "orders", "-k", "one"]
-    wait_until(
-        lambda: sent in ids(*by_key), lambda: run_tool(by_key)
-    )  # Apache's index is written a little later
+    wait_until(lambda: sent in ids(*by_key), lambda: run_tool(by_key))  # Apache's index is written a little later
     found = ids("queryMsgByUniqueKey", "-t", "orders", "-i", sent)
     return ["by key", "by id" if sent in found else "not by id"]
 
@@ -151,9 +149,7 @@ def test_the_script_did_what_it_says(wanted: dict[str, list[str]]) -> None:
     assert by_number[-1] == ["by key", "by id"]
 
 
-async def test_mqproxy_decides_by_the_users_of_apaches_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_mqproxy_decides_by_the_users_of_apaches_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(USERS, "initAuthenticationUser", attacks.USERS["first_user"])
     with broker(f"apache-{VERSION}", tmp_path) as target:
         await attacks.add_users(target.namesrv, target.broker)
@@ -165,9 +161,7 @@ async def test_mqproxy_decides_by_the_users_of_apaches_broker(
         settings = ProxySettings(port=0, credentials=attacks.OPERATOR)
         async with Proxy(settings, target.namesrv) as proxy, channel_to(proxy.address) as channel:
             forger = GrpcClient(channel, **attacks.signed("writer-1", "wrong"))
-            writer, reader, thief = (
-                attacks.client_of(channel, name) for name in ("writer-1", "reader-1", "reader-2")
-            )
+            writer, reader, thief = (attacks.client_of(channel, name) for name in ("writer-1", "reader-1", "reader-2"))
             for client, code in (
                 (GrpcClient(channel), 40100),
                 (forger, 40100),
@@ -193,9 +187,7 @@ def test_apaches_broker_registers_at_our_name_server_as_a_super_user(tmp_path: P
     public = {"aclPublicRoutes": "true"}
     with (
         OurNamesrv(USERS | public) as namesrv,
-        ApacheBroker(
-            VERSION, namesrv.address, tmp_path / "store", conf
-        ) as apaches,  # returns once registered
+        ApacheBroker(VERSION, namesrv.address, tmp_path / "store", conf) as apaches,  # returns once registered
         Wire(int(namesrv.address.rpartition(":")[2])) as stranger,
     ):
         fields = {"brokerName": "broker-a", "brokerAddr": apaches.address, "clusterName": "DefaultCluster"}

@@ -46,9 +46,7 @@ class Wire:
     def __exit__(self, *_exc: object) -> None:
         self._socket.close()
 
-    def ask(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", **header: object
-    ) -> Reply:
+    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", **header: object) -> Reply:
         """Send one request and wait for its own answer, passing over whatever the server pushes meanwhile."""
         frame, opaque = request(code, fields, body, **header)
         self.send(frame)

@@ -33,9 +33,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def both(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Durability:
-    return Durability(
-        (Requirement(flushed, 10, "on disk"), Requirement(replicated, 12, "replicated")), clock, 5
-    )
+    return Durability((Requirement(flushed, 10, "on disk"), Requirement(replicated, 12, "replicated")), clock, 5)
 
 
 async def test_who_waits_is_told_when_every_demand_is_fulfilled(
@@ -60,9 +58,7 @@ async def test_the_order_in_which_demands_are_fulfilled_does_not_matter(
     assert told.said == [None]
 
 
-async def test_what_is_safe_is_told_at_once(
-    both: Durability, flushed: Watermark, replicated: Watermark
-) -> None:
+async def test_what_is_safe_is_told_at_once(both: Durability, flushed: Watermark, replicated: Watermark) -> None:
     flushed.advance(100)
     replicated.advance(100)
     assert Told(both, 100).said == [None]
@@ -169,9 +165,7 @@ async def test_when_the_first_promise_is_broken_the_next_is_not_waited_for(
     assert replicated.waiting == 0
 
 
-async def test_all_promises_kept_is_told_at_once(
-    chain: Durability, flushed: Watermark, replicated: Watermark
-) -> None:
+async def test_all_promises_kept_is_told_at_once(chain: Durability, flushed: Watermark, replicated: Watermark) -> None:
     flushed.advance(100)
     replicated.advance(100)
     assert chain.holds(100) and Told(chain, 100).said == [None]

@@ -113,9 +113,7 @@ class Looking:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[Callable[[], object]] = []
-        monkeypatch.setattr(
-            asyncio.get_running_loop(), "call_soon", lambda call, *_, **__: self.calls.append(call)
-        )
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_soon", lambda call, *_, **__: self.calls.append(call))
 
     def run(self) -> int:
         """Do what is asked for until the loop would sleep; returns how many times it looked."""
@@ -166,9 +164,7 @@ async def test_the_loop_may_sleep_while_a_thread_works(monkeypatch: pytest.Monke
                 loop.calls.pop(0)()
             turn.answer(lambda: None)
             turn.rest()
-            assert (
-                loop.run() == 3
-            )  # the look that was on its way, the turn, and the look that this one asked for
+            assert loop.run() == 3  # the look that was on its way, the turn, and the look that this one asked for
         turn.answer(lambda: None)
         assert loop.run() == 6, "a rest is no look in vain"
 

@@ -46,9 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         with server.came:
             found = ExportMetricsServiceRequest.FromString(body)
-            server.requests.append(
-                (self.path, {name.lower(): value for name, value in self.headers.items()}, found)
-            )
+            server.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, found))
             server.came.notify_all()
         said = ExportMetricsServiceResponse().SerializeToString()
         self.send_response(server.status)

@@ -71,9 +71,7 @@ def test_a_condition_names_the_other_one_from_which_it_follows() -> None:
 
 def test_open_transactions_follow_from_a_disk_that_takes_no_questions_about_them() -> None:
     conditions = Conditions(ManualClock(), Figures())
-    conditions.watch(
-        [(DISK_FULL, lambda: "no room"), (TRANSACTIONS_OPEN, lambda: "12 transactions are open")]
-    )
+    conditions.watch([(DISK_FULL, lambda: "no room"), (TRANSACTIONS_OPEN, lambda: "12 transactions are open")])
     assert told_conditions(conditions.as_properties())["transactions_open"].cause == "disk_full"
 
 
@@ -84,9 +82,7 @@ def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCap
     told = conditions.as_properties()
     assert "`sparrowmq broker undrain broker-b`" in told["condition.drained"]
     assert "`sparrowmq broker set 10.0.0.1:10911 brokerPermission=6`" in told["condition.drained"]
-    assert "repair STORE -c CONF --from HOST:PORT`" in told["condition.log_fenced"], (
-        "what it does not know stays"
-    )
+    assert "repair STORE -c CONF --from HOST:PORT`" in told["condition.log_fenced"], "what it does not know stays"
     assert "broker undrain broker-b" in caplog.text
 
 
@@ -195,9 +191,7 @@ def refused(*_: object, **__: object) -> None:
     raise OSError(errno.EACCES, "Permission denied")
 
 
-async def test_state_that_cannot_be_saved_shows_until_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_state_that_cannot_be_saved_shows_until_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = SavedFile(tmp_path / "topics.json", dict)
     [(kind, probe)] = file.part("topics", 1).probes
     file.touch()

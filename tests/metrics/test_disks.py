@@ -54,9 +54,7 @@ def test_the_folder_of_the_log_file_is_one_of_them(tmp_path: Path) -> None:
 
 
 async def test_brokers_and_name_servers_show_the_disks_of_their_folders(tmp_path: Path) -> None:
-    async with Cluster(
-        tmp_path, commit_log_path=tmp_path / "elsewhere", namesrv_settings=ON, **ON
-    ) as cluster:
+    async with Cluster(tmp_path, commit_log_path=tmp_path / "elsewhere", namesrv_settings=ON, **ON) as cluster:
         of_broker = await samples(cluster.brokers[0].metrics_address, "files", "folder")
         of_namesrv = await samples(cluster._namesrv.metrics_address, "files")
     for name in NAMES:

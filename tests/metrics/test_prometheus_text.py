@@ -34,9 +34,7 @@ def test_no_step_of_a_long_page_keeps_the_event_loop_from_others():
     figures, labels, seen = Figures(), [(f"topic-{number:04}",) for number in range(2000)], Histogram()
     seen.record(5)
     figures.gauges("lag", "of each", ("topic",), lambda: [(each, 7) for each in labels])
-    figures.histograms(
-        "took", "each", ("topic",), lambda: [(each, seen) for each in labels[:200]], [1, 10], 1
-    )
+    figures.histograms("took", "each", ("topic",), lambda: [(each, seen) for each in labels[:200]], [1, 10], 1)
     steps, longest_s, text = page(series_of(figures, {}, 5000)), 0.0, ""
     try:
         while True:

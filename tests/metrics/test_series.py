@@ -67,9 +67,7 @@ def test_labels_that_another_figure_shows_are_shown_first():
     lags = [((group, "t"), float(number)) for number, group in enumerate(groups)]
     figures.gauges("lag", "messages", ("group", "topic"), lambda: lags)
     members = [
-        ((group, language), 1.0 if language == "JAVA" else 2.0)
-        for group in groups
-        for language in ("GO", "JAVA")
+        ((group, language), 1.0 if language == "JAVA" else 2.0) for group in groups for language in ("GO", "JAVA")
     ]
     figures.gauges("members", "members", ("group", "language"), lambda: members, along_with="lag")
     found = read(figures, most=200)
@@ -106,9 +104,7 @@ def test_histograms_have_labels():
     seen = {"a": Histogram(), "b": Histogram()}
     seen["a"].record(5)
     figures = Figures()
-    figures.histograms(
-        "took", "how long", ("what",), lambda: [((what,), each) for what, each in seen.items()], (7,), 1
-    )
+    figures.histograms("took", "how long", ("what",), lambda: [((what,), each) for what, each in seen.items()], (7,), 1)
     assert read(figures, {"node": "n"})["took_count"] == {
         (("node", "n"), ("what", "a")): 1,
         (("node", "n"), ("what", "b")): 0,

@@ -102,9 +102,7 @@ async def test_names_that_clients_invent_reach_name_servers_once_a_second(table)
     servers.table = table
     addresses = Addresses(servers, clock)
     for count in (1, 2):
-        found = await asyncio.gather(
-            *(addresses.of(f"x{number}") for number in range(100)), return_exceptions=True
-        )
+        found = await asyncio.gather(*(addresses.of(f"x{number}") for number in range(100)), return_exceptions=True)
         assert all(isinstance(each, NetworkError) for each in found) and servers.calls == count
         await clock.advance(TABLE_S)
 
@@ -134,9 +132,7 @@ class RestartedNameServers(ScriptedNameServers):
         if not self.table:
             return SimpleNamespace(code=ResponseCode.TOPIC_NOT_EXIST)
         rows = [BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()]
-        return SimpleNamespace(
-            code=0 if request.topic == "orders" else 17, body=TopicRoute(broker_datas=rows).encode()
-        )
+        return SimpleNamespace(code=0 if request.topic == "orders" else 17, body=TopicRoute(broker_datas=rows).encode())
 
 
 async def test_topics_stay_known_while_a_name_server_that_restarted_knows_no_brokers():
@@ -194,9 +190,7 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
     connections: Any = Connections(network, addresses)
     assert await connections.ask("a", GetMaxOffset(topic="orders", queue_id=0)) == "one:1"
     network.refused.add("one:1")
-    asked = [
-        asyncio.create_task(connections.ask("a", GetMaxOffset(topic="orders", queue_id=0))) for _ in "12"
-    ]
+    asked = [asyncio.create_task(connections.ask("a", GetMaxOffset(topic="orders", queue_id=0))) for _ in "12"]
     await clock.advance(0.1)
     servers.table = {"a": {1: "two:1"}}
     await clock.advance(elected_s - 0.1)
@@ -321,9 +315,7 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
         sending = Sending(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
 
         async def send(**system):
-            return await sending.send(
-                caller(brokers), message("SendMessageRequest")(messages=[outgoing(**system)])
-            )
+            return await sending.send(caller(brokers), message("SendMessageRequest")(messages=[outgoing(**system)]))
 
         answer = await send(tag="t", keys=["k"])
         assert (answer.status.code, answer.entries[0].offset) == (20000, 0)

@@ -122,9 +122,7 @@ async def test_a_certificate_for_brokers_that_ends_is_a_condition_until_it_is_re
     ):
         said = await read(proxy.metrics_address, "/readyz")
         assert f"client_certificate: {pair.certificate} ends at " in said
-        assert proxy._connect(credentials=OPERATOR)._pool._tls is proxy._tls, (
-            "one look serves all connections"
-        )
+        assert proxy._connect(credentials=OPERATOR)._pool._tls is proxy._tls, "one look serves all connections"
         renewed.key.replace(pair.key)
         renewed.certificate.replace(pair.certificate)
         while await read(proxy.metrics_address, "/readyz") != "ok\n":

@@ -104,9 +104,7 @@ async def test_a_body_that_changed_on_its_way_is_refused(session):
 async def test_a_body_that_cannot_be_read_is_refused_and_the_server_goes_on(session, broken):
     code, remark = await code_of(session.call(registration(), broken))
     assert code == 1 and "internal error" not in remark
-    assert (
-        await session.call(ask.GetBrokerCluster())
-    ).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    assert (await session.call(ask.GetBrokerCluster())).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
 
 
 async def test_a_large_registration_may_not_be_in_a_dialect_which_is_slow_to_read(session):

@@ -78,9 +78,7 @@ async def test_a_pause_of_the_name_server_is_no_silence_of_brokers(settings):
 async def test_two_brokers_on_one_machine_do_not_disturb_each_other(namesrv, session, connect):
     other = await connect()
     await session.call(REGISTRATION, BODY)
-    await other.call(
-        ask.RegisterBroker("broker-b", "127.0.0.1:10921", "DefaultCluster", "127.0.0.1:10922", 0), BODY
-    )
+    await other.call(ask.RegisterBroker("broker-b", "127.0.0.1:10921", "DefaultCluster", "127.0.0.1:10922", 0), BODY)
     assert len(namesrv.routes.route("Orders").queue_datas) == 2
 
 

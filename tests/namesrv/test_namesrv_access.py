@@ -73,9 +73,7 @@ class Guarded:
 
 def with_accounts(path: Path, **given: Any) -> NamesrvSettings:
     (path / "accounts.yml").write_text(ACCOUNTS)
-    return NamesrvSettings(
-        port=0, kv_path=path / "kv.json", acl=True, acl_file=path / "accounts.yml", **given
-    )
+    return NamesrvSettings(port=0, kv_path=path / "kv.json", acl=True, acl_file=path / "accounts.yml", **given)
 
 
 def with_users(path: Path, **given: Any) -> NamesrvSettings:
@@ -142,9 +140,7 @@ async def test_an_account_with_broker_names_registers_and_unregisters_only_these
     async with guarded(tmp_path) as at:
         await register(await at.session(BROKER))
         other = await at.session(("broker-b-account", "broker-secret"))
-        with pytest.raises(
-            AccessDenied, match=r"may register broker-b, broker-c and not broker-a.*brokerNames"
-        ):
+        with pytest.raises(AccessDenied, match=r"may register broker-b, broker-c and not broker-a.*brokerNames"):
             await register(other, "6.6.6.6:10911")
         for name in ("broker-a", "broker-b"):
             with suppress(AccessDenied):
@@ -172,9 +168,7 @@ def test_accounts_that_may_register_every_broker_are_a_condition(tmp_path: Path)
     assert told(with_users) == ""
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name
-)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name)
 async def test_each_request_needs_an_account(tmp_path: Path, row: Any) -> None:
     """A new request code is part of this test by its row in the table."""
     may = {
@@ -187,9 +181,7 @@ async def test_each_request_needs_an_account(tmp_path: Path, row: Any) -> None:
 
 
 @pytest.mark.parametrize("has_policies", [True, False])
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name
-)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name)
 async def test_each_request_needs_a_user(tmp_path: Path, row: Any, has_policies: bool) -> None:
     """Only Super users register brokers, also where no policies count."""
     all_users = {SHOP: True, KEEPER: True, BROKER: True, ADMIN: True}

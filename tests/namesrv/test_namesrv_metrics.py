@@ -52,16 +52,12 @@ async def test_what_is_wrong_with_a_name_server_shows_in_every_place(tmp_path, e
         assert await visit(address, "/readyz") == (200, "ok\n")
 
 
-async def test_settings_that_let_clients_without_a_certificate_in_are_a_notice_of_both_servers(
-    tmp_path, caplog
-):
+async def test_settings_that_let_clients_without_a_certificate_in_are_a_notice_of_both_servers(tmp_path, caplog):
     both = ON | {"checks_client": True}
     async with Cluster(tmp_path, namesrv_settings=both, **both) as cluster, connect(cluster.namesrv) as mq:
         for address in (cluster._namesrv.metrics_address, cluster.brokers[0].metrics_address):
             status, text = await visit(address, "/readyz")
-            assert status == 200 and text.startswith(
-                "ok\ncertificates_not_required: tls.server.authClient=true wit"
-            )
+            assert status == 200 and text.startswith("ok\ncertificates_not_required: tls.server.authClient=true wit")
         found = [each for each in await mq.admin.examine() if "certificates_not_required" in each.what]
         assert [each.verdict for each in found] == [Verdict.WARNING] * 2
         assert all("tls.server.need.client.auth=require" in each.mend for each in found)

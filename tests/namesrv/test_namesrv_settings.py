@@ -37,9 +37,7 @@ def test_no_key_is_both_honoured_and_without_effect():
 
 
 def test_settings_of_encryption_that_there_are_not_are_refused():
-    with pytest.raises(
-        ConfigError, match=r"tls\.server\.certpath = 'c' is not .* no setting of TLS is called so"
-    ):
+    with pytest.raises(ConfigError, match=r"tls\.server\.certpath = 'c' is not .* no setting of TLS is called so"):
         build(NamesrvSettings, {"tls.server.certpath": "c"}, "namesrv.conf")
     settings, _ = build(NamesrvSettings, {"tls.server.mode": "enforcing"}, "namesrv.conf")
     assert settings.tls_mode is TlsMode.ENFORCING and settings.talks_tls

@@ -20,9 +20,7 @@ FOLDERS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin")) or [
 ]
 needs_postgres = pytest.mark.skipif(not FOLDERS, reason="needs PostgreSQL (Debian: apt install postgresql)")
 # It refuses to run as root.
-AS_USER: Final = (
-    ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
-)
+AS_USER: Final = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
 
 
 class LivePostgres(Child):

@@ -32,9 +32,7 @@ def test_marks_differ_by_handler_topic_and_message():
 
 
 def test_half_a_surrogate_pair_is_a_key_like_any_other():
-    assert mark_of(received(), "billing", lambda _: "\ud800") != mark_of(
-        received(), "billing", lambda _: "\ud801"
-    )
+    assert mark_of(received(), "billing", lambda _: "\ud800") != mark_of(received(), "billing", lambda _: "\ud801")
 
 
 @pytest.mark.parametrize("key", [None, "", 5])

@@ -57,9 +57,7 @@ def store_of(client, **options) -> RedisStore:
 
 def test_a_message_is_handled_once_and_its_mark_expires(client):
     calls = []
-    bill = idempotent(store_of(client, keep_s=100), name="billing")(
-        lambda message: calls.append(message.msg_id)
-    )
+    bill = idempotent(store_of(client, keep_s=100), name="billing")(lambda message: calls.append(message.msg_id))
     for unique in ("U-1", "U-1", "U-2"):
         bill(received(unique))
     assert calls == ["U-1", "U-2"]

@@ -84,9 +84,7 @@ def fill(engine, *rows: tuple[str, bytes]) -> None:
 
 def left(engine) -> list[bytes]:
     with engine.connect() as connection:
-        return [
-            bytes(body) for body in connection.execute(sa.select(ROWS.c.body).order_by(ROWS.c.id)).scalars()
-        ]
+        return [bytes(body) for body in connection.execute(sa.select(ROWS.c.body).order_by(ROWS.c.id)).scalars()]
 
 
 def due_now(engine) -> None:
@@ -448,9 +446,7 @@ def test_rows_that_wait_are_one_line_of_the_log_for_each_topic(engine, caplog):
 def test_a_row_has_all_of_its_message():
     message = Message("orders", b"x", "paid", ["k-1", "k-2"], {"region": "EU"}, 7, 3)
     columns = columns_of(message, fifo="o-1")
-    assert (
-        columns["fifo"] == "o-1" and columns["topic"] == "orders" and message.properties == {"region": "EU"}
-    )
+    assert columns["fifo"] == "o-1" and columns["topic"] == "orders" and message.properties == {"region": "EU"}
     typed = columns_of("orders", {"id": "o-1"})
     assert typed["body"] == b'{"id":"o-1"}' and '"contentType":"application/json"' in typed["fields"]
     again = columns_of("orders", b"x")

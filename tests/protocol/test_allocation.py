@@ -13,9 +13,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 
 MEMBERS = ["10.0.0.1@1", "10.0.0.2@2", "10.0.0.3@3"]
 QUEUES = [MessageQueue("Orders", f"broker-{name}", number) for name in "ab" for number in range(8)]
-ROOMS = [
-    MessageQueue("Orders", name, number) for name in ("room1@a", "room1@b", "room2@c") for number in range(4)
-]
+ROOMS = [MessageQueue("Orders", name, number) for name in ("room1@a", "room1@b", "room2@c") for number in range(4)]
 
 # What AllocateMessageQueueAveragely, ...ByCircle, ...ConsistentHash and ...ByMachineRoom of Java 4.9.8 answered.
 JAVA = [
@@ -127,9 +125,7 @@ def test_a_broker_whose_name_ends_in_an_at_is_in_no_room_as_in_java() -> None:
     assert allocation.by_machine_room({"room1"})(queues, ["me"], "me") == queues[1:]
 
 
-def popped(
-    shared: int, member_count: int, me: str, queues: list[MessageQueue] | None = None
-) -> list[tuple[str, int]]:
+def popped(shared: int, member_count: int, me: str, queues: list[MessageQueue] | None = None) -> list[tuple[str, int]]:
     """What one of the members m0, m1, ... pops of four queues."""
     chosen = QUEUES_OF_POP if queues is None else queues
     members = [f"m{number}" for number in range(member_count)]

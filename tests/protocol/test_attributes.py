@@ -86,10 +86,7 @@ def test_a_text_of_attributes_makes_them_again():
 def test_names_in_a_body_have_their_sign():
     changes = of_signed({"+priority.factor": "50"})
     assert changed(OF_GROUPS, None, changes, is_new=True) == {"priority.factor": "50"}
-    assert (
-        changed(OF_GROUPS, {"priority.factor": "50"}, of_signed({"-priority.factor": ""}), is_new=False)
-        is None
-    )
+    assert changed(OF_GROUPS, {"priority.factor": "50"}, of_signed({"-priority.factor": ""}), is_new=False) is None
     for value in ("101", "-1"):
         with pytest.raises(ConfigError, match="not in range"):
             changed(OF_GROUPS, None, of_signed({"+priority.factor": value}), is_new=True)

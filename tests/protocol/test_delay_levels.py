@@ -46,9 +46,7 @@ def test_a_level_waits_in_the_queue_before_its_number() -> None:
     assert level_of(queue_of(3)) == 3
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  ", "1", "s", "1x", "1s -5s", "1.5s", "1s,5s", "100ms", "9999999999s"]
-)
+@pytest.mark.parametrize("text", ["", "  ", "1", "s", "1x", "1s -5s", "1.5s", "1s,5s", "100ms", "9999999999s"])
 def test_a_setting_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="messageDelayLevel"):
         DelayLevels.parse(text)

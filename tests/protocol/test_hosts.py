@@ -19,9 +19,7 @@ def test_a_host_has_the_same_bytes_in_both_directions(text: str, raw: str) -> No
     assert hosts.unpack(bytes.fromhex(raw)) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["", "localhost:1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:-1", "1.2.3:80"]
-)
+@pytest.mark.parametrize("text", ["", "localhost:1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:-1", "1.2.3:80"])
 def test_a_text_that_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(LocalProtocolError, match="write ip:port"):
         hosts.pack(text)

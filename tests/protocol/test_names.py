@@ -78,9 +78,7 @@ def test_system_topics_cannot_be_created() -> None:
 
 def test_clients_may_not_send_to_the_brokers_own_topics() -> None:
     assert all(map(names.is_closed_to_clients, ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"]))
-    assert not any(
-        map(names.is_closed_to_clients, ["TBW102", "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest", "Orders"])
-    )
+    assert not any(map(names.is_closed_to_clients, ["TBW102", "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest", "Orders"]))
 
 
 def test_system_groups_are_known() -> None:
@@ -114,9 +112,7 @@ def test_a_namespace_is_put_before_the_plain_name(plain: str, full: str) -> None
     assert names.with_namespace("", plain) == plain
 
 
-@pytest.mark.parametrize(
-    ("full", "plain"), [("ns%T", "T"), ("%RETRY%ns%g", "%RETRY%g"), ("other%T", "other%T")]
-)
+@pytest.mark.parametrize(("full", "plain"), [("ns%T", "T"), ("%RETRY%ns%g", "%RETRY%g"), ("other%T", "other%T")])
 def test_a_namespace_is_taken_off_again(full: str, plain: str) -> None:
     assert names.without_namespace("ns", full) == plain
     assert names.without_namespace("", full) == full

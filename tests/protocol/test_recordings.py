@@ -198,9 +198,7 @@ def test_batches_are_taken_apart_and_put_together_again() -> None:
 
 @pytest.mark.covers("S-PROD-10")
 def test_compressed_bodies_are_inflated() -> None:
-    packed = [
-        (where, header, body) for where, header, body in sends() if header.sys_flag & SysFlag.COMPRESSED
-    ]
+    packed = [(where, header, body) for where, header, body in sends() if header.sys_flag & SysFlag.COMPRESSED]
     assert len(packed) >= 3
     for where, header, body in packed:
         assert len(decompress(body, header.sys_flag)) > 10 * len(body), where

@@ -40,9 +40,7 @@ def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
         ("a|||b", "a || b"),
     ],
 )
-def test_other_operators_than_the_double_bar_are_refused_with_the_right_form(
-    expression: str, advice: str
-) -> None:
+def test_other_operators_than_the_double_bar_are_refused_with_the_right_form(expression: str, advice: str) -> None:
     with pytest.raises(InvalidMessage, match=f"matches no message.*; write '{re.escape(advice)}' for"):
         check_tags(expression)
     assert Subscription.build("T", expression).tags, "other clients may send it, as to Apache's brokers"

@@ -17,9 +17,7 @@ REFUSED = f"[Errno {ECONNREFUSED}] Connect call failed"
             "Connection refused",
         ),
         (
-            OSError(
-                f"Multiple exceptions: {REFUSED} ('::1', 9, 0, 0), [Errno {EHOSTUNREACH}] Connect call failed"
-            ),
+            OSError(f"Multiple exceptions: {REFUSED} ('::1', 9, 0, 0), [Errno {EHOSTUNREACH}] Connect call failed"),
             "Connection refused, No route to host",
         ),
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),

@@ -19,9 +19,7 @@ def test_requests_are_counted_by_their_code_their_answers_code_and_whether_they_
     latencies.add(SEND, 10, 0.002)
     latencies.add(PULL, 19, 15.0, was_held=True)
     latencies.add(PULL, 0, 0.001)
-    counted = {
-        (code, response, held): (seen.count, seen.total) for code, response, held, seen in latencies.kinds()
-    }
+    counted = {(code, response, held): (seen.count, seen.total) for code, response, held, seen in latencies.kinds()}
     assert counted == {
         (SEND, 0, False): (1000, 500_000),
         (SEND, 10, False): (1, 2000),
@@ -30,9 +28,7 @@ def test_requests_are_counted_by_their_code_their_answers_code_and_whether_they_
     }
 
 
-@pytest.mark.parametrize(
-    ("took_s", "held", "is_slow"), [(0.999, False, False), (1.0, False, True), (9.0, True, False)]
-)
+@pytest.mark.parametrize(("took_s", "held", "is_slow"), [(0.999, False, False), (1.0, False, True), (9.0, True, False)])
 def test_slow_is_what_took_as_long_as_was_said_unless_it_was_held(
     latencies: Latencies, took_s: float, held: bool, is_slow: bool
 ) -> None:

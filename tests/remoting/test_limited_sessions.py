@@ -28,9 +28,7 @@ def test_the_oldest_stranger_gives_its_place(limited: LimitedSessions[str], know
     assert limited.add("third") == "second"
 
 
-def test_a_new_connection_goes_where_all_have_asked_for_something(
-    limited: LimitedSessions[str], known: set[str]
-):
+def test_a_new_connection_goes_where_all_have_asked_for_something(limited: LimitedSessions[str], known: set[str]):
     for name in ("first", "second"):
         limited.add(name)
     known.update(("first", "second"))

@@ -10,9 +10,7 @@ def test_this_machine_alone_reaches_loopback(host):
     refuse_public(host, insecure=False)
 
 
-@pytest.mark.parametrize(
-    "host", ["0.0.0.0", "::", "10.0.0.1", "192.168.1.5", "203.0.113.9", "broker-a.example", ""]
-)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "192.168.1.5", "203.0.113.9", "broker-a.example", ""])
 def test_a_public_address_needs_the_operators_word(host):
     with pytest.raises(ConfigError, match="--insecure"):
         refuse_public(host, insecure=False)

@@ -269,9 +269,7 @@ async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatc
     refusal(limits, session, topic="made-up-7")
     before = list(limits._topics.usages)
     refusal(limits, session, topic="made-up-53")
-    assert list(limits._topics.usages) == before[_LOOKS:] + before[:_LOOKS], (
-        "those that it has looked at are last"
-    )
+    assert list(limits._topics.usages) == before[_LOOKS:] + before[:_LOOKS], "those that it has looked at are last"
     session.last_read = 7200.0
     monkeypatch.undo()
     send(limits, session, topic="orders")

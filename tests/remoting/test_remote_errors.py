@@ -24,9 +24,7 @@ from sparrowmq.remoting.remote_errors import remote_error
         (16, None, False),
     ],
 )
-def test_a_denial_of_any_release_is_one_and_not_tried_again(
-    code: int, remark: str | None, is_denial: bool
-) -> None:
+def test_a_denial_of_any_release_is_one_and_not_tried_again(code: int, remark: str | None, is_denial: bool) -> None:
     error = remote_error(code, remark)
     assert isinstance(error, AccessDenied) == is_denial
     assert (error.code, error.remark) == (code, remark or "")

@@ -146,9 +146,7 @@ class Gate:
         self.opened = asyncio.Event()
 
     @handles(PullMessage)
-    def pull(
-        self, header: PullMessage, body: bytes, peer: Peer
-    ) -> Awaitable[PullMessageReply] | PullMessageReply:
+    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Awaitable[PullMessageReply] | PullMessageReply:
         self.seen.append(header.queue_offset)
         return self._later() if header.queue_offset else HEADER
 
@@ -281,9 +279,7 @@ async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Se
 
 async def test_replies_of_one_turn_may_wait_for_different_things(serve: Serve) -> None:
     first, second = Watermark(), Watermark()
-    answers = iter(
-        [ReplyWhenDurable(promise(first), 1, HEADER), ReplyWhenDurable(promise(second), 1, HEADER)]
-    )
+    answers = iter([ReplyWhenDurable(promise(first), 1, HEADER), ReplyWhenDurable(promise(second), 1, HEADER)])
     async with serve(dispatcher(lambda: next(answers))) as (_, session):
         one, other = session.call(pull()), session.call(pull())
         while not (first.waiting and second.waiting):
@@ -315,12 +311,8 @@ async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: 
     assert mark.waiting == 0
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("the TaskGroup is shutting down"), ClientClosed("a task has failed")]
-)
-async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(
-    serve: Serve, error: Exception
-) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("the TaskGroup is shutting down"), ClientClosed("a task has failed")])
+async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(serve: Serve, error: Exception) -> None:
     async def later() -> PullMessageReply:
         return HEADER
 
@@ -366,9 +358,7 @@ async def test_an_error_becomes_a_reply(
 
 
 @pytest.mark.parametrize("kind", [DiskFull, ConfigError, partial(RemoteError, 209)])
-async def test_an_error_names_a_file_without_its_folders(
-    serve: Serve, kind: Callable[[str], Exception]
-) -> None:
+async def test_an_error_names_a_file_without_its_folders(serve: Serve, kind: Callable[[str], Exception]) -> None:
     async with serve(dispatcher(kind("/srv/private/plain_acl.yml cannot be written"))) as (_, session):
         with pytest.raises(RemoteError) as caught:
             await session.call(pull())

@@ -29,9 +29,7 @@ def answer(session: Session, command: Command) -> None:
 
 async def test_a_taken_port_is_a_clear_error(serve: Serve) -> None:
     async with serve(answer) as (server, _):
-        with pytest.raises(
-            ConfigError, match=f"cannot listen on 127.0.0.1:{server.port}.*another listenPort"
-        ):
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{server.port}.*another listenPort"):
             await Server(answer, SystemClock(), "127.0.0.1", server.port).start()
 
 
@@ -86,9 +84,7 @@ async def test_connections_without_a_request_give_their_places_at_once(serve: Se
             writer.write(b"\0")
         await until(lambda: sum(peer.pending_bytes for peer in server.sessions) == 19)
         late = Session(lambda session, command: None, SystemClock())
-        await asyncio.get_running_loop().create_connection(
-            protocol_of(lambda: late), "127.0.0.1", server.port
-        )
+        await asyncio.get_running_loop().create_connection(protocol_of(lambda: late), "127.0.0.1", server.port)
         await late.call(PULL)
         assert await strangers[0][0].read() == b"", "the oldest of them"
         more = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(100)]
@@ -195,9 +191,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 async def test_a_stopped_server_reads_its_peers_before_it_judges_them() -> None:
-    server = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STOPPED, stdout=asyncio.subprocess.PIPE
-    )
+    server = await asyncio.create_subprocess_exec(sys.executable, "-c", STOPPED, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     try:
         port = int(await server.stdout.readline())
@@ -283,9 +277,7 @@ async def test_large_requests_wait_for_room_and_all_come_through(serve: Serve) -
     async with serve(count, limits=limits) as (server, _):
         loop, clock = asyncio.get_running_loop(), SystemClock()
         made = [
-            await loop.create_connection(
-                protocol_of(lambda: Session(answer, clock)), "127.0.0.1", server.port
-            )
+            await loop.create_connection(protocol_of(lambda: Session(answer, clock)), "127.0.0.1", server.port)
             for _ in range(6)
         ]
         sessions = [session for _, session in made]

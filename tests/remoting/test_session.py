@@ -49,9 +49,7 @@ async def test_a_large_body_goes_both_ways(serve: Serve) -> None:
 
 async def test_views_are_sent_one_after_the_other(serve: Serve) -> None:
     def views(session: Session, command: Command) -> None:
-        session.reply(
-            command, 0, PullMessageReply(0, 0, 0, 0), None, [memoryview(b"one"), memoryview(b"two")]
-        )
+        session.reply(command, 0, PullMessageReply(0, 0, 0, 0), None, [memoryview(b"one"), memoryview(b"two")])
 
     async with serve(views) as (_, session):
         assert (await session.call(pull())).body == b"onetwo"

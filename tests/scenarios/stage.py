@@ -186,9 +186,7 @@ class Stage:
     async def do_transact(self, name: str, topic: str, body: str, end: str, immune: str = "") -> str:
         """A transaction of a producer with a check, which says how it ended, or `unknown`."""
         properties = {"CHECK_IMMUNITY_TIME_IN_SECONDS": str(round(seconds(immune)))} if immune else {}
-        async with self._producers[name].transaction(
-            topic, body.encode(), properties=properties
-        ) as transaction:
+        async with self._producers[name].transaction(topic, body.encode(), properties=properties) as transaction:
             if _ENDS[end] is False:
                 await transaction.rollback()
             elif _ENDS[end] is None:
@@ -202,9 +200,7 @@ class Stage:
     async def do_queues(self, *names: str) -> str:
         """Which queues each consumer has, retry topics apart."""
         held = {
-            name: sorted(
-                queue.queue_id for queue in self._consumers[name].queues if not queue.topic.startswith("%")
-            )
+            name: sorted(queue.queue_id for queue in self._consumers[name].queues if not queue.topic.startswith("%"))
             for name in names
         }
         return ", ".join(f"{name} {' '.join(map(str, queues)) or '-'}" for name, queues in held.items())
@@ -225,9 +221,7 @@ class Stage:
         """One pull of a stranger, which the broker may hold for `wait`."""
         wait_ms = round(seconds(wait) * 1000)
         flags = _SUBSCRIPTION | (_SUSPEND if wait_ms else 0)
-        request = PullMessage(
-            name, topic, int(queue), int(offset), 32, flags, 0, wait_ms, 0, subscription="*"
-        )
+        request = PullMessage(name, topic, int(queue), int(offset), 32, flags, 0, wait_ms, 0, subscription="*")
         session = await self._stranger(name)
         accepted = {_NOT_FOUND, _NONE_MATCHED, _MOVED}
         answer = await session.call(request, accept=accepted, timeout_s=wait_ms / 1000 + 60)
@@ -261,9 +255,7 @@ class Stage:
     async def do_route(self, topic: str, by: str = "looker at routes") -> str:
         session = await self._stranger(by, self._cluster.namesrv)
         answer = await session.call(GetRoute(topic))
-        return " ".join(
-            sorted(data.broker_name for data in bodies.TopicRoute.decode(answer.body).queue_datas)
-        )
+        return " ".join(sorted(data.broker_name for data in bodies.TopicRoute.decode(answer.body).queue_datas))
 
     async def do_count(self, topic: str) -> str:
         """How many messages a topic holds."""

@@ -27,9 +27,7 @@ class _Events(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self.working: set[asyncio.Future[Any]] = set()
 
-    def run_in_executor(
-        self, executor: Executor | None, function: Callable[[*Ts], T], *args: *Ts
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, function: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         work = super().run_in_executor(executor, function, *args)
         self.working.add(work)
         work.add_done_callback(self.working.discard)

@@ -133,14 +133,10 @@ class FakeRegistry:
         if not 0 < number <= len(ids):
             return self._refuse(handler, 404, 40402 if ids else 40401)
         schema_id = ids[number - 1]
-        return self._say(
-            handler, {"subject": subject, "version": number, "id": schema_id} | self.schemas[schema_id]
-        )
+        return self._say(handler, {"subject": subject, "version": number, "id": schema_id} | self.schemas[schema_id])
 
     def _say(self, handler: BaseHTTPRequestHandler, found: dict[str, Any]) -> None:
-        shown = {
-            name: value for name, value in found.items() if (name, value) != ("schemaType", "AVRO") and value
-        }
+        shown = {name: value for name, value in found.items() if (name, value) != ("schemaType", "AVRO") and value}
         self._send(handler, 200, json.dumps(shown).encode())
 
     def _refuse(self, handler: BaseHTTPRequestHandler, status: int, code: int) -> None:

@@ -70,9 +70,7 @@ def test_an_address_that_is_none_is_refused(address):
         checked_address(address)
 
 
-@pytest.mark.parametrize(
-    "address", [None, 5, b"http://registry:8081", ["http://registry:8081"], "http://\ud800"]
-)
+@pytest.mark.parametrize("address", [None, 5, b"http://registry:8081", ["http://registry:8081"], "http://\ud800"])
 def test_an_address_that_is_no_text_is_refused(address):
     with pytest.raises(ConfigError, match="the address of a registry="):
         checked_address(address)

@@ -12,9 +12,7 @@ from sparrowmq.schemas.registry_client import AVRO, Schema
 
 
 def tree(schema, *references):
-    return parsed(
-        Schema(AVRO, json.dumps(schema), tuple((name, json.dumps(each)) for name, each in references))
-    )
+    return parsed(Schema(AVRO, json.dumps(schema), tuple((name, json.dumps(each)) for name, each in references)))
 
 
 def record(name, **fields):
@@ -56,9 +54,7 @@ def test_a_record_that_contains_itself_is_the_same_object():
 
 
 def test_references_give_types():
-    found = tree(
-        record("R", line="shop.Line"), ("shop.Line", {**record("Line", sku="string"), "namespace": "shop"})
-    )
+    found = tree(record("R", line="shop.Line"), ("shop.Line", {**record("Line", sku="string"), "namespace": "shop"}))
     assert isinstance(found, Record) and isinstance(found.fields[0][1], Record)
 
 

@@ -51,8 +51,7 @@ def test_accounts_with_such_comments_are_read_and_a_value_warns(
     file = tmp_path / "plain_acl.yml"
     # The bytes 80 to 9F, which GBK has too, would be control characters: YAML allows none.
     file.write_bytes(
-        COMMENT.encode("gbk")
-        + "accounts:\n  - accessKey: RocketMQ # 管理员\n    secretKey: 12345678\n".encode("gbk")
+        COMMENT.encode("gbk") + "accounts:\n  - accessKey: RocketMQ # 管理员\n    secretKey: 12345678\n".encode("gbk")
     )
     files = AccountFiles(file)
     assert list(files.now.by_key) == ["RocketMQ"] and not caplog.records

@@ -51,9 +51,7 @@ async def test_a_request_with_a_number_that_a_file_may_have_is_refused(tmp_path:
     file.write_text("maxSize=1000\n")
     settings, report = build(Clamped, load(file), str(file))
     assert settings.limit == 100 and len(report.clamped) == 1
-    with pytest.raises(
-        ConfigError, match="the request: maxSize = '1000' is wrong; it must be a whole number"
-    ):
+    with pytest.raises(ConfigError, match="the request: maxSize = '1000' is wrong; it must be a whole number"):
         await Changing(Clamped()).change({"maxSize": "1000"}, "me")
 
 
@@ -102,9 +100,7 @@ async def test_where_there_is_no_file_to_keep_it_the_log_says_how_long_it_lasts(
 
 async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     changing = Changing(Some(), tmp_path / "gone" / "some.conf")
-    with pytest.raises(
-        ConfigError, match=r"maxSize changed, but .*some\.conf could not be written \(No such file"
-    ):
+    with pytest.raises(ConfigError, match=r"maxSize changed, but .*some\.conf could not be written \(No such file"):
         await changing.change({"maxSize": "11"}, "me")
     assert changing.now.limit == 11
 
@@ -136,9 +132,7 @@ async def test_a_reload_replaces_changes_that_could_not_be_saved(tmp_path: Path)
     assert changing.problem == "" and changing.now.limit == 20
 
 
-async def test_changes_at_the_same_time_are_all_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_changes_at_the_same_time_are_all_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     file = tmp_path / "some.conf"
     file.write_text("")
@@ -156,9 +150,7 @@ def test_a_file_is_rewritten_as_java_reads_it() -> None:
     assert rewritten("a=1\r\nb=2\n", {"a": "3"}).replace("\r", "").splitlines() == ["a=3", "b=2"]
 
 
-def test_a_reload_takes_what_can_change_and_tells_the_rest(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_reload_takes_what_can_change_and_tells_the_rest(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     file = tmp_path / "some.conf"
     file.write_text(FILE)
     changing = Changing(Some(), file)

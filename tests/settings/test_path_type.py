@@ -11,9 +11,7 @@ from sparrowmq.settings.path_type import WrittenPath
 from tests.settings.test_number_type import commands
 
 
-@pytest.mark.parametrize(
-    "words", [["store", "check", ""], ["pipeline", "redrive", " "], ["lake", "check", ""]]
-)
+@pytest.mark.parametrize("words", [["store", "check", ""], ["pipeline", "redrive", " "], ["lake", "check", ""]])
 def test_a_blank_path_is_not_the_current_folder(words: list[str]) -> None:
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2

@@ -79,10 +79,7 @@ def test_a_misspelling_that_java_honours_is_honoured():
 def test_a_wrong_value_is_told_with_file_key_value_and_what_is_allowed():
     with pytest.raises(ConfigError) as caught:
         parse(listenPort="abc")
-    assert (
-        str(caught.value)
-        == "broker.conf: listenPort = 'abc' is wrong; it must be a whole number from 0 to 65535"
-    )
+    assert str(caught.value) == "broker.conf: listenPort = 'abc' is wrong; it must be a whole number from 0 to 65535"
 
 
 def test_all_wrong_values_are_told_at_once():
@@ -159,9 +156,7 @@ def test_settings_can_be_changed_by_further_keys():
 
 def test_a_properties_file_is_read_as_java_reads_it(tmp_path):
     file = tmp_path / "broker.conf"
-    file.write_text(
-        "# comment\n! another\nlistenPort = 1\nbrokerName: \\u540d\nstorePath=/a\\\n  /b\nlistenPort=2\n"
-    )
+    file.write_text("# comment\n! another\nlistenPort = 1\nbrokerName: \\u540d\nstorePath=/a\\\n  /b\nlistenPort=2\n")
     assert load(file) == {"listenPort": "2", "brokerName": "名", "storePath": "/a/b"}
 
 
@@ -217,9 +212,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     files += [Path(measuring.__file__), Path(metrics_port.__file__)]  # for brokers and name servers alike
     files.append(Path(first_users.__file__))
     files.append(Path(serve.__file__))  # it starts one kind of broker or the other
-    read = {
-        name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")
-    }
+    read = {name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")}
     # Of the role no other value is accepted, and the file of TLS is read (by its key) before there are settings.
     fixed = {"role", "tls_file"}
     assert {each.name for each in keyed(settings)} - read <= fixed
@@ -229,8 +222,6 @@ def attributes(file, own):
     """What a file reads of `settings`, `_settings` or `now` of anything, and of `self` where that is they."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            whose = (
-                node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-            )
+            whose = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
             if whose in ("settings", "_settings", "now") or (own and whose == "self"):
                 yield node.attr

@@ -27,13 +27,9 @@ def test_the_keys_of_java_are_read_and_no_secret_is_shown():
     assert "s3cr3t" not in repr(settings) + repr(settings.as_shown()) + repr(settings.as_properties())
 
 
-@pytest.mark.parametrize(
-    "text", ["admin:s3cr3t", "{}", '{"username":"admin"}', '["s3cr3t"]', '{"username":1}']
-)
+@pytest.mark.parametrize("text", ["admin:s3cr3t", "{}", '{"username":"admin"}', '["s3cr3t"]', '{"username":1}'])
 def test_a_broken_user_is_refused_without_its_secret(text):
-    with pytest.raises(
-        ConfigError, match=r'initAuthenticationUser must be a JSON object: {"username"'
-    ) as caught:
+    with pytest.raises(ConfigError, match=r'initAuthenticationUser must be a JSON object: {"username"') as caught:
         named_secret(text, FIRST_USER)
     assert "s3cr3t" not in str(caught.value)
 

@@ -85,15 +85,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="go on for so many minutes of this machine")
     parser.add_argument("--hours", type=float, help="go on for so many simulated hours")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each in a process of its own")
-    parser.add_argument(
-        "--calm", action="store_true", help="days of light traffic, in which messages are deleted"
-    )
+    parser.add_argument("--calm", action="store_true", help="days of light traffic, in which messages are deleted")
     parser.add_argument("--length", type=float, help="minutes with faults in a run")
     parser.add_argument("--every", type=float, help="mean seconds between two faults")
     parser.add_argument("--faults", help="only these faults, with commas between")
-    parser.add_argument(
-        "--trace", type=int, default=60, help="events that are shown of a run with violations"
-    )
+    parser.add_argument("--trace", type=int, default=60, help="events that are shown of a run with violations")
     return parser.parse_args()
 
 

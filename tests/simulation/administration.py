@@ -80,9 +80,7 @@ class Administration:
             identity = self._workload.next_identity("f", mq)
             queue = MessageQueue(name, BROKER, queues - 1)
             try:
-                self._workload.note(
-                    await mq.send(name, identity.encode(), queue=queue, timeout_s=3.0), identity
-                )
+                self._workload.note(await mq.send(name, identity.encode(), queue=queue, timeout_s=3.0), identity)
             except SparrowError:
                 self._replace(self.topics, name)  # the message may still come, after a deletion as well
                 raise

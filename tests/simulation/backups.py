@@ -78,9 +78,7 @@ class Backups:
         for place, identity in known.items():
             there = found.get(place)
             if there != identity and not (there is None and self._history.is_old(identity)):
-                self._history.violated(
-                    "backup", f"{what} has {there} at {place}, where {identity} was acknowledged"
-                )
+                self._history.violated("backup", f"{what} has {there} at {place}, where {identity} was acknowledged")
 
 
 def _restored(settings: BrokerSettings, clock: Clock) -> tuple[dict[Place, str], dict[str, int]]:

@@ -52,9 +52,7 @@ class Cluster:
         retention_h: int = 72,
     ) -> None:
         self.world = world
-        self.members = {
-            number: world.add(f"m{number}", f"10.0.0.{10 + number}") for number in range(1, members + 1)
-        }
+        self.members = {number: world.add(f"m{number}", f"10.0.0.{10 + number}") for number in range(1, members + 1)}
         self.namesrvs = [world.add(f"n{number}", f"10.0.0.{20 + number}") for number in (1, 2)]
         self.etcd = world.add("etcd", "10.0.0.31")
         self.etcd_state = EtcdState()
@@ -131,9 +129,7 @@ class Cluster:
     def rot(self) -> Rot | None:
         """The bit that is wrong now, if there is one."""
         if self._rot is not None and not self._rot.is_there:
-            self.world.scheduler.note(
-                f"m{self._rot.member}: byte {self._rot.at} of {self._rot.path} is right again"
-            )
+            self.world.scheduler.note(f"m{self._rot.member}: byte {self._rot.at} of {self._rot.path} is right again")
             self._rot = None
         return self._rot
 

@@ -86,8 +86,7 @@ class Day:
         self._is_over = False
         self._namesrvs = [self.world.add(f"namesrv-{number}", f"10.0.0.{20 + number}") for number in (1, 2)]
         self._brokers = {
-            who: self.world.add(f"{who[0]}-{who[1]}", f"10.0.0.{10 + number}")
-            for number, who in enumerate(_ROLES)
+            who: self.world.add(f"{who[0]}-{who[1]}", f"10.0.0.{10 + number}") for number, who in enumerate(_ROLES)
         }
         self.world.on_end = self._ended
 

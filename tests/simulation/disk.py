@@ -47,9 +47,7 @@ class Inode:
         """Cut, or lengthen by zeros."""
         if size < len(self.data):
             sectors: Iterable[int] = range(size // SECTOR, (len(self.data) + SECTOR - 1) // SECTOR)
-            if self.data[size:] == bytes(
-                len(self.data) - size
-            ):  # what a power cut brings back would be zeros, too
+            if self.data[size:] == bytes(len(self.data) - size):  # what a power cut brings back would be zeros, too
                 sectors = [sector for sector in (*self.loose, *self.lost) if sector in sectors]
             for sector in sectors:
                 self._touch(sector)
@@ -157,9 +155,7 @@ class SimDisk:
     def children(self, path: str) -> list[str]:
         begin = path.rstrip("/") + "/"
         return sorted(
-            name[len(begin) :]
-            for name in self.names
-            if name.startswith(begin) and "/" not in name[len(begin) :]
+            name[len(begin) :] for name in self.names if name.startswith(begin) and "/" not in name[len(begin) :]
         )
 
     def used(self) -> int:

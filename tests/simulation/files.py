@@ -84,9 +84,7 @@ class Files:
         self.replaced = {name: self._choose(name, call, self._is_ours) for name, call in by_path.items()}
         self.replaced |= {name: self._choose(name, call, self._is_ours) for name, call in by_fd.items()}
 
-    def _choose(
-        self, name: str, call: Callable[..., Any], is_ours: Callable[[Any], bool]
-    ) -> Callable[..., Any]:
+    def _choose(self, name: str, call: Callable[..., Any], is_ours: Callable[[Any], bool]) -> Callable[..., Any]:
         real = self.real[name] = getattr(os, name)
 
         def chosen(first: Any, *rest: Any, **named: Any) -> Any:

@@ -73,21 +73,15 @@ class History:
     failed: int = 0
     changes: int = 0
     shown: dict[Place, str] = field(default_factory=dict)
-    shown_ends: Counter[int] = field(
-        default_factory=Counter
-    )  # by queue, behind the last message that was shown
+    shown_ends: Counter[int] = field(default_factory=Counter)  # by queue, behind the last message that was shown
     later: dict[str, Fate] = field(default_factory=dict)
     poppable: dict[str, None] = field(default_factory=dict)  # that were acknowledged as sent
     pops: dict[str, bool] = field(default_factory=dict)  # that came, and whether they are acknowledged
     handled: dict[str, None] = field(default_factory=dict)  # by the group "workers"
     sorted_ends: Counter[int] = field(default_factory=Counter)  # by queue, behind the last handled in order
-    sorted_now: Counter[int] = field(
-        default_factory=Counter
-    )  # by queue, messages that are being handled in order
+    sorted_now: Counter[int] = field(default_factory=Counter)  # by queue, messages that are being handled in order
     batches: list[list[str]] = field(default_factory=list)  # that were staged, in their order
-    topics: dict[str, set[int]] = field(
-        default_factory=dict
-    )  # the numbers of queues that it may have; 0: none
+    topics: dict[str, set[int]] = field(default_factory=dict)  # the numbers of queues that it may have; 0: none
     groups: dict[str, set[bool]] = field(default_factory=dict)
     offsets: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
@@ -163,16 +157,12 @@ class History:
             self.violated("shown, then changed", f"{place} was shown as {before}, and then as {identity}")
         acknowledged = self.acknowledged.get(place)
         if acknowledged is not None and acknowledged != identity:
-            self.violated(
-                "shown, then changed", f"{place} was acknowledged as {acknowledged}, and shown as {identity}"
-            )
+            self.violated("shown, then changed", f"{place} was acknowledged as {acknowledged}, and shown as {identity}")
 
     def _compare_with_shown(self, place: Place, identity: str) -> None:
         shown = self.shown.get(place)
         if shown is not None and shown != identity and self.shows_safe_only:
-            self.violated(
-                "shown, then changed", f"{place} was shown as {shown}, and acknowledged as {identity}"
-            )
+            self.violated("shown, then changed", f"{place} was shown as {shown}, and acknowledged as {identity}")
 
     # The end ----------------------------------------------------------------------------------------------------------
 
@@ -236,9 +226,7 @@ class History:
         for (_, queue, _), identity in sorted(found.items()):
             number = int(identity.partition("-")[2])
             if number <= last.get(queue, -1):
-                self.violated(
-                    "order of batches", f"{identity} comes after number {last[queue]} in queue {queue}"
-                )
+                self.violated("order of batches", f"{identity} comes after number {last[queue]} in queue {queue}")
             last[queue] = number
 
     def popped(self, identity: str) -> None:
@@ -290,9 +278,7 @@ class History:
             if topic == ORDERS and offset >= self.sorted_ends[queue]:
                 self.violated("never handled", f"{identity}, in order")
 
-    def check_state(
-        self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]
-    ) -> None:
+    def check_state(self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]) -> None:
         """Compare with what an operator sees."""
         for name in sorted(self.topics):
             self.check_topic(name, topics.get(name, 0))

@@ -136,9 +136,7 @@ class _Reading(Child):
         times: dict[str, list[float]] = {}
         while begin < end:
             for each in self._ask(rule["expr"], begin, min(end, begin + _PIECE_S)):
-                labels = json.dumps(
-                    {name: value for name, value in each["metric"].items() if name != "__name__"}
-                )
+                labels = json.dumps({name: value for name, value in each["metric"].items() if name != "__name__"})
                 times.setdefault(labels, []).extend(float(at) for at, _ in each["values"])
             begin += _PIECE_S + SCRAPE_S
         return [

@@ -55,9 +55,7 @@ class Poppers:
         async with mq.simple_consumer(POPPED, group=GROUP, start="earliest") as consumer:
             while until is None or clock() < until:
                 try:
-                    received = await consumer.receive(
-                        8, invisible_s=INVISIBLE_S, wait_s=self._workload.pace.poll_s
-                    )
+                    received = await consumer.receive(8, invisible_s=INVISIBLE_S, wait_s=self._workload.pace.poll_s)
                     # Each has come now: while the first ones are handled, another consumer may acknowledge the last.
                     for message in received:
                         self._history.popped(message.body.decode())

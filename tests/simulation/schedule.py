@@ -277,9 +277,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         self._tasks.add(task)
         return task
 
-    def call_soon(
-        self, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         if not self.is_dead:
             self._queue.append(handle)
@@ -348,9 +346,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         return sock.listen(protocol_factory)
 
 
-def _settle(
-    loop: ProcessLoop, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
-) -> None:
+def _settle(loop: ProcessLoop, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Call a function as a thread does, and report its end to the loop a little later."""
     try:
         result = func(*args)

@@ -95,9 +95,7 @@ class Run:
             slave_reads=slave_reads,
             retention_h=retention_h,
         )
-        self.history = History(
-            self.world.scheduler, shows_safe_only=members > 1, keeps_s=retention_h * 3600.0
-        )
+        self.history = History(self.world.scheduler, shows_safe_only=members > 1, keeps_s=retention_h * 3600.0)
         self.workload = Workload(self.cluster, self.history, pace)
         self.backups = Backups(self.cluster, self.history)
         mean_s = fault_s if fault_s is not None else pace.fault_s
@@ -165,9 +163,7 @@ class Run:
         while self.cluster.rot is not None and scheduler.now < until:
             scheduler.run(scheduler.now + 1.0)
         if self.cluster.rot is not None:
-            self.history.violated(
-                "not repaired", f"{self.cluster.rot.path} of member {self.cluster.rot.member}"
-            )
+            self.history.violated("not repaired", f"{self.cluster.rot.path} of member {self.cluster.rot.member}")
 
     def _verify(self) -> None:
         scheduler, until = self.world.scheduler, self.world.scheduler.now + VERIFY_S
@@ -189,9 +185,7 @@ class Run:
 
     def _compare_logs(self) -> None:
         """All members have the same log at the end."""
-        ends = {
-            number: member.broker.store.end for number, member in self.cluster.live.items() if member.broker
-        }
+        ends = {number: member.broker.store.end for number, member in self.cluster.live.items() if member.broker}
         if len(set(ends.values())) != 1:
             self.history.violated("logs differ", f"the members' logs end at {ends}")
             return

@@ -86,8 +86,7 @@ class BatchWriter:
         name, born_ms = f"attempt{self._attempts}", 1_800_000_000_000
         for number, (queue, identities) in enumerate(rows.items()):
             parts = [
-                batches.BatchPart(each.encode(), render({"UNIQ_KEY": f"{each}-key"}).encode())
-                for each in identities
+                batches.BatchPart(each.encode(), render({"UNIQ_KEY": f"{each}-key"}).encode()) for each in identities
             ]
             request = StageBatch(STAGED, queue, "writer", f"run{self._run}", batch, name, number, born_ms)
             for _ in range(1 + (self._rng.random() < 0.1)):

@@ -40,9 +40,7 @@ def test_run_without_faults_keeps_every_promise():
 
 @pytest.mark.slow
 def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
-    program = (
-        "from tests.simulation.simulate import Run; print(Run(3, 0.3, fault_s=4.0).outcome().trace_hash)"
-    )
+    program = "from tests.simulation.simulate import Run; print(Run(3, 0.3, fault_s=4.0).outcome().trace_hash)"
     traces = [
         subprocess.run(
             [sys.executable, "-c", program],
@@ -60,10 +58,7 @@ def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
 @pytest.mark.slow
 def test_runs_side_by_side_print_what_runs_in_turn_print():
     command = [sys.executable, "-m", "tests.simulation", "--runs", "2", "--length", "0.1", "--jobs"]
-    printed = [
-        subprocess.run([*command, jobs], stdout=subprocess.PIPE, text=True, check=True).stdout
-        for jobs in "12"
-    ]
+    printed = [subprocess.run([*command, jobs], stdout=subprocess.PIPE, text=True, check=True).stdout for jobs in "12"]
     traces = [re.findall("seed .* trace (.*)", text) for text in printed]
     assert traces[0] == traces[1]
     assert len(set(traces[0])) == 2

@@ -52,14 +52,10 @@ class Watcher:
                 workload.log(error)
 
     async def _look_at_topic(self, mq: Client, name: str) -> None:
-        await self._compare(
-            partial(self._queues, mq, name), self._history.topics, name, self._history.check_topic
-        )
+        await self._compare(partial(self._queues, mq, name), self._history.topics, name, self._history.check_topic)
 
     async def _look_at_offset(self, mq: Client, key: tuple[str, int]) -> None:
-        await self._compare(
-            partial(self._offset, mq, *key), self._history.offsets, key, self._history.check_offset
-        )
+        await self._compare(partial(self._offset, mq, *key), self._history.offsets, key, self._history.check_offset)
 
     async def _compare(
         self,
@@ -83,8 +79,6 @@ class Watcher:
 
     async def _offset(self, mq: Client, group: str, queue: int) -> tuple[str, int]:
         session = await self._workload.session(mq)
-        answer = await session.call(
-            QueryConsumerOffset(group, ORDERS, queue), accept={ResponseCode.QUERY_NOT_FOUND}
-        )
+        answer = await session.call(QueryConsumerOffset(group, ORDERS, queue), accept={ResponseCode.QUERY_NOT_FOUND})
         offset = answer.header.offset if answer.code == ResponseCode.SUCCESS else 0
         return session.address.partition(":")[0], offset

@@ -130,9 +130,7 @@ class Workload:
             self.history.less_safe += 1
 
     def log(self, error: SparrowError) -> None:
-        self.cluster.world.scheduler.recent.append(
-            f"{self.cluster.world.scheduler.now:.6f} client: {error!r}"
-        )
+        self.cluster.world.scheduler.recent.append(f"{self.cluster.world.scheduler.now:.6f} client: {error!r}")
 
     # Programs ---------------------------------------------------------------------------------------------------------
 

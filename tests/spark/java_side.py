@@ -25,9 +25,7 @@ def main(infile, outfile):
 
 def said_by_idle_worker(daemon, imports):
     """What a daemon and its worker print if Java closes the worker after one task."""
-    with tempfile.TemporaryDirectory(
-        dir="/tmp"
-    ) as folder:  # pytest's folders are too long for a socket's address
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's folders are too long for a socket's address
         return _said(daemon, imports, Path(folder))
 
 

@@ -20,9 +20,7 @@ def test_what_says_how_to_send_is_no_option_of_reading(name):
         demand_reading({"retries": "1", name: "1"})
 
 
-@pytest.mark.parametrize(
-    "name", ["nameServer", "accessKey", "tls.enable", "dlqTopic", "brokerName", "unknown"]
-)
+@pytest.mark.parametrize("name", ["nameServer", "accessKey", "tls.enable", "dlqTopic", "brokerName", "unknown"])
 def test_what_both_have_and_what_nobody_knows_is_for_others_to_judge(name):
     demand_reading({name: "1"})
     demand_sending({name: "1"})

@@ -73,9 +73,7 @@ def test_the_cause_is_the_end_of_the_last_traceback(last, kind, why, is_permanen
 
 
 def test_a_failure_of_java_alone_has_its_first_line_and_may_pass():
-    found = failure(
-        "Job aborted: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(Y.scala:1)\n"
-    )
+    found = failure("Job aborted: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(Y.scala:1)\n")
     assert found == Failure("", "Job aborted: ExecutorLostFailure (executor 1 exited)")
     assert not found.is_permanent
     assert ours("Job aborted") is None

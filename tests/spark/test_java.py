@@ -57,9 +57,7 @@ def test_the_launcher_drops_only_the_argument_for_the_vector_module(tmp_path, mo
     bare = make_java(tmp_path / "it's bare", modules="java.base")
     home = java.spark_environment({"JAVA_HOME": str(bare), "PATH": "/bin"})["JAVA_HOME"]
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=java.sql", "", "$HOME"]
-    printed = subprocess.run(
-        [home + "/bin/java", *arguments], capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run([home + "/bin/java", *arguments], capture_output=True, text=True, check=True).stdout
     assert home.startswith(str(tmp_path / "prefix"))
     assert printed == "<-cp><a b><--add-modules=java.sql><><$HOME>"
 
@@ -98,7 +96,5 @@ def test_the_command_prints_what_a_shell_can_export(tmp_path):
     environ = {"JAVA_HOME": str(home), "PATH": os.environ["PATH"], "SPARK_LOCAL_IP": "10.1.2.3"}
     script = f"export $({sys.executable} -m sparrowmq.spark.java) && echo $JAVA_HOME $SPARK_LOCAL_IP"
     root = Path(java.__file__).parents[2]
-    printed = subprocess.run(
-        ["sh", "-c", script], cwd=root, env=environ, capture_output=True, text=True, check=True
-    )
+    printed = subprocess.run(["sh", "-c", script], cwd=root, env=environ, capture_output=True, text=True, check=True)
     assert printed.stdout.split() == [str(home), "10.1.2.3"]

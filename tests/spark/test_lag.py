@@ -114,8 +114,6 @@ def test_prometheus_gets_it_by_kafkas_names():
     figures = Figures()
     listener.tell_metrics(figures)
     said = at_once(page(series_of(figures, {}, 200))).body.decode().splitlines()
-    assert (
-        'maxOffsetsBehindLatest{query="q"} 15.0' in said and 'avgOffsetsBehindLatest{query="q"} 7.5' in said
-    )
+    assert 'maxOffsetsBehindLatest{query="q"} 15.0' in said and 'avgOffsetsBehindLatest{query="q"} 7.5' in said
     assert 'sparrowmq_spark_rows_lost_total{query="q"} 3.0' in said
     assert 'sparrowmq_spark_rows_bad_total{query="q"} 1.0' in said

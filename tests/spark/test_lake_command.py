@@ -63,10 +63,7 @@ def run(*args):
 def test_check_says_what_the_file_does_and_what_is_wrong(namesrv, write, tmp_path):
     send(namesrv, {"c-check": [b"{}"]})
     found = run("check", write(FILE.replace("k-.*", "c-.*")))
-    assert (
-        found.exit_code == 0
-        and f"c-check: begins parquet at {tmp_path}/lake/c-check, mode json" in found.output
-    )
+    assert found.exit_code == 0 and f"c-check: begins parquet at {tmp_path}/lake/c-check, mode json" in found.output
     found = run("check", write(FILE.replace("every =", "evry =", 1)))
     assert found.exit_code == 1 and "there is no setting evry; did you mean every" in found.output
     found = run("check", tmp_path / "absent.toml")

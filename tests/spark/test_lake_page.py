@@ -53,11 +53,7 @@ class Reader:
     def once(self) -> dict[str, Any]:
         """Run the lake until all messages are in their tables; return its report."""
         shown = self.place.shell("sparrowmq lake check lake.toml && sparrowmq lake run --once lake.toml 2>&1")
-        assert (
-            "nothing was written" in shown
-            and KEYS["AWS_SECRET_ACCESS_KEY"] not in shown
-            and TOKEN not in shown
-        )
+        assert "nothing was written" in shown and KEYS["AWS_SECRET_ACCESS_KEY"] not in shown and TOKEN not in shown
         report: dict[str, Any] = json.loads(shown.splitlines()[-1])
         assert "error" not in report, shown
         return report

@@ -82,9 +82,7 @@ def test_what_to_read_is_said_one_way_only():
     by_pattern = parse(SourceOptions, {"nameServer": "a:1", "subscribePattern": "orders-.*"})
     assert by_pattern.topic_pattern == re.compile("orders-.*")
     for given in ({"nameServer": "a:1"}, BASE | assign, BASE | {"subscribePattern": "x"}):
-        with pytest.raises(
-            ConfigError, match="exactly one of the options topic, subscribePattern and assign"
-        ):
+        with pytest.raises(ConfigError, match="exactly one of the options topic, subscribePattern and assign"):
             parse(SourceOptions, given)
 
 
@@ -144,9 +142,7 @@ def test_what_is_wrong_is_said_with_what_to_write(given, complaint):
 
 def test_an_error_names_an_option_as_the_documentation_does_although_spark_gives_it_in_lower_case():
     for wrong in ({"pullbatchsize": "x"}, {"kafka.group.id": "G", "consumergroup": "G"}):
-        with pytest.raises(
-            ConfigError, match=r"option pullBatchSize=|options kafka\.group\.id and consumerGroup"
-        ):
+        with pytest.raises(ConfigError, match=r"option pullBatchSize=|options kafka\.group\.id and consumerGroup"):
             parse(SourceOptions, BASE | wrong)
     with pytest.raises(ConfigError, match="option endingOffsets is for topics"):
         parse(StoredOptions, {"path": "/store", "topic": "T", "endingoffsets": "latest"})
@@ -206,9 +202,7 @@ def test_dead_letters_need_a_topic_of_their_own():
 
 def test_every_option_of_both_tables_has_names_of_its_own():
     for kind in (SourceOptions, StoredOptions, SinkOptions):
-        spelled = [
-            name.lower() for field in kind.__dataclass_fields__.values() for name in field.metadata["names"]
-        ]
+        spelled = [name.lower() for field in kind.__dataclass_fields__.values() for name in field.metadata["names"]]
         assert len(spelled) == len(set(spelled))
 
 
@@ -226,6 +220,4 @@ def test_secrets_are_not_shown():
 
 
 def test_a_least_number_of_tasks_needs_no_largest():
-    assert (
-        parse(SourceOptions, {"nameServer": "a:1", "topic": "T", "minPartitions": "16"}).min_partitions == 16
-    )
+    assert parse(SourceOptions, {"nameServer": "a:1", "topic": "T", "minPartitions": "16"}).min_partitions == 16

@@ -68,8 +68,6 @@ def test_without_spark_it_says_what_to_install(tmp_path):
         "from sparrowmq.spark.pipeline_command import pipeline\n"
         "pipeline(['table', 'orders', '-n', 'a:1', '--to', 't'])"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert found.returncode == 1
     assert "pip install 'sparrowmq[server,lake]'" in found.stderr

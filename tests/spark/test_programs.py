@@ -98,9 +98,7 @@ def test_the_programs_of_the_page_of_spark_run_one_after_the_other(tmp_path, clu
         mq.send("orders", b'{"order":"o-1","amount":5}', tag="paid", keys="k-1")
         for program in re.findall(r"```python\n(.*?)```", SPARK_PAGE, re.DOTALL):
             if not any(words in program for words in ELSEWHERE):
-                exec(
-                    program.replace("localhost:9876", cluster.namesrv).replace("/lake", str(tmp_path)), scope
-                )
+                exec(program.replace("localhost:9876", cluster.namesrv).replace("/lake", str(tmp_path)), scope)
                 if (query := scope.pop("query", None)) is not None:
                     query.processAllAvailable()
                     query.stop()
@@ -119,12 +117,10 @@ def test_a_table_of_the_catalog_takes_rows_by_the_names_of_their_columns(cluster
     where = f"options (nameServer '{cluster.namesrv}', topic 'orders')"
     spark.sql(f"create table orders using rocketmq {where}")
     try:
-        spark.sql(
-            f"insert into orders {options.format(cluster.namesrv)}by name select body, tags from orders"
-        )
-        assert [
-            tuple(row) for row in spark.sql("select tags, count(*) from orders group by tags").collect()
-        ] == [("paid", 2)]
+        spark.sql(f"insert into orders {options.format(cluster.namesrv)}by name select body, tags from orders")
+        assert [tuple(row) for row in spark.sql("select tags, count(*) from orders group by tags").collect()] == [
+            ("paid", 2)
+        ]
     finally:
         spark.sql("drop table orders")
 
@@ -159,9 +155,7 @@ def test_the_readme_needs_the_extra_spark_alone(tmp_path, cluster):
     assert '\npip install ".[spark]" ' in README_PAGE
     with sync.connect(cluster.namesrv) as mq:
         mq.send("orders", b"hello", tag="paid")
-    assert re.search(
-        r"\|\s*paid\|\s*1\|", run_with(python_with("spark"), tmp_path, "-c", at(cluster, README))
-    )
+    assert re.search(r"\|\s*paid\|\s*1\|", run_with(python_with("spark"), tmp_path, "-c", at(cluster, README)))
 
 
 @pytest.mark.slow

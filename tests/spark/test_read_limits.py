@@ -31,7 +31,4 @@ def test_limits_are_told_apart():
 
 def test_a_spark_without_limits_gets_a_reader_that_needs_none():
     command = [sys.executable, "-c", WITHOUT]
-    assert (
-        subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-        == "UnlimitedStreamReader\n"
-    )
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "UnlimitedStreamReader\n"

@@ -17,10 +17,7 @@ from sparrowmq.spark.register import cores_of, found_by_workers, register, sessi
 
 
 def test_a_session_has_the_settings_it_was_given(spark):
-    assert (
-        session(settings={"spark.sql.adaptive.enabled": "false"}).conf.get("spark.sql.adaptive.enabled")
-        == "false"
-    )
+    assert session(settings={"spark.sql.adaptive.enabled": "false"}).conf.get("spark.sql.adaptive.enabled") == "false"
     assert spark.range(3).count() == 3
 
 

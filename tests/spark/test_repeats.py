@@ -20,21 +20,15 @@ def test_of_a_table_each_id_is_left_once(spark):
 @pytest.mark.slow
 def test_of_a_stream_each_id_is_left_once_whatever_batch_it_is_in(spark, peer, tmp_path):
     def store(*names):
-        peer.store(
-            "T", 0, [name.encode() for name in names], lambda at: f"UNIQ_KEY\x01{names[at % 3]}\x02".encode()
-        )
+        peer.store("T", 0, [name.encode() for name in names], lambda at: f"UNIQ_KEY\x01{names[at % 3]}\x02".encode())
 
     store("a", "b", "a")
     options = {"nameServer": peer.address, "topic": "T", "startingOffsets": "earliest"}
     stream = without_repeats(spark.readStream.format("rocketmq").options(**options).load())
     seen: list[str] = []
     for _ in range(2):
-        writing = stream.writeStream.foreachBatch(
-            lambda rows, _: seen.extend(row.msgId for row in rows.collect())
-        )
-        writing.option("checkpointLocation", str(tmp_path)).trigger(
-            availableNow=True
-        ).start().awaitTermination(60)
+        writing = stream.writeStream.foreachBatch(lambda rows, _: seen.extend(row.msgId for row in rows.collect()))
+        writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(60)
         store("b", "c", "c")
     assert sorted(seen) == ["a", "b", "c"]
     with pytest.raises(ConfigError, match="storeTimestamp"):

@@ -48,9 +48,7 @@ spark.stop()
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_removed_rows_end_a_strict_stream_and_are_told_once_by_another(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=280
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     why, batches = json.loads(done.stdout.splitlines()[-1])
     strict = GAP.findall(why)

@@ -27,14 +27,10 @@ def test_spark_finds_it_by_name_and_by_module():
 
 
 def test_the_schema_follows_the_options():
-    found = {
-        field.name: field.dataType.simpleString() for field in source(includeInternal="true").schema().fields
-    }
+    found = {field.name: field.dataType.simpleString() for field in source(includeInternal="true").schema().fields}
     assert found == COLUMNS
     assert source().schema().fieldNames() == [name for name in COLUMNS if name not in INTERNAL]
-    found = {
-        field.name: field.dataType.simpleString() for field in source(kafkaCompat="true").schema().fields
-    }
+    found = {field.name: field.dataType.simpleString() for field in source(kafkaCompat="true").schema().fields}
     assert found == KAFKA_COLUMNS
     assert source(columns="body,tags").schema().fieldNames() == ["body", "tags"]
     assert source().schema().fields[0].metadata == {}

@@ -32,9 +32,7 @@ def test_every_use_says_what_is_needed():
         lambda: source.writer(None, False),
         lambda: source.streamWriter(None, False),
     ):
-        with pytest.raises(
-            ConfigError, match=rf"needs pyspark 4\.1, 4\.2 or 4\.3 \(here is {pyspark.__version__}"
-        ):
+        with pytest.raises(ConfigError, match=rf"needs pyspark 4\.1, 4\.2 or 4\.3 \(here is {pyspark.__version__}"):
             use()
 
 

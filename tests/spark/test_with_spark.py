@@ -67,9 +67,7 @@ class Topic:
         """Messages whose bodies are numbers, `first` of which were sent before; returns when they can be read."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
         numbers = range(first, first + count)
-        self._send(
-            [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + text) for number in numbers]
-        )
+        self._send([BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + text) for number in numbers])
         self.wait_for(first + count)
 
     def send_bodies(self, bodies: Sequence[bytes]) -> None:
@@ -158,9 +156,7 @@ def test_a_query_reads_the_offsets_and_the_columns_asked_for(topic):
     ends = topic.ends()
     start = json.dumps({topic.name: {"broker-0": dict.fromkeys(ends, -2)}})
     end = json.dumps({topic.name: {"broker-0": {queue: min(10, held) for queue, held in ends.items()}}})
-    table = topic.read(
-        startingOffsets=start, endingOffsets=end, columns="queueOffset,body", minPartitions="3"
-    )
+    table = topic.read(startingOffsets=start, endingOffsets=end, columns="queueOffset,body", minPartitions="3")
     assert table.columns == ["queueOffset", "body"]
     assert table.count() == sum(min(10, held) for held in ends.values())
     assert table.agg(f.max("queueOffset")).first()[0] < 10
@@ -282,9 +278,7 @@ def test_pieces_of_the_page_read_stream_and_write(topic, spark, namesrv, tmp_pat
     copy, once = Topic(spark, namesrv), Topic(spark, namesrv)
     topic.send(0, 20, TAGS="paid", KEYS="k-1")
     places = {"localhost:9876": namesrv, '"broker-a"': '"broker-0"', "/lake/": f"{tmp_path}/"}
-    places |= {
-        f'"{name}"': f'"{own.name}"' for name, own in (("orders", topic), ("copy", copy), ("once", once))
-    }
+    places |= {f'"{name}"': f'"{own.name}"' for name, own in (("orders", topic), ("copy", copy), ("once", once))}
     pieces = pieces_of_the_page()
     names: dict[str, Any] = {}
     pieces = [each for each in pieces if "queries" not in each]
@@ -347,12 +341,7 @@ def test_rows_are_sent_in_the_order_that_the_page_gives_them(topic, spark):
 def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
     topic.send(0, 200)
     copy = Topic(spark, namesrv)
-    writing = (
-        topic.stream()
-        .select("body", "keys", "properties")
-        .writeStream.format("rocketmq")
-        .options(**copy.options)
-    )
+    writing = topic.stream().select("body", "keys", "properties").writeStream.format("rocketmq").options(**copy.options)
     query = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     assert query.awaitTermination(DEADLINE_S * 2)
     copy.wait_for(200)
@@ -425,11 +414,7 @@ def test_an_exactly_once_write_is_there_as_a_whole_although_its_tasks_fail(topic
                 Path(failed).touch()
                 raise ValueError("as the test says")
 
-    rows = (
-        spark.range(0, 40_000, 1, 2)
-        .selectExpr("cast(id as string) body")
-        .mapInArrow(fail_once, "body string")
-    )
+    rows = spark.range(0, 40_000, 1, 2).selectExpr("cast(id as string) body").mapInArrow(fail_once, "body string")
     for _ in range(2):  # the second is known by its name
         rows.write.format("rocketmq").options(**given).mode("append").save()
         copy.wait_for(40_000)

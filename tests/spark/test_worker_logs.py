@@ -28,6 +28,4 @@ def test_a_line_has_its_time_level_and_logger():
 
 
 def test_a_configuration_is_left_alone():
-    assert (
-        said('logging.basicConfig(format="mine: %(message)s")') == "mine: data lost: rows 1 to 5 are gone\n"
-    )
+    assert said('logging.basicConfig(format="mine: %(message)s")') == "mine: data lost: rows 1 to 5 are gone\n"

@@ -9,9 +9,7 @@ from sparrowmq.spark.worker_network import connect, network_of
 
 def test_a_process_has_one_network_for_the_same_brokers(peer):
     assert network_of(peer.source(topic="T")) is network_of(peer.sink(topic="U"))
-    assert network_of(peer.source(topic="T")) is not network_of(
-        peer.source(topic="T", accessKey="a", secretKey="b")
-    )
+    assert network_of(peer.source(topic="T")) is not network_of(peer.source(topic="T", accessKey="a", secretKey="b"))
 
 
 def test_another_token_means_other_connections(peer):

@@ -419,9 +419,7 @@ def open_store(vfs: RecordVfs) -> MessageStore:
     return MessageStore.open(SETTINGS, vfs=vfs, clock=FixedClock())  # type: ignore[arg-type]
 
 
-def cuts(
-    start: DiskState, effects: list[Effect], per_cut: int, rng: random.Random
-) -> Iterator[tuple[int, DiskState]]:
+def cuts(start: DiskState, effects: list[Effect], per_cut: int, rng: random.Random) -> Iterator[tuple[int, DiskState]]:
     """States of each cut, with how many effects came before it."""
     disk = Disk(start)
     for cut, effect in enumerate([*effects, None]):
@@ -466,9 +464,7 @@ def _compare_log(store: MessageStore, known: Known) -> str | None:
 
 def _compare_queues(store: MessageStore, maybe: list[Sent], deleted: Deleted) -> str | None:
     alive = [
-        message
-        for message in maybe
-        if message.end <= store.end and message.offset >= deleted.get(message.topic, 0)
+        message for message in maybe if message.end <= store.end and message.offset >= deleted.get(message.topic, 0)
     ]
     sent = [message for message in alive if message.offset >= store.begin]
     ends = Counter((message.topic, message.queue_id) for message in alive)

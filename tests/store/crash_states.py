@@ -192,9 +192,7 @@ class RecordVfs:
         self.note("remove_folder", path)
 
     def list_folder(self, path: str) -> list[str]:
-        return sorted(
-            os.path.basename(p) for p in {*self.names, *self.folders} if folder_of(p) == path and p != "/"
-        )
+        return sorted(os.path.basename(p) for p in {*self.names, *self.folders} if folder_of(p) == path and p != "/")
 
     def _demand_room(self, path: str) -> None:
         if self.is_full:
@@ -249,9 +247,7 @@ class Disk:
         self.data: dict[int, bytes] = dict(enumerate(start.files.values()))
         self.loose_names: list[Effect] = []
         self.loose_data: dict[int, list[Effect]] = {}
-        self.begun: dict[
-            int, int
-        ] = {}  # by file, how many of its loose changes the sync covers that is under way
+        self.begun: dict[int, int] = {}  # by file, how many of its loose changes the sync covers that is under way
         self.believed: dict[int, list[Effect]] = {}  # what a failed sync left: no sync will bring it to disk
 
     def apply(self, effect: Effect) -> None:
@@ -384,9 +380,7 @@ def _assemble(versions: dict[object, list], chosen: dict[object, int]) -> bytes:
     for key, choices in versions.items():
         if isinstance(key, int):
             part = choices[chosen[key]]
-            content[key * SECTOR : key * SECTOR + SECTOR] = part.ljust(
-                min(SECTOR, len(content) - key * SECTOR), b"\0"
-            )
+            content[key * SECTOR : key * SECTOR + SECTOR] = part.ljust(min(SECTOR, len(content) - key * SECTOR), b"\0")
     return bytes(content[:size].ljust(size, b"\0"))
 
 

@@ -128,9 +128,7 @@ class Mutated:
             expected = bodies + [b"more"] * more
             found = list(found_in(store, topic, queue_id))
             if found != expected:
-                wrong = [
-                    n for n, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other
-                ]
+                wrong = [n for n, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other]
                 return f"{topic}/{queue_id} has {len(found)} messages of {len(expected)}, wrong: {wrong[:5]}"
             queue = store.queues.get(topic, queue_id)
             assert queue is not None
@@ -252,9 +250,7 @@ def delete_folder(path: Path, rng: random.Random) -> None:
     if path.name == "checkpoint":
         path.unlink()
     else:
-        shutil.rmtree(
-            rng.choice([path.parent, path.parent.parent]) if "consumequeue" in str(path) else path.parent
-        )
+        shutil.rmtree(rng.choice([path.parent, path.parent.parent]) if "consumequeue" in str(path) else path.parent)
 
 
 def exchange(path: Path, rng: random.Random) -> None:

@@ -133,9 +133,7 @@ def message(
     return Entry(topic, queue_id, body, properties, 1, HOST, sys_flag=sys_flag)
 
 
-def put(
-    store: MessageStore, body: bytes = b"body", topic: str = "Orders", queue_id: int = 0, **words: str
-) -> Where:
+def put(store: MessageStore, body: bytes = b"body", topic: str = "Orders", queue_id: int = 0, **words: str) -> Where:
     """Append a message; `words` as for `message`."""
     return where(store.append(message(body, topic, queue_id, sys_flag=0, **words))[0])
 

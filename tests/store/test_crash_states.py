@@ -183,9 +183,7 @@ def test_a_store_that_forgets_a_sync_is_found_out(site):
 @pytest.mark.slow
 def test_a_store_that_syncs_one_effect_too_late_is_found_out(site):
     tally = hunt(Mutant(site, late=True), *quick(f"{site} late"), *quick(site))
-    assert tally.violations, (
-        f"{tally.examined} states did not show that {site} must come before the next effect"
-    )
+    assert tally.violations, f"{tally.examined} states did not show that {site} must come before the next effect"
 
 
 def leave_tail(self: Recovery, end: int) -> None:

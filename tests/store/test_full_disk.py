@@ -183,9 +183,7 @@ async def test_the_message_that_finds_room_again_is_shown_too(stores, disk, cloc
     assert bodies(store) == [b"first", b"second"]
 
 
-async def test_a_store_that_is_closed_on_a_full_disk_is_recovered_at_the_next_start(
-    stores, disk, clock, caplog
-):
+async def test_a_store_that_is_closed_on_a_full_disk_is_recovered_at_the_next_start(stores, disk, clock, caplog):
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)
     put(store, b"stored")
@@ -279,9 +277,7 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back
 
 @pytest.mark.parametrize("was_killed", [True, False])
 @pytest.mark.parametrize("full_for", ["/ends", "abort", "checkpoint", "consumequeue", "set-aside"])
-async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(
-    stores, disk, full_for, was_killed
-):
+async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(stores, disk, full_for, was_killed):
     store = stores.open(vfs=disk)
     texts = [b"%d" % number for number in range(10)]
     for text in texts:

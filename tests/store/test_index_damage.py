@@ -143,9 +143,7 @@ def is_found(store: MessageStore, key: str) -> bool:
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("field", range(4), ids=["begin time", "end time", "begin offset", "end offset"])
-def test_a_header_that_does_not_fit_is_damage_and_the_index_is_made_anew(
-    stores: Stores, killed: bool, field: int
-):
+def test_a_header_that_does_not_fit_is_damage_and_the_index_is_made_anew(stores: Stores, killed: bool, field: int):
     """By its times a search passes over a file, and by its offsets the check of a store over what it lacks."""
     store = stores.open()
     fill(store)
@@ -240,9 +238,7 @@ def test_an_index_that_cannot_be_synced_fails_no_checkpoint_and_is_made_anew(sto
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in_memory(
-    stores: Stores, killed: bool
-):
+def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in_memory(stores: Stores, killed: bool):
     store = stores.open(index_entries=500)
     wanted = [f"key-{number}" for number in range(100)]
     for key in wanted[:60]:

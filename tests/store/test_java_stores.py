@@ -62,9 +62,7 @@ def sent(version: str) -> dict[tuple[str, int], list[bytes]]:
 
 
 def found(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
-    return {
-        (queue.topic, queue.queue_id): bodies(store, queue.topic, queue.queue_id) for queue in store.queues
-    }
+    return {(queue.topic, queue.queue_id): bodies(store, queue.topic, queue.queue_id) for queue in store.queues}
 
 
 def queried(store: MessageStore, key: str) -> list[StoredMessage]:
@@ -191,9 +189,7 @@ def damage_last_file(settings: StoreSettings) -> None:
     last.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("version", "lost"), [("4.9.7", b"plain"), ("5.4.0", COUNTED[18]), ("5.4.0-crc", COUNTED[17])]
-)
+@pytest.mark.parametrize(("version", "lost"), [("4.9.7", b"plain"), ("5.4.0", COUNTED[18]), ("5.4.0-crc", COUNTED[17])])
 def test_damage_in_a_java_store_is_refused_or_fenced_off(settings: StoreSettings, version: str, lost: bytes):
     damage_last_file(settings)
     with pytest.raises(CorruptRecord, match="corruptPolicy=quarantine"):
@@ -212,9 +208,7 @@ def test_damage_in_a_java_store_is_refused_or_fenced_off(settings: StoreSettings
 def test_what_the_checkpoint_of_a_killed_java_broker_does_not_cover_is_a_torn_tail(settings: StoreSettings):
     path = Path(settings.layout.commit_log) / f"{0:020d}"
     content = path.read_bytes()
-    path.write_bytes(
-        content[:90] + bytes(SECTOR - 90) + content[SECTOR:]
-    )  # the disk has an older version of a sector
+    path.write_bytes(content[:90] + bytes(SECTOR - 90) + content[SECTOR:])  # the disk has an older version of a sector
     with MessageStore.open(settings) as store:
         assert store.end == 0
     (saved,) = Path(settings.layout.set_aside).iterdir()
@@ -231,9 +225,7 @@ def test_a_flipped_bit_in_the_tail_of_a_killed_java_broker_is_damage(settings: S
 
 @pytest.mark.parametrize("version", ["4.9.7-killed-behind-ours"])
 @pytest.mark.parametrize("has_abort", [True, False])
-def test_what_java_wrote_behind_our_checkpoint_is_kept_with_its_keys(
-    settings: StoreSettings, has_abort: bool
-):
+def test_what_java_wrote_behind_our_checkpoint_is_kept_with_its_keys(settings: StoreSettings, has_abort: bool):
     """Java looks at the checkpoint a second after its start, and then once a minute: until then ours stays valid."""
     positions = load(Disk(), settings.layout.checkpoint).positions
     assert positions is not None and positions.crc_from == 0

@@ -58,9 +58,7 @@ def test_the_process_that_has_a_store_open_is_named(layout: Layout) -> None:
     assert lock_holder(layout.lock) == 0  # without a file
     with subprocess.Popen([sys.executable, "-c", program, layout.root], stdin=-1, stdout=-1) as holder:
         assert holder.stdin is not None and holder.stdout is not None and holder.stdout.readline()
-        with pytest.raises(
-            StoreLocked, match=rf"in use by another broker \(process {holder.pid}\); stop that"
-        ):
+        with pytest.raises(StoreLocked, match=rf"in use by another broker \(process {holder.pid}\); stop that"):
             StoreLock(Disk(), layout)
         holder.stdin.close()
     assert lock_holder(layout.lock) == 0

@@ -45,9 +45,7 @@ def test_files_that_retention_deleted_are_not_missed(stores: Stores):
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("damaged", [2, 4])
-@pytest.mark.parametrize(
-    "garbage", [None, b"", b"\x7a\x11" * (FILE_SIZE // 2)], ids=["missing", "empty", "garbage"]
-)
+@pytest.mark.parametrize("garbage", [None, b"", b"\x7a\x11" * (FILE_SIZE // 2)], ids=["missing", "empty", "garbage"])
 def test_without_its_checkpoint_a_store_still_tells_damage_from_a_torn_tail(
     stores: Stores, garbage: bytes | None, killed: bool, damaged: int
 ):

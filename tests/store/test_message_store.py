@@ -30,9 +30,7 @@ def size_of(part, topic="Orders"):
 
 
 def keys_found(store, key, topic="Orders", max_count=9, begin_ms=0, end_ms=LATER):
-    return [
-        bytes(record.decode(found).body) for found in store.query(topic, key, max_count, begin_ms, end_ms)
-    ]
+    return [bytes(record.decode(found).body) for found in store.query(topic, key, max_count, begin_ms, end_ms)]
 
 
 def test_a_message_is_stored_with_all_that_was_said_about_it(stores, clock):
@@ -264,9 +262,7 @@ def test_a_batch_lies_side_by_side_whatever_its_queues(stores):
     assert [place[1] for place in places] == [1, 0, 0, 2]
     assert places[0][0] == 4096, "all of it in the next file"
     store.publish()
-    assert (
-        store.queues.obtain("Orders", 0).end.value == 3 and store.queues.obtain("Payments", 0).end.value == 1
-    )
+    assert store.queues.obtain("Orders", 0).end.value == 3 and store.queues.obtain("Payments", 0).end.value == 1
 
 
 # Looking things up
@@ -449,9 +445,7 @@ def test_a_log_may_begin_where_a_file_of_the_masters_does(stores, tmp_path, is_k
     if has_more:
         slave.follow(8192, master.log_bytes(8192, 4096) or b"")
         slave.publish()
-        assert (slave.begin, slave.end) == (8192, master.end) and len(
-            keys_found(slave, "k", max_count=99)
-        ) > 1
+        assert (slave.begin, slave.end) == (8192, master.end) and len(keys_found(slave, "k", max_count=99)) > 1
     if is_killed:
         stores.crash(slave)
     else:
@@ -522,9 +516,7 @@ def test_settings_are_those_that_were_given(stores):
 
 def test_the_folders_above_a_new_store_are_on_disk_before_it_takes_a_message(stores):
     vfs = RecordVfs()
-    MessageStore.open(
-        replace(stores.settings, path="/data/mq/store", commit_log_path="/logs/mq/log"), vfs=vfs
-    )
+    MessageStore.open(replace(stores.settings, path="/data/mq/store", commit_log_path="/logs/mq/log"), vfs=vfs)
     disk = Disk(vfs.start)
     for effect in vfs.effects:
         disk.apply(effect)

@@ -59,9 +59,7 @@ def assert_all_is_there(store):
 def test_a_second_process_does_not_get_the_store(stores):
     store = stores.open()
     path = stores.settings.layout.root
-    told = subprocess.run(
-        [sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=True
-    ).stdout
+    told = subprocess.run([sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=True).stdout
     assert told.strip() == (
         f"the store {path} is in use by another broker (process {os.getpid()}); stop that one or choose another "
         "storePathRootDir"

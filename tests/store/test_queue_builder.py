@@ -46,9 +46,7 @@ class Floor:
         self.dispatch = QueueBuilder(self.queues, self.index, LEVELS_MS)
         self.last_offsets: dict[ConsumeQueue, int] = {}
 
-    def replay(
-        self, queue_offset: int, offset: int, *, known: int = 0, healing: bool = False, **changes: Any
-    ) -> None:
+    def replay(self, queue_offset: int, offset: int, *, known: int = 0, healing: bool = False, **changes: Any) -> None:
         """Dispatch the record that lies at `offset` and says that it is number `queue_offset` of its queue."""
         record = memoryview(record_of(queue_offset, offset, **changes))
         self.dispatch.replay(record, self.last_offsets, known, known - 1, healing)
@@ -200,9 +198,7 @@ def test_numpy_is_loaded_in_a_thread_when_there_are_many_keys(floor: Floor):
         (SysFlag.ROLLBACK, False, False),
     ],
 )
-def test_half_messages_and_rollbacks_have_no_place_in_a_queue(
-    floor: Floor, sys_flag: int, queued: bool, indexed: bool
-):
+def test_half_messages_and_rollbacks_have_no_place_in_a_queue(floor: Floor, sys_flag: int, queued: bool, indexed: bool):
     floor.replay(0, 0, sys_flag=sys_flag, properties=b"KEYS\x01k\x02")
     floor.dispatch.index_keys()
     assert floor.drain() == ([0] if queued else [])

@@ -52,9 +52,7 @@ def rotten(stores: Stores, *numbers: int, **changes: Any) -> MessageStore:
 def test_a_damaged_record_is_told_and_not_served_and_those_around_it_are(stores: Stores):
     store = rotten(stores, 3)
     assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2]
-    with pytest.raises(
-        CorruptRecord, match=r"damaged at offset \d+: there .* corruptPolicy=quarantine"
-    ) as told:
+    with pytest.raises(CorruptRecord, match=r"damaged at offset \d+: there .* corruptPolicy=quarantine") as told:
         store.read("Orders", 0, 3, 32)
     queue = store.queues.get("Orders", 0)
     assert queue is not None and told.value.offset == queue.read(3, 1).begin

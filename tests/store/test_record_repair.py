@@ -136,9 +136,7 @@ def lacking(number: int, places: list[tuple[int, int]]) -> Callable[[bytes], byt
 
 def spoilt(number: int, places: list[tuple[int, int]]) -> Callable[[bytes], bytes | None]:
     def spoil(found: bytes) -> bytes:
-        return (
-            found[:60] + b"?" + found[61:] if records.physical_offset(found) == places[number][0] else found
-        )
+        return found[:60] + b"?" + found[61:] if records.physical_offset(found) == places[number][0] else found
 
     return spoil
 
@@ -155,9 +153,7 @@ def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, place
     assert len(bodies(store, "Orders", 0)) == COUNT // 2 - 1 and len(bodies(store, "Orders", 1)) == COUNT // 2
 
 
-@pytest.mark.parametrize(
-    "spoils", [lambda found: found[:-1] + b"?", lambda found: None], ids=["other", "none"]
-)
+@pytest.mark.parametrize("spoils", [lambda found: found[:-1] + b"?", lambda found: None], ids=["other", "none"])
 def test_another_log_is_no_copy_and_nothing_changes(stores, places, slave, spoils):
     damage(stores.settings, middle_of(places, 7))
     before = {path: path.read_bytes() for path in Path(stores.settings.layout.commit_log).iterdir()}
@@ -178,9 +174,7 @@ def part(slave: Slave, place: int, texts: list[bytes]) -> None:
 
 @pytest.mark.parametrize("texts", [[b"7"], [b"7", b"8"], [b"%d" % n for n in range(7, COUNT)], [b""] * 9])
 @pytest.mark.parametrize("last", [7, 8, 12, COUNT - 1])
-def test_records_of_a_log_that_parted_from_this_one_at_the_damage_are_not_taken(
-    stores, places, slave, last, texts
-):
+def test_records_of_a_log_that_parted_from_this_one_at_the_damage_are_not_taken(stores, places, slave, last, texts):
     """The record before the damage is the same in both logs, and the other log has none where ours goes on."""
     part(slave, places[7][0], texts)
     for number in range(7, last + 1):
@@ -194,9 +188,7 @@ def test_records_of_a_log_that_parted_from_this_one_at_the_damage_are_not_taken(
 
 @pytest.mark.parametrize("at", [20, 60, 110])
 @pytest.mark.parametrize("end", [8, 9])
-def test_copy_that_ends_beside_the_damage_has_records_of_which_a_part_is_left_here(
-    stores, places, slave, at, end
-):
+def test_copy_that_ends_beside_the_damage_has_records_of_which_a_part_is_left_here(stores, places, slave, at, end):
     part(slave, places[end][0], [])
     for number in range(7, end):
         damage(stores.settings, places[number][0] + at)
@@ -234,9 +226,7 @@ def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, sla
     sound(stores)
 
 
-def test_damage_that_the_copy_cannot_repair_does_not_hold_up_the_repair_of_other_damage(
-    stores, places, slave
-):
+def test_damage_that_the_copy_cannot_repair_does_not_hold_up_the_repair_of_other_damage(stores, places, slave):
     slave.spoils = lambda found: found if records.physical_offset(found) >= places[20][0] else None
     before = {path: path.read_bytes() for path in Path(stores.settings.layout.commit_log).iterdir()}
     store = stores.open()

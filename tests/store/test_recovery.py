@@ -162,9 +162,7 @@ def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
     stores.crash(store)
     overwrite(log_file(store), offsets[3] + 60, bytes(40))
     store = stores.open()
-    put(
-        store, b"message 9", key="message-9"
-    )  # as long as the torn one: it ends where the old last one begins
+    put(store, b"message 9", key="message-9")  # as long as the torn one: it ends where the old last one begins
     assert store.end == offsets[4]
     stores.crash(store)
     store = stores.open()
@@ -250,9 +248,7 @@ class Forgetting(RealDisk):
         super().write(file, offset, content)
 
 
-def test_nothing_is_forgotten_before_it_was_read_to_be_written_again(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-):
+def test_nothing_is_forgotten_before_it_was_read_to_be_written_again(stores: Stores, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recovery, "_CHUNK", PAGE)
     store = stores.open(commit_log_file_size=1 << 20)
     put(store, FIVE[0])

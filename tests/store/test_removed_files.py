@@ -61,9 +61,7 @@ async def test_a_sync_acknowledges_nothing_once_the_log_file_is_gone(stores, clo
         put(store, b"too late")
         store.publish()
         store.flusher.kick()
-        with pytest.raises(
-            StoreFailed, match="removed, moved or replaced while the broker used it"
-        ) as failed:
+        with pytest.raises(StoreFailed, match="removed, moved or replaced while the broker used it") as failed:
             await asyncio.wait_for(store.flushed.reached(store.end), 10)
         assert path.name in str(failed.value)
         assert [each.levelname for each in caplog.records if each.levelname == "CRITICAL"] == ["CRITICAL"]

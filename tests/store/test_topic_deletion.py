@@ -75,9 +75,7 @@ def test_a_new_topic_of_the_same_name_may_begin_meanwhile(stores: Stores, done: 
 
 @pytest.mark.parametrize("leave", ["close", "crash"])
 @pytest.mark.parametrize("done", [0, 1, QUEUES - 1])
-def test_a_topic_stays_deleted_when_the_process_ends_before_its_files_are_gone(
-    stores: Stores, done: int, leave: str
-):
+def test_a_topic_stays_deleted_when_the_process_ends_before_its_files_are_gone(stores: Stores, done: int, leave: str):
     store = filled(stores)
     store.checkpoint()
     some(store.deletion.begin("Orders"), done)

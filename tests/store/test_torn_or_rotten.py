@@ -14,9 +14,7 @@ from tests.store.stores import Stores, bodies
 from tests.store.test_recovery import FIVE, fill, flip, log_file, lose, overwrite, snapshot
 
 
-def killed_store(
-    stores: Stores, *, synced: bool, texts: list[bytes] = FIVE
-) -> tuple[MessageStore, list[int]]:
+def killed_store(stores: Stores, *, synced: bool, texts: list[bytes] = FIVE) -> tuple[MessageStore, list[int]]:
     """A store whose process was killed. The checkpoint knows none of its messages."""
     store = stores.open()
     offsets = fill(store, texts)
@@ -31,9 +29,7 @@ def test_damage_before_the_last_sync_is_refused_and_nothing_is_changed(stores: S
     store, offsets = killed_store(stores, synced=True)
     overwrite(log_file(store), offsets[number] + 60, bytes(40))  # as a crash leaves it, or a disk
     before = snapshot(Path(store.settings.path))
-    with pytest.raises(
-        CorruptRecord, match="these bytes had been on disk, so this is no torn tail"
-    ) as refused:
+    with pytest.raises(CorruptRecord, match="these bytes had been on disk, so this is no torn tail") as refused:
         stores.open()
     assert refused.value.offset == offsets[number]
     assert snapshot(Path(store.settings.path)) == before

@@ -148,8 +148,6 @@ def test_the_option_is_listed_in_the_help(pytester):
 def test_a_cluster_that_is_not_there_costs_each_test_one_sentence(pytester, source):
     result = run(pytester, source, "-o", "asyncio_mode=auto", "-q", "--rocketmq-addr", "127.0.0.1:9")
     result.assert_outcomes(errors=1)
-    sentence = (
-        "--rocketmq-addr 127.0.0.1:9: cannot ask name server 127.0.0.1:9 (Connection refused); start one with"
-    )
+    sentence = "--rocketmq-addr 127.0.0.1:9: cannot ask name server 127.0.0.1:9 (Connection refused); start one with"
     assert sum(line.startswith(sentence) for line in result.outlines) == 1
     assert len([line for line in result.outlines if line]) <= 8, result.outlines

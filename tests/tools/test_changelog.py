@@ -40,9 +40,7 @@ def test_notes_become_a_section_above_the_others():
 
 
 def test_notes_join_a_section_that_was_begun_by_hand():
-    begun = DATED.replace(
-        "## 0.1.0", "## 0.2.0 (unreleased)\n\n### Added\n\n- One.\n\n### Fixed\n\n- Two.\n\n## 0.1.0"
-    )
+    begun = DATED.replace("## 0.1.0", "## 0.2.0 (unreleased)\n\n### Added\n\n- One.\n\n### Fixed\n\n- Two.\n\n## 0.1.0")
     text = released(begun, "0.2.0", DAY, {"feature": ["Three."], "removal": ["Four."]})
     assert section(text, "0.2.0") == (
         f"## 0.2.0 ({DAY})\n\n### Added\n\n- One.\n- Three.\n\n### Fixed\n\n- Two.\n\n### Removed\n\n- Four.\n\n"
@@ -68,9 +66,7 @@ def test_a_version_that_is_not_ready_is_refused(text, notes, words):
 def test_long_notes_are_wrapped_and_words_stay_whole():
     text = released("# Changelog\n", "0.1.0", DAY, {"fix": ["one-two " * 30]})
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 120 and all(
-        line.startswith(("- one-two", "  one-two")) for line in lines[-3:]
-    )
+    assert max(map(len, lines)) <= 120 and all(line.startswith(("- one-two", "  one-two")) for line in lines[-3:])
 
 
 def test_notes_are_moved_into_the_changelog(tmp_path):

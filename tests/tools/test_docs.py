@@ -88,9 +88,7 @@ def test_every_request_of_the_table_is_on_the_page_once():
 
 @pytest.mark.slow
 def test_every_generated_page_has_a_title_and_a_place_in_the_site(pages):
-    settings = yaml.safe_load(
-        (docs.ROOT / "mkdocs.yml").read_text().split("markdown_extensions:")[0] + "nav: []"
-    )
+    settings = yaml.safe_load((docs.ROOT / "mkdocs.yml").read_text().split("markdown_extensions:")[0] + "nav: []")
     assert settings["strict"], "a dead link would only be a warning"
     nav = (docs.ROOT / "mkdocs.yml").read_text()
     for name, text in pages.items():

@@ -63,10 +63,7 @@ def test_official_clients_of_5_have_a_table_of_their_own():
     }
     matrix = MATRIX | {"five": five}
     text = page(matrix, [Cell("five-send", ("five-go", "five-rust"), "test_x.py::test_c")])
-    assert (
-        "\n## Five\n\n| | Go 5 | Rust |\n|---|:-:|:-:|\n| send | yes | yes |\n| recall | not yet | 2 |\n"
-        in text
-    )
+    assert "\n## Five\n\n| | Go 5 | Rust |\n|---|:-:|:-:|\n| send | yes | yes |\n| recall | not yet | 2 |\n" in text
     assert "\n2. Rust: it lacks that.\n" in text and "| send | `test_x.py::test_c` |" in text
     assert cannot(matrix, "five-recall", "five-rust") == "it lacks that"
     with pytest.raises(BadCell):

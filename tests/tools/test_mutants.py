@@ -100,10 +100,7 @@ def test_a_list_names_mutants_by_text_at_whatever_line(root: Path) -> None:
     (root / "sparrowmq/shelf.py").write_text(f"\n{twice}")
     now = listed(root, lines)
     assert [str(each).split(": ", 1)[1] for each in now] == [str(each).split(": ", 1)[1] for each in mutants]
-    moved = {
-        str(each).split(": ", 1)[1]: each.line - before.line
-        for each, before in zip(now, mutants, strict=True)
-    }
+    moved = {str(each).split(": ", 1)[1]: each.line - before.line for each, before in zip(now, mutants, strict=True)}
     assert moved["put: drop self.last = thing"] == 1 == moved["put: drop self.count()"]
 
 

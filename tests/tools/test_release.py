@@ -61,9 +61,7 @@ def test_only_the_pure_wheel_and_the_sources_are_uploaded():
     assert names == ["sparrowmq-0.1.0-py3-none-any.whl", "sparrowmq-0.1.0.tar.gz"]
 
 
-@pytest.mark.parametrize(
-    "text", ["# Changelog\n", "## 0.1.0 (unreleased)\n\n## 0.0.9 (2026-01-01)\n\n- Words.\n"]
-)
+@pytest.mark.parametrize("text", ["# Changelog\n", "## 0.1.0 (unreleased)\n\n## 0.0.9 (2026-01-01)\n\n- Words.\n"])
 def test_a_version_without_words_in_the_changelog_is_refused(text):
     with pytest.raises(steps.StepFailed, match=r"no section for 0\.1\.0"):
         release.check_changelog(text, "0.1.0")
@@ -202,9 +200,7 @@ class Index(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.rpartition("/files/")[2]
         links = "".join(f'<a href="/files/{each}">{each}</a>' for each in self.files)
-        self._answer(
-            self.files.get(name, links.encode()), "application/zip" if name in self.files else "text/html"
-        )
+        self._answer(self.files.get(name, links.encode()), "application/zip" if name in self.files else "text/html")
 
     def _answer(self, body: bytes, kind: str = "text/html") -> None:
         self.send_response(200)
@@ -267,9 +263,7 @@ def test_a_published_version_is_installed_from_the_index(project, tmp_path):
         }
         command = [str(python), "-m", "tools.release", "publish", "--disable-progress-bar"]
         done = subprocess.run(command, cwd=project, env=variables, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 0 and done.stderr.endswith(f"release: {VERSION} is published\n"), (
-            done.stderr
-        )
+        assert done.returncode == 0 and done.stderr.endswith(f"release: {VERSION} is published\n"), done.stderr
         assert set(files) == {file.name for file in release.distributions(Path(), VERSION)}
         subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "user")], check=True)
         pip = [str(tmp_path / "user" / "bin" / "pip"), "--isolated", "install", "-q", "--no-deps"]
@@ -278,7 +272,5 @@ def test_a_published_version_is_installed_from_the_index(project, tmp_path):
     assert said == f"sparrowmq, version {VERSION}"
     remote = tmp_path / "remote.git"
     assert git(remote, "rev-parse", f"v{VERSION}^{{commit}}") == git(remote, "rev-parse", "main")
-    assert re.search(
-        rf"^## {VERSION} \(\d{{4}}-\d\d-\d\d\)$", git(remote, "show", "main:CHANGELOG.md"), re.MULTILINE
-    )
+    assert re.search(rf"^## {VERSION} \(\d{{4}}-\d\d-\d\d\)$", git(remote, "show", "main:CHANGELOG.md"), re.MULTILINE)
     assert "SparrowMQ" in git(remote, "show", f"{site_versions.BRANCH}:{VERSION}/index.html")

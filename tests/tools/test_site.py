@@ -41,9 +41,7 @@ def test_links_are_rewritten_for_the_site(name, source, text, expected):
 def test_linked_files_are_added_and_code_stays():
     added: list[str] = []
     text = "[e](../../examples/send.py)\n\n```\n[e](../../examples/batch.py)\n```\n"
-    shown = site.rewritten(
-        text, "use/client.md", "docs/use/client.md", lambda path, shown: added.append(shown)
-    )
+    shown = site.rewritten(text, "use/client.md", "docs/use/client.md", lambda path, shown: added.append(shown))
     assert added == ["files/examples/send.py"]
     assert "[e](../../examples/batch.py)" in shown
 

@@ -107,9 +107,7 @@ def test_an_area_may_grow_by_what_others_lose_and_by_what_a_decision_allows(tmp_
     assert found(105, 50, growth=grown) == []
     assert len(found(106, 50, growth=grown)) == 1
     grown[0]["decision"] = "0002-none.md"
-    assert found(100, 50, growth=grown) == [
-        "tools/size.toml: there is no decision 0002-none.md in docs/understand/adr"
-    ]
+    assert found(100, 50, growth=grown) == ["tools/size.toml: there is no decision 0002-none.md in docs/understand/adr"]
 
 
 def test_the_table_shows_each_area_beside_its_budget(product):

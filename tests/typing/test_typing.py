@@ -10,18 +10,14 @@ import pytest
 
 HERE = Path(__file__).parent
 USES, MISUSES = HERE / "uses.py", HERE / "misuses.py"
-WRONG = {
-    number for number, line in enumerate(MISUSES.read_text().splitlines(), 1) if line.endswith("# wrong")
-}
+WRONG = {number for number, line in enumerate(MISUSES.read_text().splitlines(), 1) if line.endswith("# wrong")}
 
 
 def mypy(tmp_path: Path) -> set[tuple[str, int]]:
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(tmp_path)]
     ran = subprocess.run([*command, USES, MISUSES], cwd=HERE.parents[1], capture_output=True, text=True)
     assert ran.returncode in (0, 1), ran.stdout + ran.stderr
-    return {
-        (Path(path).name, int(line)) for path, line in re.findall(r"^(.*?):(\d+): error", ran.stdout, re.M)
-    }
+    return {(Path(path).name, int(line)) for path, line in re.findall(r"^(.*?):(\d+): error", ran.stdout, re.M)}
 
 
 def pyright(tmp_path: Path) -> set[tuple[str, int]]:
@@ -44,9 +40,7 @@ def pyright(tmp_path: Path) -> set[tuple[str, int]]:
     ran = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
     found = json.loads(ran.stdout)["generalDiagnostics"]
     return {
-        (Path(each["file"]).name, each["range"]["start"]["line"] + 1)
-        for each in found
-        if each["severity"] == "error"
+        (Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found if each["severity"] == "error"
     }
 
 

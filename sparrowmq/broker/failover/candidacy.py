@@ -114,9 +114,7 @@ class Candidacy:
         """Note that this member is the master."""
         self._failed, self._chosen = "", None
 
-    def reason(
-        self, state: GroupState | None, version: int, end: int, others: Collection[Present]
-    ) -> Reason | None:
+    def reason(self, state: GroupState | None, version: int, end: int, others: Collection[Present]) -> Reason | None:
         """Return why this member does not try to lead now, while there is no master; None if it does.
 
         Args:
@@ -145,9 +143,7 @@ class Candidacy:
             what = f"not elected before another member, which may have more: {first}"
             return Reason(what, is_able=not self._own.doubt)
         if self.is_fresh and (self._own.doubt or not self._may_lead_at_once(state, end, others)):
-            what = (
-                f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
-            )
+            what = f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
             return Reason(what, is_able=True)
         if state.successor not in (0, self._member) and self._vacant_s < self._lease_s:
             return Reason(f"the lead is handed over to member {state.successor}", is_able=True)
@@ -190,9 +186,7 @@ class Candidacy:
         return Reason(f"other members go first: {problem}")
 
     def _may_lead_at_once(self, state: GroupState, end: int, others: Collection[Present]) -> bool:
-        return state.may_lead(self._member, is_fresh=True) or none_can_have_more(
-            self._member, end, state, others
-        )
+        return state.may_lead(self._member, is_fresh=True) or none_can_have_more(self._member, end, state, others)
 
     def _named(self, member: int) -> str:
         return f"{member} at {self._seen[member]}" if member in self._seen else str(member)

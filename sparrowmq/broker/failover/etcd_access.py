@@ -32,9 +32,7 @@ class EtcdAccess:
         """Return the access that the settings describe. Raises: ConfigError, a file cannot be used."""
         tls = None
         if settings.etcd_tls:
-            tls = trusting_context(
-                "etcd.tls", settings.etcd_trust, settings.etcd_certificate, settings.etcd_key
-            )
+            tls = trusting_context("etcd.tls", settings.etcd_trust, settings.etcd_certificate, settings.etcd_key)
         return cls(tls, settings.etcd_user, settings.etcd_password)
 
 

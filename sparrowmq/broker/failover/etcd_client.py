@@ -73,9 +73,7 @@ class Etcd:
         end = begin[:-1] + bytes([begin[-1] + 1])
         answer = await self._ask("kv/range", {"key": _packed(begin), "range_end": _packed(end)})
         return {
-            b64decode(each["key"]).decode(): EtcdValue(
-                b64decode(each.get("value", "")), int(each["mod_revision"])
-            )
+            b64decode(each["key"]).decode(): EtcdValue(b64decode(each.get("value", "")), int(each["mod_revision"]))
             for each in answer.get("kvs", ())
         }
 
@@ -131,9 +129,7 @@ class Etcd:
         body, problems = msgspec.json.encode(question), []
         for endpoint in list(self._endpoints):
             try:
-                status, answer = await self._clock.wait_for(
-                    self._ask_endpoint(endpoint, path, body), self._timeout_s
-                )
+                status, answer = await self._clock.wait_for(self._ask_endpoint(endpoint, path, body), self._timeout_s)
             except (OSError, TimeoutError, UnicodeError, h11.ProtocolError, msgspec.DecodeError) as error:
                 problems.append(f"{endpoint}: {_reason(error, self._timeout_s)}")
                 self._endpoints.append(self._endpoints.pop(0))  # the next question begins with another one

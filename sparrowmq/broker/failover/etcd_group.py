@@ -57,6 +57,4 @@ def group_in(values: Mapping[str, EtcdValue], keys: str, me: int) -> EtcdGroup:
             is_read=True,
         )
     except msgspec.DecodeError as error:
-        raise EtcdFailed(
-            f"what etcd has below {keys} is not ours ({error}); set another etcdPrefix"
-        ) from error
+        raise EtcdFailed(f"what etcd has below {keys} is not ours ({error}); set another etcdPrefix") from error

@@ -67,8 +67,6 @@ class FailoverSettings(Settings):
             raise ConfigError("etcdUser and etcdPassword go together: set both, or none")
         files = (self.etcd_trust, self.etcd_certificate, self.etcd_key)
         if not self.etcd_tls and any(file is not None for file in files):
-            raise ConfigError(
-                "files of etcd.tls are given and etcd is asked in the clear: set etcd.tls.enable=true"
-            )
+            raise ConfigError("files of etcd.tls are given and etcd is asked in the clear: set etcd.tls.enable=true")
         if (self.etcd_certificate is None) != (self.etcd_key is None):
             raise ConfigError("etcd.tls.certPath and etcd.tls.keyPath go together: set both, or none")

@@ -39,9 +39,7 @@ def next_master(in_sync: InSync, me: int, chosen: int) -> int:
     return chosen or others[0]
 
 
-async def drained(
-    store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock
-) -> None:
+async def drained(store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock) -> None:
     """End the log when no batch is stored in part, and all members in sync, or about to be, have it up to its end.
 
     Args:

@@ -276,9 +276,7 @@ class InSync:
                 # What is not shipped yet may have been answered, or shown, while this master was alone in sync.
                 self._joining[member] = (self.log_end(), now)
         ready = {m for m, (mark, _) in self._joining.items() if self._ends[m] >= mark}
-        for member in [
-            m for m, (_, since) in self._joining.items() if self._clock.age(since) > self._catch_up_s
-        ]:
+        for member in [m for m, (_, since) in self._joining.items() if self._clock.age(since) > self._catch_up_s]:
             del self._joining[member]
         gone = (self._left | late | (inside - self._ends.keys())) - {self._me}
         return (inside - gone) | (ready - late)

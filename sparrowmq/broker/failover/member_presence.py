@@ -48,9 +48,7 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     is_proved: bool = True
 
     @classmethod
-    def of(
-        cls, member: int, own: OwnEpoch, address: str, end: int, problem: str, *, is_proved: bool
-    ) -> Present:
+    def of(cls, member: int, own: OwnEpoch, address: str, end: int, problem: str, *, is_proved: bool) -> Present:
         return cls(
             member=member,
             store=own.store,
@@ -159,7 +157,5 @@ def none_can_have_more(member: int, end: int, state: GroupState, others: Iterabl
 def _comparable(state: GroupState, others: Iterable[Present]) -> list[Present]:
     """Return the members whose logs can be compared: they were part of the last epoch that was settled."""
     return [
-        each
-        for each in others
-        if each.end != UNKNOWN and each.line == state.line and each.epoch >= state.proved_epoch
+        each for each in others if each.end != UNKNOWN and each.line == state.line and each.epoch >= state.proved_epoch
     ]

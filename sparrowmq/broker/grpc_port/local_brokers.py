@@ -186,9 +186,7 @@ class LocalLink:
         used: the time of its last call.
     """
 
-    def __init__(
-        self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str
-    ) -> None:
+    def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str) -> None:
         self._home = home = all_links.home
         self.account = name
         self.client_id = client_of(self.account, client_id)
@@ -320,9 +318,7 @@ class LocalLink:
 
 
 def _busy() -> RemoteError:
-    return RemoteError(
-        ResponseCode.SYSTEM_BUSY, "too many requests of the gRPC port wait; send this again later"
-    )
+    return RemoteError(ResponseCode.SYSTEM_BUSY, "too many requests of the gRPC port wait; send this again later")
 
 
 class Pushes:

@@ -61,14 +61,10 @@ async def open_grpc(
     clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
     host = settings.address(port).rpartition(":")[0]
     server = broker.server
-    connect = partial(
-        LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget
-    )
+    connect = partial(LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget)
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
-    place = ListenAddress(
-        settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy
-    )
+    place = ListenAddress(settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy)
     opened = GrpcPort(home, clock, broker.tls, broker.turn, place, quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)

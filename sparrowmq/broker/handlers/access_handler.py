@@ -97,9 +97,7 @@ class AccessHandler:
     async def white_list(self, header: UpdateGlobalWhiteAddrsConfig, body: bytes, peer: Peer) -> None:
         patterns = _listed(header.global_white_addrs) or []
         await self._do(
-            lambda files: files.with_addresses(
-                patterns, header.acl_file_full_path or "", self._clock.now_ms()
-            ),
+            lambda files: files.with_addresses(patterns, header.acl_file_full_path or "", self._clock.now_ms()),
             WHITE_LIST_FAILED,
         )
         log.info("the addresses that need no account were set to %s by %s", shown(patterns), peer.address)

@@ -49,9 +49,7 @@ class CleaningHandler(Handler):
     def _cleaning(self, peer: Peer) -> Steps[None]:
         for topic in self._store.queues.topics():
             if topic not in _WITHOUT_CONFIG and self._topics.get(topic) is None:
-                log.info(
-                    "the queues of topic %s are deleted, as %s asks: it is not there", topic, peer.address
-                )
+                log.info("the queues of topic %s are deleted, as %s asks: it is not there", topic, peer.address)
                 self._topics.delete(topic)
                 yield from self._store.deletion.begin(topic)
             yield

@@ -54,9 +54,7 @@ class ClientHandler(Handler):
         self._offers = offers or HeartBeatReply()
 
     @handles(HeartBeat)
-    def heart_beat(
-        self, header: HeartBeat, body: bytes, peer: Peer
-    ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
+    def heart_beat(self, header: HeartBeat, body: bytes, peer: Peer) -> HeartBeatReply | Awaitable[HeartBeatReply]:
         beat = Heartbeat.of_request(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -91,9 +89,7 @@ class ClientHandler(Handler):
         """Return the client ids of a group. An empty group is an error: clients then keep the queues they have."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
-            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
         return Reply(body=group.encoded_ids())
 
     @handles(CheckClientConfig)

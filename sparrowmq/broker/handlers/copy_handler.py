@@ -44,9 +44,7 @@ _MOST_NAME: Final = 512
 _ENVELOPE_BYTES: Final = 64 << 10
 
 
-def batch_parts(
-    shared: SharedParts, settings: BrokerSettings, figures: Figures, term: Term | None
-) -> tuple[Part, ...]:
+def batch_parts(shared: SharedParts, settings: BrokerSettings, figures: Figures, term: Term | None) -> tuple[Part, ...]:
     """The parts that take our own kinds of batches: staged ones, and copies."""
     path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
     store, writer, topics = shared.store, shared.writer, shared.topics

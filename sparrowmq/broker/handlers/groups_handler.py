@@ -185,9 +185,7 @@ class GroupHandler(Handler):
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Reply:
         members = self._clients.producers(header.producer_group)
         if not members:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
-            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist")
         return Reply(body=ProducerConnections(_connections(members)))
 
     @handles(GetAllProducers)
@@ -322,16 +320,9 @@ def _completed(requested: GroupConfig, former: GroupConfig | None) -> GroupConfi
         (requested.group_retry_policy or CLASSIC).check()
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    kept = {
-        name: getattr(former, name)
-        for name in _OF_5X
-        if former is not None and getattr(requested, name) is None
-    }
+    kept = {name: getattr(former, name) for name in _OF_5X if former is not None and getattr(requested, name) is None}
     return msgspec.structs.replace(requested, attributes=made, **kept)
 
 
 def _connections(members: Iterable[Member]) -> list[Connection]:
-    return [
-        Connection(member.client_id, member.peer.address, member.language, member.version)
-        for member in members
-    ]
+    return [Connection(member.client_id, member.peer.address, member.language, member.version) for member in members]

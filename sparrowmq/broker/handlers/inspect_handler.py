@@ -51,9 +51,7 @@ class InspectHandler:
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Reply:
         """Return the settings as a properties file."""
         body = settings_text.render({OWN_VERSION: VERSION} | self._settings.now.as_shown())
-        version = (
-            DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
-        )
+        version = DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         return Reply(header=GetBrokerConfigReply(version), body=body)
 
     @handles(UpdateBrokerConfig)

@@ -82,9 +82,9 @@ class OffsetHandler(Handler):
                 f"offset {header.commit_offset} of queue {header.queue_id} cannot be committed; both must be 0 or more",
             )
         # A queue that the topic has lost, but which still has messages, may be consumed to its end.
-        if header.queue_id >= max(
-            topic.read_queue_nums, topic.write_queue_nums
-        ) and not self._store.queues.get(header.topic, header.queue_id):
+        if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums) and not self._store.queues.get(
+            header.topic, header.queue_id
+        ):
             # Unlike Java, which keeps offsets of queues that never existed.
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
@@ -114,14 +114,10 @@ class OffsetHandler(Handler):
         nearest message: a group that is reset to now would consume the newest message again. Source: Java 5.4.0.
         """
         is_upper = (header.boundary_type or "").upper() == "UPPER"
-        return OffsetReply(
-            self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, is_upper)
-        )
+        return OffsetReply(self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, is_upper))
 
     @handles(GetEarliestMsgStoretime)
-    def earliest(
-        self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer
-    ) -> GetEarliestMsgStoretimeReply:
+    def earliest(self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer) -> GetEarliestMsgStoretimeReply:
         """Return the store time of the oldest message; -1 if there is none."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         time_ms = self._store.store_time(header.topic, header.queue_id, queue.min_offset) if queue else None

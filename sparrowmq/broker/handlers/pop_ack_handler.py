@@ -135,14 +135,10 @@ def _offsets_of(ack: BatchAck) -> Sequence[int]:
     try:
         raw = base64.b64decode(ack.bits, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RemoteError(
-            ResponseCode.MESSAGE_ILLEGAL, "the bits of an acknowledgement are not base64"
-        ) from error
+        raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the bits of an acknowledgement are not base64") from error
     bits = int.from_bytes(raw, "little")
     if bits.bit_count() > _MOST_ACKS:
-        raise RemoteError(
-            ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MOST_ACKS} messages"
-        )
+        raise RemoteError(ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MOST_ACKS} messages")
     if not bits & bits + 1:  # without gaps
         return range(ack.start_offset, ack.start_offset + bits.bit_length())
     found = [(ack.start_offset + 8 * each.start(), raw[each.start()]) for each in _SOME_BITS.finditer(raw)]

@@ -200,9 +200,7 @@ class PopHandler(Handler):
             return None
         topic, group = header.topic, header.consumer_group
         try:
-            later = self.held_pops.hold(
-                HeldPull(header, selector, peer), self._waits.bell(topic, group), timeout_s
-            )
+            later = self.held_pops.hold(HeldPull(header, selector, peer), self._waits.bell(topic, group), timeout_s)
         except RemoteError as full:
             raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
         self._waits.watch(topic)
@@ -338,9 +336,7 @@ class PopHandler(Handler):
             )
         topic = self._topic(header)
         if not topic.perm & Perm.READ:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden"
-            )
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden")
         if not ANY_QUEUE <= header.queue_id < topic.read_queue_nums:
             raise RemoteError(
                 ResponseCode.INVALID_PARAMETER,

@@ -122,11 +122,7 @@ class ProgressHandler(Handler):
 
     def _topics_of(self, group: str, only_ordered: bool) -> list[str]:
         configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
-        return [
-            config.topic_name
-            for config in configs
-            if config is not None and (config.order or not only_ordered)
-        ]
+        return [config.topic_name for config in configs if config is not None and (config.order or not only_ordered)]
 
     def _stats(self, group: str, topics: list[str], whole: BrokerConsumeStats | None = None) -> ConsumeStats:
         """Return progress, to be encoded once. It is added to the sum of `whole`, which is written behind it."""

@@ -217,9 +217,7 @@ class PullHandler:
             return min(count, rules.max_count), rules.max_bytes
         return min(count, rules.max_sized_count), min(header.max_msg_bytes, rules.max_sized_bytes)
 
-    def _answer(
-        self, read: Read, header: PullMessage, peer: Peer, usages: list[Usage] | None = None
-    ) -> Reply:
+    def _answer(self, read: Read, header: PullMessage, peer: Peer, usages: list[Usage] | None = None) -> Reply:
         if self.quotas is not None and self.quotas.is_on:
             self.quotas.pulled(peer, header.topic, read.size, usages)
         self._consumption.took(

@@ -47,9 +47,7 @@ class QueryHandler(Handler):
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
         )
         if not found:
-            raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
-            )
+            raise RemoteError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         self._count(peer, header.topic, sum(map(len, found)))
         return Reply(header=QueryMessageReply(*self._store.indexed), body=found[::-1])
 
@@ -57,9 +55,7 @@ class QueryHandler(Handler):
     def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Reply:
         found = self._store.record_at(header.offset)
         if found is None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
-            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         self._count(peer, "", len(found))
         return Reply(body=[found])
 

@@ -52,13 +52,9 @@ class RecallHandler(Handler):
         except ConfigError as error:
             raise RemoteError(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
         if handle.topic != header.topic:
-            raise _refused(
-                ResponseCode.ILLEGAL_OPERATION, f"topic not match: the handle is of {handle.topic}"
-            )
+            raise _refused(ResponseCode.ILLEGAL_OPERATION, f"topic not match: the handle is of {handle.topic}")
         if handle.broker_name != self._topics.broker_name:
-            raise _refused(
-                ResponseCode.ILLEGAL_OPERATION, f"the message waits at broker {handle.broker_name}"
-            )
+            raise _refused(ResponseCode.ILLEGAL_OPERATION, f"the message waits at broker {handle.broker_name}")
         if handle.due_ms <= self._clock.now_ms() or self._is_over(handle.due_ms):
             raise _refused(ResponseCode.ILLEGAL_OPERATION, "timestamp invalid: the message was due already")
         placed = self._writer.put(self._entry(header, handle, peer))

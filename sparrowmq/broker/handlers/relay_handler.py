@@ -76,9 +76,7 @@ class RelayHandler(Handler):
             try:
                 told = ConsumerStatus.decode((await answer).body)
             except (NetworkError, RemoteError, RemoteProtocolError) as error:
-                log.warning(
-                    "consumer %s does not report its offsets: %s", shown(member.client_id), shown(error)
-                )
+                log.warning("consumer %s does not report its offsets: %s", shown(member.client_id), shown(error))
             else:
                 table[member.client_id] = told.message_queue_table
         return Reply(body=ConsumerStatus(consumer_table=table))
@@ -105,11 +103,7 @@ async def _relay(member: Member, consumer: str, request: Request[Any], body: byt
     try:
         response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
     except RequestTimeout as error:
-        raise RemoteError(
-            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}"
-        ) from error
+        raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}") from error
     except NetworkError as error:
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}"
-        ) from error
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}") from error
     return Reply(response.code, None, response.remark, response.body)

@@ -40,9 +40,7 @@ log = logging.getLogger(__name__)
 
 # The time limit for the asker's confirmation (Java: Broker2Client.callClient).
 ASKER_TIMEOUT_S: Final = 10.0
-NEW_S: Final = (
-    5.0  # so long after its election a master waits for askers: ours connect within a second or two
-)
+NEW_S: Final = 5.0  # so long after its election a master waits for askers: ours connect within a second or two
 _LOOK_S: Final = 0.1
 
 
@@ -78,9 +76,7 @@ class ReplyHandler:
             place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
         if failure is None:
             return Reply(header=place)
-        self._lines.log(
-            log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure)
-        )
+        self._lines.log(log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure))
         return Reply(ResponseCode.SYSTEM_ERROR, place, failure)
 
     def _check_topic(self, topic: str) -> None:
@@ -97,9 +93,7 @@ class ReplyHandler:
         try:
             after: ReplyWhenDurable = await resolved(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
-            self._lines.log(
-                log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error
-            )
+            self._lines.log(log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error)
             return None
         return after.reply
 

@@ -79,9 +79,7 @@ class RetryHandler(Handler):
         placed = self._writer.put(again(message, topic.topic_name, queue_id, back.properties, tries))
         if popped is not None and cell is not None:
             self._pops.settle(popped, [message.queue_offset])
-        self._consumption.got_back(
-            group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic
-        )
+        self._consumption.got_back(group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic)
         if back.is_dead:
             text = "message %s is a dead letter of group %s after %d tries"
             place = shown(message.message_id), group.group_name, tries
@@ -116,9 +114,7 @@ class RetryHandler(Handler):
         else:
             topic = self._topics.ensure_retry(group.group_name, group.retry_queue_nums)
         if not topic.perm & Perm.WRITE:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
-            )
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
         return topic
 
 

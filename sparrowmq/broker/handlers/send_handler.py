@@ -214,9 +214,7 @@ class SendHandler:
         steps = self._guarded(send(shared, body, places, is_repeated), shared.topic, incarnation)
         return self._line.work(large_batch.storing(self._store, self.accepts_writes, steps), mark)
 
-    def _guarded(
-        self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int
-    ) -> Steps[ReplyWhenDurable]:
+    def _guarded(self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int) -> Steps[ReplyWhenDurable]:
         """Store a batch as long as its topic is the same.
 
         Raises: RemoteError, the topic was deleted, with the parts of the batch that were stored.
@@ -235,9 +233,7 @@ class SendHandler:
             f"topic[{topic}] was deleted before all of this batch was stored, so none of it is stored",
         )
 
-    def _send_large(
-        self, shared: Entry, body: bytes, places: bytes, is_repeated: bool
-    ) -> Steps[ReplyWhenDurable]:
+    def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
         ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)
         if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
             return (yield from self._send_missing(shared, body, places, is_repeated))
@@ -255,9 +251,7 @@ class SendHandler:
             reply.stored_at = yield from large_batch.written(shared.queue_id, parts)
         return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
 
-    def _send_missing(
-        self, shared: Entry, body: bytes, places: bytes, is_repeated: bool
-    ) -> Steps[ReplyWhenDurable]:
+    def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
         if is_repeated:
             demand_few(len(places) // batch.PLACE_BYTES)

@@ -47,9 +47,7 @@ class StagingHandler(Handler):
         takes: whether messages are taken; not while the lead is handed over.
     """
 
-    def __init__(
-        self, shared: SharedParts, staging: Staging, max_body_bytes: int, takes: Callable[[], bool]
-    ) -> None:
+    def __init__(self, shared: SharedParts, staging: Staging, max_body_bytes: int, takes: Callable[[], bool]) -> None:
         super().__init__(shared)
         self._staging = staging
         self._max_body_bytes = max_body_bytes
@@ -57,9 +55,7 @@ class StagingHandler(Handler):
         self._line = Line()  # of parts, which are checked in slices
 
     @handles(StageBatch)
-    def stage(
-        self, header: StageBatch, body: bytes, peer: Peer
-    ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
+    def stage(self, header: StageBatch, body: bytes, peer: Peer) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
         self._check_size(body)
         self._admit(header.topic, header.queue_id, peer)
@@ -70,9 +66,7 @@ class StagingHandler(Handler):
         yield from self._staging.check(entry, batch.places(body))
         source = self._source(header, peer)
         placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry)
-        return ReplyWhenDurable(
-            self._store.safety(True), self._store.end if placed is None else placed.end, None
-        )
+        return ReplyWhenDurable(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> ReplyWhenDurable:
@@ -104,9 +98,7 @@ class StagingHandler(Handler):
 
     def _source(self, header: StageBatch | CommitBatch, peer: Peer) -> Source:
         if not 0 <= header.batch < _END_OF_BATCHES:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0, and end at 2^63-1"
-            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0, and end at 2^63-1")
         writer = _name("writer", header.writer)
         owner = owner_for(self._staging.writers, writer, peer)
         return Source(writer, _name("run", header.run), header.batch, owner)
@@ -115,9 +107,7 @@ class StagingHandler(Handler):
         """Refuse a topic or queue that takes no messages. Creates the topic if a send would."""
         demand_open(self._topics, name)
         if name.startswith(names.RETRY):
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}"
-            )
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}")
         topic = self._topics.get(name) or self._topics.ensure_for_send(
             name, names.DEFAULT_TOPIC, _TEMPLATE_QUEUES, peer.address
         )

@@ -112,9 +112,7 @@ class TopicHandler(Handler):
         """Return the settings of one topic. `attributes` is always there, as some clients expect."""
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise RemoteError(
-                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {shown(header.topic)}"
-            )
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {shown(header.topic)}")
         return Reply(body=msgspec.structs.replace(topic, attributes=topic.attributes or {}))
 
     @handles(DeleteTopic)
@@ -143,9 +141,7 @@ class TopicHandler(Handler):
 
     def _stats(self, topic: str, queue_count: int) -> Steps[Reply]:
         broker = self._topics.broker_name
-        rows = (
-            (MessageQueue(topic, broker, each), self._offsets_of(topic, each)) for each in range(queue_count)
-        )
+        rows = ((MessageQueue(topic, broker, each), self._offsets_of(topic, each)) for each in range(queue_count))
         return (yield from encoded(TopicStats(cast(Any, json.Pairs(rows)))))
 
     @handles(GetAllTopicConfig)
@@ -183,9 +179,7 @@ def check_few(count: int, things: str) -> None:
         )
 
 
-def _attributes(
-    former: TopicConfig | None, modification: str | Mapping[str, str] | None
-) -> dict[str, str] | None:
+def _attributes(former: TopicConfig | None, modification: str | Mapping[str, str] | None) -> dict[str, str] | None:
     """Return the attributes after a request. A request without any, as of 4.x tools, leaves them as they are."""
     current = former.attributes if former is not None else None
     try:

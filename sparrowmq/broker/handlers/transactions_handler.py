@@ -57,9 +57,7 @@ class TransactionHandler:
             ended = shown(header.msg_id), shown(error.remark)
             self._lines.log(log, logging.WARNING, text, peer.address, *ended)
             raise
-        return ReplyWhenDurable(
-            self._store.safety(True), self._store.end if placed is None else placed.end, None
-        )
+        return ReplyWhenDurable(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(ResumeCheckHalfMessage)
     def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> ReplyWhenDurable:

@@ -189,8 +189,7 @@ def _shown_to(peer: Peer, user: UserEntry) -> UserEntry:
 
 def _with_resource(policies: Iterable[Policy], part: str) -> list[Policy]:
     found = [
-        Policy(policy.policy_type, [rule for rule in policy.entries if part in rule.resource])
-        for policy in policies
+        Policy(policy.policy_type, [rule for rule in policy.entries if part in rule.resource]) for policy in policies
     ]
     return [policy for policy in found if policy.entries]
 

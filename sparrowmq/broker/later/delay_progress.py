@@ -70,9 +70,7 @@ class DelayProgress:
     def content(self) -> DelayOffsets:
         """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
         newest, *earlier = self._points
-        return DelayOffsets(
-            dict(newest.offset_table), log_offset=newest.log_offset or None, earlier=earlier or None
-        )
+        return DelayOffsets(dict(newest.offset_table), log_offset=newest.log_offset or None, earlier=earlier or None)
 
     def find_some(self) -> bool:
         """Read some of the log; return whether the search is complete. Raises: BadStore, the next call tries again."""

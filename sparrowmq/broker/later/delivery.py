@@ -72,9 +72,7 @@ class Redelivery:
         view = self._store.parked_at(offset, size)
         if view is None:
             if offset < self._store.begin:
-                log.error(
-                    "the %s at log offset %d is older than fileReservedTime, and gone", self._subject, offset
-                )
+                log.error("the %s at log offset %d is older than fileReservedTime, and gone", self._subject, offset)
             return None
         try:
             return record.decode(view)
@@ -151,10 +149,7 @@ class Delivery:
         if self._behind_since is None or self._closed:
             return ""
         late_s = self._clock.age(self._behind_since)
-        why = (
-            self._last_problem
-            or "more become due than the broker delivers: use more brokers for their topics"
-        )
+        why = self._last_problem or "more become due than the broker delivers: use more brokers for their topics"
         return f"{self._subject} have waited for {late_s:.0f} s: {why}" if late_s > LATE_S else ""
 
     def close(self) -> None:

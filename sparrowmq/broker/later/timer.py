@@ -83,9 +83,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
         if due_ms is None:
             return False
         if not enabled:
-            raise _illegal(
-                "this broker delivers at no other time than a delay level's: timerWheelEnable is false"
-            )
+            raise _illegal("this broker delivers at no other time than a delay level's: timerWheelEnable is false")
         is_recall = properties.get(Property.TIMER_DEL_UNIQKEY) is not None
         if due_ms <= now_ms:
             if is_recall:
@@ -142,9 +140,7 @@ class TimedDelivery:
         BadStore, DiskFull: the pending timers cannot be determined.
     """
 
-    def __init__(
-        self, store: MessageStore, writer: Writer, detour: Detour, clock: Clock, figures: Figures
-    ) -> None:
+    def __init__(self, store: MessageStore, writer: Writer, detour: Detour, clock: Clock, figures: Figures) -> None:
         self._store = store
         self._clock = clock
         self._timers = store.timers()

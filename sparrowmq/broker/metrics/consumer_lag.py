@@ -89,18 +89,14 @@ class Progress:
         places = [(group, topic) for group, topic, _ in self._offsets.all()]
         for view in self._clients.consumer_groups():
             differing = sorted(view.differing_topics())
-            places += [
-                (view.name, topic) for topic in differing if not self._offsets.of_group(view.name, topic)
-            ]
+            places += [(view.name, topic) for topic in differing if not self._offsets.of_group(view.name, topic)]
         found = []
         for group, topic in places:
             found.append((yield from self._of(group, topic)))
             yield
         return found
 
-    async def waiting_since(
-        self, groups: Iterable[GroupProgress], most: int
-    ) -> list[tuple[GroupProgress, int]]:
+    async def waiting_since(self, groups: Iterable[GroupProgress], most: int) -> list[tuple[GroupProgress, int]]:
         """When the oldest message was stored, in ms, that each of the groups with the greatest lags has before it."""
         behind = nlargest(most, (each for each in groups if each.lag), key=lambda each: each.lag)
         found = [(each, await to_end(self._oldest_ms(each))) for each in behind]

@@ -70,9 +70,7 @@ class Consumption:
             "the longest read of a pull since the start",
             lambda: self.longest_read_s,
         )
-        figures.gauges(
-            "sparrowmq_group_pace", "messages per second by group and topic", ("group", "topic"), self.paces
-        )
+        figures.gauges("sparrowmq_group_pace", "messages per second by group and topic", ("group", "topic"), self.paces)
         self._pairs: dict[tuple[str, str], Pair] = {}
 
     def part(self) -> Part:

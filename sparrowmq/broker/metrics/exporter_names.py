@@ -47,9 +47,7 @@ RATES: Final = {
 }
 
 
-def declare(
-    figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
-) -> None:
+def declare(figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock) -> None:
     _declare_broker(figures, parts, settings)
     _declare_topics(figures, progress, settings)
     _declare_groups(figures, parts, progress, settings, clock)

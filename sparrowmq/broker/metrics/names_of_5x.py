@@ -42,9 +42,7 @@ ALSO_OF_MASTERS: Final = {
 _OF_GROUP: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 
-def declare(
-    parts: Measured, progress: Progress, settings: BrokerSettings, latencies: Latencies, clock: Clock
-) -> None:
+def declare(parts: Measured, progress: Progress, settings: BrokerSettings, latencies: Latencies, clock: Clock) -> None:
     figures, store = parts.figures, parts.store
     figures.gauge(
         "rocketmq_broker_permission",
@@ -86,24 +84,18 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
     """Topics and groups, and the messages that come in and wait."""
     figures = parts.figures
     figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
-    figures.gauge(
-        "rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all())
-    )
+    figures.gauge("rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all()))
     figures.counters(
         "rocketmq_messages_in_total",
         "messages of a topic since it was created",
         ("topic", "is_system"),
-        lambda: (
-            ((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.figures.ends.items()
-        ),
+        lambda: (((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.figures.ends.items()),
     )
     figures.counters(
         "rocketmq_throughput_in_total",
         "bytes of the messages of a topic since the broker started",
         ("topic", "is_system"),
-        lambda: (
-            ((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.figures.bytes.items()
-        ),
+        lambda: (((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.figures.bytes.items()),
     )
     figures.counters(
         "rocketmq_send_to_dlq_messages_total",

@@ -51,9 +51,7 @@ class PopDeadLetters:
             tries = message.reconsume_times + cell.attempt
             self._writer.put(again(message, topic.topic_name, 0, back.properties, tries))
         except (StoreError, InvalidMessage, RemoteError) as error:
-            log.warning(
-                "a dead letter of group %s cannot be stored, so it comes again: %s", queue.group, error
-            )
+            log.warning("a dead letter of group %s cannot be stored, so it comes again: %s", queue.group, error)
             return False
         log.warning(
             "message %s is a dead letter of group %s after %d tries",

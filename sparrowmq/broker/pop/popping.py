@@ -370,9 +370,7 @@ class QueuePop:
                 return
             self.next_offset = max(begin, found.next_offset)
             if found.count:
-                self._add(
-                    _offsets_of(found.views, found.count, begin, found.next_offset), found.views, found.size
-                )
+                self._add(_offsets_of(found.views, found.count, begin, found.next_offset), found.views, found.size)
             if found.count or self.next_offset == begin or perf_counter() > until_s:
                 return
 

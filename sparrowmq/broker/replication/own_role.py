@@ -101,9 +101,7 @@ class OwnRole:
         self.status = primary.status
         return [primary.part()]
 
-    def follow(
-        self, state: KeptState, delayed: DelayedDelivery, registration: Registration, pool: Pool
-    ) -> list[Part]:
+    def follow(self, state: KeptState, delayed: DelayedDelivery, registration: Registration, pool: Pool) -> list[Part]:
         """Return the parts that take the log of the master, and its topics, groups and offsets."""
         from sparrowmq.broker.replication.replica import Replica
         from sparrowmq.broker.replication.same_settings import SameSettings

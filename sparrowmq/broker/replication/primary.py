@@ -104,9 +104,7 @@ class Primary:
         self._lines = LogLimit(clock)
         limit = descriptors.limit()
         self._most_links = descriptors.fitting(descriptors.MOST_SLAVES, limit)
-        self._limited = LimitedSessions[SlaveLink](
-            self._most_links, clock, lambda link: link.acked is not None
-        )
+        self._limited = LimitedSessions[SlaveLink](self._most_links, clock, lambda link: link.acked is not None)
         self.links = self._limited.sessions  # the oldest first
         self._backlog = descriptors.fitting(descriptors.SMALL_BACKLOG, limit)
         self._most = 0  # slaves that followed at the same time
@@ -327,7 +325,5 @@ class Primary:
 
     def _behind(self) -> Rows:
         return [
-            ((link.label,), self._shipped.value - link.acked)
-            for link in self._following()
-            if link.acked is not None
+            ((link.label,), self._shipped.value - link.acked) for link in self._following() if link.acked is not None
         ]

@@ -76,9 +76,7 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
                 f"{A_SLAVE}; its master has the state of popped messages",
             )
         if is_elected and row.code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
-            raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the locks of queues"
-            )
+            raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the locks of queues")
         if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,

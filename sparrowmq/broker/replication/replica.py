@@ -41,9 +41,7 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 _ENDED: Final = "it ended the connection: it was stopped, or its log says why"
-_SAID_NOTHING: Final = (
-    "it ended the connection before it said anything: its log says why, or it wants a haSecret"
-)
+_SAID_NOTHING: Final = "it ended the connection before it said anything: its log says why, or it wants a haSecret"
 PAUSE_S: Final = 5.0
 COMPARE_AGAIN_S: Final = 10.0
 CONNECT_S: Final = 5.0
@@ -106,16 +104,10 @@ class Replica:
         self._why_ended = ""
         self._speed = 0  # bytes in each second between the last two looks
         self._seen = clock.monotonic(), 0.0
-        self._copied_bytes = figures.counter(
-            "sparrowmq_replicated_bytes_total", "bytes copied from the master"
-        )
-        figures.gauge(
-            "sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following)
-        )
+        self._copied_bytes = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
+        figures.gauge("sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following))
         figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the slave lacks", self._behind)
-        figures.gauge(
-            "sparrowmq_logs_differ", "1 if the master's log differs", lambda: int(self.alarm is not None)
-        )
+        figures.gauge("sparrowmq_logs_differ", "1 if the master's log differs", lambda: int(self.alarm is not None))
 
     def part(self) -> Part:
         return Part(tasks=(Task("replica", self.run),), probes=((MASTER_NOT_FOLLOWED, lambda: self.problem),))

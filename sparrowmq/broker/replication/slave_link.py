@@ -192,11 +192,7 @@ class SlaveLink(asyncio.Protocol):
     @property
     def description(self) -> str:
         """The slave as doctor names it, or else its connection."""
-        return (
-            f"the slave at {self.address}"
-            if self.registered is None
-            else "slave {} at {}".format(*self.registered)
-        )
+        return f"the slave at {self.address}" if self.registered is None else "slave {} at {}".format(*self.registered)
 
     # Calls of the owner ---------------------------------------------------------------------------------------------
 
@@ -250,9 +246,7 @@ class SlaveLink(asyncio.Protocol):
         if not self._hello or len(self._handshake) < whole or self._transport is None:
             return b""
         shown = self._handshake[HELLO_SIZE:whole]
-        if not replication.is_proof(
-            self._rules.secret or "", "slave", self._slaves_hello, self._hello, shown
-        ):
+        if not replication.is_proof(self._rules.secret or "", "slave", self._slaves_hello, self._hello, shown):
             self.close("its haSecret is another one")
             return b""
         self._is_known = True

@@ -114,18 +114,10 @@ class Mirror:
             session = await self._pool.session(address)
             if not self._has_journal():
                 await self._take_topics(session)
-            groups = (
-                None
-                if self._has_journal()
-                else await session.call(GetAllSubscriptionGroup(), timeout_s=TIMEOUT_S)
-            )
+            groups = None if self._has_journal() else await session.call(GetAllSubscriptionGroup(), timeout_s=TIMEOUT_S)
             if groups is not None and not self._has_journal():
                 self._groups.follow(GroupConfigTable.decode(groups.body))
-            offsets = (
-                None
-                if self._has_journal()
-                else await session.call(GetAllConsumerOffset(), timeout_s=TIMEOUT_S)
-            )
+            offsets = None if self._has_journal() else await session.call(GetAllConsumerOffset(), timeout_s=TIMEOUT_S)
             if offsets is not None and not self._has_journal():
                 self._offsets.follow(ConsumerOffsets.decode(offsets.body))
             delays = await session.call(GetAllDelayOffset(), timeout_s=TIMEOUT_S)

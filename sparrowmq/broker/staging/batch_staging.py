@@ -184,9 +184,7 @@ class Staging:
             return None
         to = entry.topic, entry.queue_id
         said = staged_records.properties_of_part(StagedPart(attempt, number, to))
-        placed = self._append(
-            staged_records.PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host
-        )
+        placed = self._append(staged_records.PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
         self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
         return placed
 
@@ -282,9 +280,7 @@ class Staging:
 
     def _check(self, properties: Properties) -> None:
         if half_message.is_half(properties):
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction"
-            )
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction")
         if properties.unique_key is None:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged message needs a unique key (UNIQ_KEY)")
         self._writer.check_plain(properties)
@@ -314,9 +310,7 @@ class Staging:
                 position = min(position, attempt.position)
         return pieces, position
 
-    def _decide(
-        self, author: Author, publication: Publication, others: OthersJson, plan: str, end: int
-    ) -> None:
+    def _decide(self, author: Author, publication: Publication, others: OthersJson, plan: str, end: int) -> None:
         batch = publication.source.batch
         author.last_batch, author.others, author.plan = batch, others, plan
         author.commit_end = end
@@ -354,10 +348,7 @@ class Staging:
         """Return the ends of the queues that the pieces go to."""
         self._store.publish()
         addresses = {piece.to for piece in pieces}
-        return {
-            f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value
-            for topic, queue in addresses
-        }
+        return {f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value for topic, queue in addresses}
 
     @property
     def _end(self) -> int:
@@ -399,8 +390,7 @@ class Staging:
         for publication in self.publishing.pending:
             log.warning("%s was committed, and is published to its end", publication.source)
             publication.skipped = {
-                to: self._count_published(publication.pieces, to, begin)
-                for to, begin in publication.begins.items()
+                to: self._count_published(publication.pieces, to, begin) for to, begin in publication.begins.items()
             }
 
     def _replay(self, message: StoredMessage, staged: StagedRecord) -> None:

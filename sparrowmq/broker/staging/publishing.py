@@ -142,9 +142,7 @@ class Publishing:
         message = self.stored(piece)
         if message is None:
             if piece.offset < self._store.begin:
-                log.error(
-                    "messages of %s are gone: they were older than fileReservedTime", publication.source
-                )
+                log.error("messages of %s are gone: they were older than fileReservedTime", publication.source)
             return None
         body, skipped = bytes(message.body), publication.skipped
         places = batches.places(body)

@@ -91,13 +91,9 @@ class KeptState(KeptTables):
             tables.users_version,
             modes_version,
         )
-        counts = [
-            found.counts(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
-        ]
+        counts = [found.counts(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)]
         topics = Topics(paths[0], settings, clock, tables.topic_table if counts[0] else None)
-        groups = Groups(
-            paths[1], settings.auto_create_group, clock, tables.group_table if counts[1] else None
-        )
+        groups = Groups(paths[1], settings.auto_create_group, clock, tables.group_table if counts[1] else None)
         offsets = Offsets(paths[2], tables.offsets if counts[2] else None)
         users = Users(paths[3], clock, tables.user_table if counts[3] else None)
         counts[4] &= tables.modes_version is not None  # a former version kept modes in the file alone
@@ -113,9 +109,7 @@ class KeptState(KeptTables):
         if counts[4]:
             modes.file.touch()
         # An old file of Apache's may stay for the modes, so it does not say that Apache's broker was here.
-        is_foreign = any(
-            file.is_foreign and not is_new for file, is_new in zip(saved[:4], counts[:4], strict=True)
-        )
+        is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved[:4], counts[:4], strict=True))
         if is_foreign or found.begin is None:
             tables.pops, tables.locks = PopTable(), {}
         pops, locks, are_all = tables.pops, tables.locks, all(counts[:4]) and (counts[4] or not modes.table)
@@ -169,9 +163,7 @@ class KeptState(KeptTables):
         """Add the queues of the store that the topics lack."""
         self.topics.adopt(
             [(queue.topic, queue.queue_id) for queue in store.queues],
-            lambda topic, queue_id: store.store_time(
-                topic, queue_id, store.queues.max_offset(topic, queue_id) - 1
-            ),
+            lambda topic, queue_id: store.store_time(topic, queue_id, store.queues.max_offset(topic, queue_id) - 1),
         )
 
 

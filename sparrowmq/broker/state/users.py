@@ -95,9 +95,7 @@ class Users:
     def content(self) -> UserTable:
         return UserTable(self.version, dict(self._users), dict(self._policies), self.mark())
 
-    def take(
-        self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]
-    ) -> None:
+    def take(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
         """Have the users of these tables, which the caller may change further."""
         self.version, self._users, self._policies = version, users, policies
         self.file.touch()

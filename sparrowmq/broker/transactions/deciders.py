@@ -40,9 +40,7 @@ class Deciders:
         if principal is None:
             return
         if not self._may_send(principal.access_key, topic):
-            raise AccessDenied(
-                f"No default permission for topic:{topic}: a transaction that sends to it needs PUB"
-            )
+            raise AccessDenied(f"No default permission for topic:{topic}: a transaction that sends to it needs PUB")
         if not (may_act_for(peer, owner) or self._is_free(owner, topic)):
             raise AccessDenied(
                 f"the transaction was begun by another account than accessKey={principal.access_key}; end it with the "

@@ -56,9 +56,7 @@ _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 _OWNER: Final = mark(Property.TRAN_OWNER)
 # Only the broker says who sent a message, and which half messages are copies. A producer that claimed to send a copy
 # would end the transaction of another producer at the next start.
-_BROKERS: Final = _marked(
-    Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES
-)
+_BROKERS: Final = _marked(Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES)
 _DELAY: Final = mark(Property.DELAY)
 _DELAYS: Final = _marked(*DELAYS)
 _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # shared by all op records

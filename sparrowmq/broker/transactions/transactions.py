@@ -113,9 +113,7 @@ class Transactions:
         self._unsaved: tuple[int, int, int] | None = None
         self._stored_halves = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
         self._committed = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
-        self._rolled_back = figures.counter(
-            "sparrowmq_transactions_rolled_back_total", "transactions rolled back"
-        )
+        self._rolled_back = figures.counter("sparrowmq_transactions_rolled_back_total", "transactions rolled back")
         self._discarded = figures.counter("sparrowmq_transactions_discarded_total", "transactions discarded")
         self._checks = figures.counter("sparrowmq_transaction_checks_total", "checks sent to producers")
         self._reads = figures.counter("sparrowmq_transaction_reads_total", "half messages read for checks")
@@ -232,15 +230,11 @@ class Transactions:
                 f"no half message is at log offset {offset}; give the msgId of one in {CHECK_MAX_TIME_TOPIC}",
             )
         if message.topic == HALF_TOPIC and self.open.find(message.queue_offset) is not None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"the transaction of {message} is open; nothing to resume"
-            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the transaction of {message} is open; nothing to resume")
         entry = half_message.resumed(message)
         [placed] = self._store.append(entry)
         now_ms = self._clock.now_ms()
-        self.open.add(
-            Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size, begun_ms=now_ms)
-        )
+        self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size, begun_ms=now_ms))
         return placed
 
     # Periodic work ---------------------------------------------------------------------------------------------------
@@ -364,14 +358,10 @@ class Transactions:
             if len(self._absent) >= _MOST_ABSENT:
                 self._absent.clear()
             self._absent[group] = now_ms
-            log.warning(
-                "no producer of group %s is online to ask about %s, and perhaps others", shown(group), half
-            )
+            log.warning("no producer of group %s is online to ask about %s, and perhaps others", shown(group), half)
         return producers
 
-    def _ask_producer(
-        self, producers: list[Member], half: StoredMessage, entry: Entry, placed: Placed
-    ) -> None:
+    def _ask_producer(self, producers: list[Member], half: StoredMessage, entry: Entry, placed: Placed) -> None:
         self._turns += 1
         try:
             header, body = half_message.question(half, entry, placed)
@@ -396,9 +386,7 @@ class Transactions:
         for transaction in transactions:
             self._finish(transaction)
         if transactions:
-            log.warning(
-                "%d transactions had ended when the broker was killed; that is noted now", len(transactions)
-            )
+            log.warning("%d transactions had ended when the broker was killed; that is noted now", len(transactions))
             self._store.publish()
         if len(self.open):
             log.info("%d transactions are open", len(self.open))
@@ -410,13 +398,9 @@ class Transactions:
         # A producer's clock that is ahead of ours must not delay the check.
         born_ms = min(entry.born_timestamp_ms, now_ms)
         own_s = half_message.own_immunity_s(entry.properties)
-        immune_until_ms = born_ms + (
-            self._rules.timeout_ms if own_s is None else self._rules.immune_ms(own_s)
-        )
+        immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else self._rules.immune_ms(own_s))
         due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
-        self.open.add(
-            Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to, now_ms)
-        )
+        self.open.add(Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to, now_ms))
 
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store the records that end a transaction, and the op record: all or none."""

@@ -280,9 +280,7 @@ class Taker:
                 self._count(each, now_ms)
                 each.ack()
             left -= len(found)
-            await asyncio.sleep(
-                0
-            )  # Where a backlog is always there already, nothing else would have its turn.
+            await asyncio.sleep(0)  # Where a backlog is always there already, nothing else would have its turn.
 
     def _count(self, found: ReceivedMessage, now_ms: int) -> None:
         try:

@@ -102,9 +102,7 @@ async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, 
 async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
     """Return a broker's groups without RocketMQ's own. Raises: Failure."""
     return {
-        name: group
-        for name, group in (await group_table(call, address)).items()
-        if not names.is_system_group(name)
+        name: group for name, group in (await group_table(call, address)).items() if not names.is_system_group(name)
     }
 
 

@@ -114,9 +114,7 @@ def of(error: SparrowError, request: Request[Any] | None = None, address: str = 
         text = f"wait response on the channel <{error.address}> timeout, {round(error.timeout_s * 1000)}(ms)"
         return Failure(f"{_REMOTING}.RemotingTimeoutException", text)
     if isinstance(error, ConnectionClosed):
-        return Failure(
-            f"{_REMOTING}.RemotingSendRequestException", f"send request to <{error.address}> failed"
-        )
+        return Failure(f"{_REMOTING}.RemotingSendRequestException", f"send request to <{error.address}> failed")
     if isinstance(error, NameServerUnreachable):
         return Failure(f"{_REMOTING}.RemotingConnectException", f"connect to [{error.addresses}] failed")
     if isinstance(error, BrokerUnreachable):

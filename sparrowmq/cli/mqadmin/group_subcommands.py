@@ -95,8 +95,6 @@ async def get_consumer_config(call: Call) -> None:
         if config is None:
             continue
         cluster = brokers_of.cluster_of(table, name)
-        call.line(
-            "=============================%s:%s=============================", java.truth(cluster), name
-        )
+        call.line("=============================%s:%s=============================", java.truth(cluster), name)
         for key, value in java.group_table(config).items():
             call.line("%-40s=  %s", key, java.truth(value))

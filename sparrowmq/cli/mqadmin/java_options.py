@@ -30,9 +30,7 @@ class Option:
 
 
 HELP: Final = Option("h", "help", "Print help", has_value=False)
-NAMESRV: Final = Option(
-    "n", "namesrvAddr", "Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'"
-)
+NAMESRV: Final = Option("n", "namesrvAddr", "Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'")
 
 
 class WrongOptions(Exception):
@@ -80,9 +78,7 @@ def _split(words: Sequence[str], by_key: dict[str, Option]) -> list[str]:
     for word in words:
         if word.startswith("--") and "=" in word:
             found += word.split("=", 1)
-        elif (
-            word.startswith("-") and not word.startswith("--") and len(word) > 2 and _key(word) not in by_key
-        ):
+        elif word.startswith("-") and not word.startswith("--") and len(word) > 2 and _key(word) not in by_key:
             found += _burst(word, by_key)
         else:
             found.append(word)
@@ -120,9 +116,7 @@ def _check_group(option: Option, given: dict[str, str], by_key: dict[str, Option
 def _check_required(given: dict[str, str], by_key: dict[str, Option]) -> None:
     groups = {by_key[letter].group for letter in given}
     for option in by_key.values():
-        missing = (
-            option.group not in groups if option.group else option.required and option.letter not in given
-        )
+        missing = option.group not in groups if option.group else option.required and option.letter not in given
         if missing:
             raise WrongOptions(f"-{option.letter} is missing")
 

@@ -102,9 +102,7 @@ def body_of(call: Call, message: Message) -> bytes:
     body = readable(message.stored)
     if body.trouble is not None:
         at = f"message {message.stored.message_id} at offset {message.stored.queue_offset}"
-        call.complain(
-            client_failure(f"the body of {at} is as it is stored, not as it was sent: {body.trouble}")
-        )
+        call.complain(client_failure(f"the body of {at} is as it is stored, not as it was sent: {body.trouble}"))
     return body.content
 
 

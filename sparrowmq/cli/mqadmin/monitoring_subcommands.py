@@ -81,9 +81,7 @@ def agree(said: Mapping[str, ConsumerRunning]) -> bool:
     started_ms = int(first.get("PROP_CONSUMER_START_TIMESTAMP") or time.time() * 1000)
     if not _is_push(rows[0]) or time.time() * 1000 - started_ms <= _SETTLED_MS:
         return True
-    wishes = {
-        frozenset((each.topic, each.expression, each.kind) for each in row.subscription_set) for row in rows
-    }
+    wishes = {frozenset((each.topic, each.expression, each.kind) for each in row.subscription_set) for row in rows}
     return len(wishes) == 1 and bool(rows[-1].subscription_set)
 
 
@@ -122,9 +120,7 @@ def describe(said: ConsumerRunning) -> str:
     queues = sorted(said.mq_table.items())
     parts.append("\n\n#Consumer Offset#\n" + _QUEUE % ("#Topic", "#Broker Name", "#QID", "#Consumer Offset"))
     parts += [_OFFSET % (*_place(queue), state.commit_offset) for queue, state in queues]
-    parts.append(
-        "\n\n#Consumer MQ Detail#\n" + _QUEUE % ("#Topic", "#Broker Name", "#QID", "#ProcessQueueInfo")
-    )
+    parts.append("\n\n#Consumer MQ Detail#\n" + _QUEUE % ("#Topic", "#Broker Name", "#QID", "#ProcessQueueInfo"))
     parts += [_DETAIL % (*_place(queue), _state_text(state)) for queue, state in queues]
     heads = "#Topic", "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS"
     parts.append("\n\n#Consumer RT&TPS#\n" + _RATE_HEAD % (*heads, "#ConsumeFailedMsgsInHour"))

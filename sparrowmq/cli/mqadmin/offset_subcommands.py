@@ -67,9 +67,7 @@ async def reset_offset_by_time(call: Call) -> None:
     try:
         timestamp = _TO_THE_END if said == "now" else java.moment(said)
     except ValueError:
-        raise null_failure(
-            f"{said!r} is no time; give now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
-        ) from None
+        raise null_failure(f"{said!r} is no time; give now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
     wish = _Wish(call.text("g"), call.text("t"), timestamp, call.is_true("f", True))
     where = f"force[{java.truth(wish.force)}], timestamp(string)[{said}], timestamp(long)[{timestamp}]"
     try:
@@ -125,9 +123,7 @@ async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
         table = (await group_progress(call, address, wish.group)).offset_table
         rows = {queue: row for queue, row in table.items() if queue.topic == wish.topic}
         if not rows:
-            rows = await _beginnings(
-                call, address, wish.topic, broker.broker_name, counts[broker.broker_name]
-            )
+            rows = await _beginnings(call, address, wish.topic, broker.broker_name, counts[broker.broker_name])
             order = list(rows)
         else:
             order = java.queues(rows)
@@ -144,9 +140,7 @@ async def _beginnings(
     return {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
 
 
-async def _reset_queue(
-    call: Call, address: str, wish: _Wish, queue: MessageQueue, row: QueueProgress
-) -> _Moved:
+async def _reset_queue(call: Call, address: str, wish: _Wish, queue: MessageQueue, row: QueueProgress) -> _Moved:
     if wish.timestamp == _TO_THE_END:
         wanted = await max_offset(call, address, queue)
     else:
@@ -158,9 +152,7 @@ async def _reset_queue(
 
 
 def _show_rows(call: Call, rows: list[_Moved]) -> None:
-    call.heads(
-        _OFFLINE, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset"
-    )
+    call.heads(_OFFLINE, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
     for each in rows:
         before = each.before.broker_offset, each.before.consumer_offset
         call.line(_OFFLINE, each.queue.broker_name[:32], each.queue.queue_id, *before, each.wanted, each.now)

@@ -66,9 +66,7 @@ async def members(call: Call, group: str, address: str | None = None) -> Consume
 async def running(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
     """Return the report of one member. Raises: Failure."""
     addresses = brokers_of.addresses(await call.route(RETRY + group))
-    return await call.first(
-        addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack)
-    )
+    return await call.first(addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack))
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
@@ -118,9 +116,7 @@ async def producer_connection(call: Call) -> None:
     found = await call.first(places, lambda place: producer_connections(call, place, call.text("g")))
     for number, each in enumerate(found.connection_set, 1):
         version = version_name(each.version)
-        call.line(
-            "%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version
-        )
+        call.line("%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version)
 
 
 async def consumer_progress(call: Call) -> None:

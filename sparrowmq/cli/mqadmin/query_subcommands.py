@@ -59,9 +59,7 @@ async def view(call: Call, msg_id: str) -> Message:
     try:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
-        raise client_failure(
-            "query message by id finished, but no message.", ResponseCode.NO_MESSAGE
-        ) from None
+        raise client_failure("query message by id finished, but no message.", ResponseCode.NO_MESSAGE) from None
     return looked_up(await view_message(call, place.store_host, place.physical_offset))
 
 
@@ -76,9 +74,7 @@ async def _push(call: Call, msg_id: str) -> None:
 async def consumed_by(call: Call, message: Message) -> str:
     """Let a member consume a message on demand, by -g and -d; returns the outcome. Raises: Failure."""
     stored = message.stored
-    outcome = await consume_directly(
-        call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id
-    )
+    outcome = await consume_directly(call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id)
     return java.fields(
         "ConsumeMessageDirectlyResult",
         {
@@ -146,9 +142,7 @@ async def _by_unique_id(call: Call, topic: str, msg_id: str) -> list[Message]:
     return await _query(call, topic, msg_id, _MOST_OF_ONE_ID, FOR_EVER_MS, is_id=True)
 
 
-async def _query(
-    call: Call, topic: str, key: str, most: int, until_ms: int, is_id: bool = False
-) -> list[Message]:
+async def _query(call: Call, topic: str, key: str, most: int, until_ms: int, is_id: bool = False) -> list[Message]:
     """Return the messages with a key at all of a topic's brokers. Raises: Failure, there is none."""
     request = QueryMessage(topic, key, most, 0, until_ms, unique_key_query=is_id)
     found: list[Message] = []

@@ -77,9 +77,7 @@ async def send_message(call: Call) -> None:
         except SparrowError as error:
             raise of(error) from None
     call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#MsgId")
-    call.line(
-        _SENT, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id
-    )
+    call.line(_SENT, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id)
 
 
 async def _address_for_send(call: Call, queue: MessageQueue) -> str:
@@ -141,9 +139,7 @@ async def cluster_rt(call: Call) -> None:
     clusters = (await cluster_table(call)).cluster_addr_table
     chosen = [call.text("c")] if call.has("c") else java.names(clusters)
     if not as_log:
-        call.heads(
-            "%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount"
-        )
+        call.heads("%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount")
     async with producing(call) as mq:
         while True:
             for cluster in chosen:
@@ -158,9 +154,7 @@ async def cluster_rt(call: Call) -> None:
             await call.pause(interval)
 
 
-async def _measure(
-    call: Call, mq: Client, cluster: str, broker: str, amount: int, size: int, as_log: bool
-) -> None:
+async def _measure(call: Call, mq: Client, cluster: str, broker: str, amount: int, size: int, as_log: bool) -> None:
     message = Message(broker, b"a" * size)
     outcomes = [await _timed(mq, message, None) for _ in range(amount)]
     average = _average(sum(took_ms for _, took_ms in outcomes[1:]), amount)

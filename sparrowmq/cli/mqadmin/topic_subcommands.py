@@ -81,9 +81,7 @@ async def update_topic_perm(call: Call) -> None:
     name, perm = call.text("t"), call.number("p")
     route = await call.route(name)
     row = route.queue_datas[0]
-    topic = TopicConfig(
-        name, row.read_queue_nums, row.write_queue_nums, perm, topic_sys_flag=row.topic_sys_flag
-    )
+    topic = TopicConfig(name, row.read_queue_nums, row.write_queue_nums, perm, topic_sys_flag=row.topic_sys_flag)
     if call.has("b"):
         await _update_perm_at(call, route, topic, call.text("b"))
     elif call.has("c"):

@@ -25,23 +25,17 @@ _RULE: Final = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
 
 async def create_user(call: Call) -> None:
     entry = UserEntry(call.text("u"), call.text("p"), call.text("t") or None)
-    await _change(
-        call, lambda address: operations.create_user(call, address, entry), "create user to %s success."
-    )
+    await _change(call, lambda address: operations.create_user(call, address, entry), "create user to %s success.")
 
 
 async def update_user(call: Call) -> None:
     entry = UserEntry(call.text("u"), call.text("p") or None, call.text("t") or None, call.text("s") or None)
-    await _change(
-        call, lambda address: operations.update_user(call, address, entry), "update user to %s success."
-    )
+    await _change(call, lambda address: operations.update_user(call, address, entry), "update user to %s success.")
 
 
 async def delete_user(call: Call) -> None:
     name = call.text("u")
-    await _change(
-        call, lambda address: operations.delete_user(call, address, name), "delete user to %s success."
-    )
+    await _change(call, lambda address: operations.delete_user(call, address, name), "delete user to %s success.")
 
 
 async def get_user(call: Call) -> None:
@@ -102,9 +96,7 @@ async def delete_acl(call: Call) -> None:
 
 async def get_acl(call: Call) -> None:
     places = await _places(call)
-    async for found in call.answers(
-        places, lambda address: operations.policies(call, address, call.text("s"))
-    ):
+    async for found in call.answers(places, lambda address: operations.policies(call, address, call.text("s"))):
         if found is not None:
             _print_policies(call, [found])
             return

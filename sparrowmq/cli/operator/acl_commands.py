@@ -77,8 +77,7 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
 
     async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
         places = {
-            f"{name} at {address}": (name, address)
-            for name, address in await _places(admin.servers, cluster, broker)
+            f"{name} at {address}": (name, address) for name, address in await _places(admin.servers, cluster, broker)
         }
         addresses = {who: address for who, (_, address) in places.items()}
 
@@ -112,12 +111,8 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
 @click.option("--admin/--no-admin", "is_admin", default=None, help="Whether it may do everything.")
 @click.option("--other-topics", callback=_perm, metavar="PERM", help="For topics that are not named.")
 @click.option("--other-groups", callback=_perm, metavar="PERM", help="For groups that are not named.")
-@click.option(
-    "--topic", "topics", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated."
-)
-@click.option(
-    "--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated."
-)
+@click.option("--topic", "topics", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
+@click.option("--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
 @click.option("--unsigned-from", metavar="ADDRESSES", help="It need not sign from there: 10.0.0.*,10.1.2.3")
 def set_account(cluster: str | None, broker: str | None, account: str, **given: Any) -> None:
     """Make ACCOUNT, or change what is given of it; what is not given stays.

@@ -61,9 +61,7 @@ def cluster() -> None:
 
 @verb(cluster)
 @CLUSTER
-@click.option(
-    "--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic."
-)
+@click.option("--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic.")
 def show(cluster: str | None, messages: bool) -> None:
     """Show the masters, the slaves in sync, the lag of each slave, and the messages per second of each broker.
 
@@ -74,9 +72,7 @@ def show(cluster: str | None, messages: bool) -> None:
     places = list(range(len(_HEADS)))
     if is_for_people():
         places = [
-            at
-            for at in places
-            if _HEADS[at] not in _WHERE_SOME or any(row[at] not in (None, "") for row in rows)
+            at for at in places if _HEADS[at] not in _WHERE_SOME or any(row[at] not in (None, "") for row in rows)
         ]
     table([_HEADS[at] for at in places], [[row[at] for at in places] for row in rows], keys=_KEYS)
     if any(each.problem for each in found):
@@ -163,9 +159,7 @@ _HOW = options(
         help="Restart by this command instead: {broker}, {id} and {address} are replaced.",
     ),
     click.option("--dry-run", is_flag=True, help="Only show what would be done."),
-    click.option(
-        "--yes", is_flag=True, help="Also if the cluster is degraded, or sends may fail; do not ask."
-    ),
+    click.option("--yes", is_flag=True, help="Also if the cluster is degraded, or sends may fail; do not ask."),
     _SETTLE,
     click.option(
         "--wait",
@@ -181,9 +175,7 @@ _HOW = options(
 
 @verb(cluster)
 @CLUSTER
-@click.option(
-    "--since", metavar="TIME", type=click.DateTime(), help="Continue: leave out brokers that began after it."
-)
+@click.option("--since", metavar="TIME", type=click.DateTime(), help="Continue: leave out brokers that began after it.")
 @_HOW
 def restart(since: datetime | None, **given: Any) -> None:
     """Restart all brokers one after the other: of each name the slaves, then the master, which is drained.
@@ -198,9 +190,7 @@ def restart(since: datetime | None, **given: Any) -> None:
 
 @verb(cluster)
 @CLUSTER
-@click.option(
-    "--to", "version", metavar="VERSION", default=VERSION, show_default=True, help="The version to reach."
-)
+@click.option("--to", "version", metavar="VERSION", default=VERSION, show_default=True, help="The version to reach.")
 @_HOW
 def upgrade(version: str, **given: Any) -> None:
     """Restart all brokers that do not run a version, as `restart` does; install it at each of them before.
@@ -256,9 +246,7 @@ def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) 
 
     async def run(admin: Admin) -> list[str]:
         with Steps() as steps:
-            rolling = RollingRestart(
-                admin.servers, SystemClock(), given["cluster"], patience, steps.tell, begin
-            )
+            rolling = RollingRestart(admin.servers, SystemClock(), given["cluster"], patience, steps.tell, begin)
             plan = await rolling.plan(since_ms, version)
             _show(plan)
             if given["dry_run"] or not plan.steps:
@@ -278,9 +266,7 @@ def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) 
 
 
 def _show(plan: Plan) -> None:
-    steps = [
-        (step.target.broker, step.target.broker_id, step.target.address, step.what) for step in plan.steps
-    ]
+    steps = [(step.target.broker, step.target.broker_id, step.target.address, step.what) for step in plan.steps]
     table(("BROKER", "ID", "ADDRESS", "STEP"), [*steps, *((*_place(each), "done") for each in plan.done)])
     for line in (*plan.problems, *plan.risks):
         say(f"careful: {line}")

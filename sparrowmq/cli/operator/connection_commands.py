@@ -20,9 +20,7 @@ def connection() -> None:
 
 @verb(connection, "list")
 @CLUSTER
-@click.option(
-    "--group", type=GROUP, metavar="GROUP", help="Only the clients of this consumer or producer group."
-)
+@click.option("--group", type=GROUP, metavar="GROUP", help="Only the clients of this consumer or producer group.")
 def list_connections(cluster: str | None, group: str | None) -> None:
     """Show each online consumer and producer: its group, client id, language, version and connections.
 

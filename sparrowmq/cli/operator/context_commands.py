@@ -59,9 +59,7 @@ def _tls(each: Context) -> str:
 
 @_verb("set")
 @_NAME
-@click.option(
-    "-n", "--namesrv", metavar="ADDRESSES", envvar="NAMESRV_ADDR", required=True, help="Name servers."
-)
+@click.option("-n", "--namesrv", metavar="ADDRESSES", envvar="NAMESRV_ADDR", required=True, help="Name servers.")
 @click.option("--access-key", metavar="KEY", envvar="ROCKETMQ_ACCESS_KEY", default="", help="The account.")
 @click.option(
     "--secret-key",
@@ -78,9 +76,7 @@ def _tls(each: Context) -> str:
     type=WrittenPath(exists=True, dir_okay=False),
     help="Encrypt as tls.client.* in this file say.",
 )
-def set_context(
-    name: str, namesrv: str, access_key: str, secret_key: str, tls: bool, tls_config: Path | None
-) -> None:
+def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: bool, tls_config: Path | None) -> None:
     """Note the context NAME, and replace an earlier one of that name.
 
     What is not given comes from the environment, as with other commands. The first context is in use at once.

@@ -112,9 +112,7 @@ def redrive(
     done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
 
 
-async def _send_again(
-    admin: Admin, letters: _Letters, total: int, rate: float | None
-) -> tuple[int, _Place | None]:
+async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float | None) -> tuple[int, _Place | None]:
     """Send one after the other at the rate; returns the number, and the place of the last one."""
     last: _Place | None = None
     count = 0

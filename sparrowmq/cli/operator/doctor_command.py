@@ -65,9 +65,7 @@ def _tell(findings: list[Finding], verbose: bool) -> None:
 
 def _sum(findings: list[Finding]) -> str:
     counts = {
-        verdict: sum(
-            each.verdict is verdict and (each.verdict is Verdict.OK or not each.cause) for each in findings
-        )
+        verdict: sum(each.verdict is verdict and (each.verdict is Verdict.OK or not each.cause) for each in findings)
         for verdict in Verdict
     }
     effects = len(findings) - sum(counts.values())

@@ -48,9 +48,7 @@ def group() -> None:
     """Create, change, delete and look at consumer groups, and reset their offsets."""
 
 
-add_list(
-    group, "RocketMQ's own groups too.", lambda admin, cluster, hidden: admin.groups(cluster, hidden=hidden)
-)
+add_list(group, "RocketMQ's own groups too.", lambda admin, cluster, hidden: admin.groups(cluster, hidden=hidden))
 
 
 @verb(group)
@@ -77,9 +75,7 @@ def _settings(each: GroupConfig) -> tuple[object, ...]:
 
 @verb(group)
 @at_masters(GROUP)
-@click.option(
-    "--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters."
-)
+@click.option("--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters.")
 @click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=True, show_default=True)
 @click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)

@@ -146,8 +146,7 @@ def _tell_rest(topic: str, rows: list[_Sent], last: int) -> None:
         table(_SENT, rows)
     missing = sorted(set(range(1, last + 1)) - {row[0] for row in rows})
     spans = [
-        [number for _, number in group]
-        for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
+        [number for _, number in group] for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
     ]
     told = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
     say(
@@ -201,9 +200,7 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
 @verb(message)
 @click.argument("topic", type=TOPIC)
 @click.option("--key", help="Only those with this key.")
-@click.option(
-    "--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago."
-)
+@click.option("--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.")
 @click.option("--until", callback=moment, help="Only those stored before, likewise.")
 @click.option("--limit", type=Whole(1), default=64, show_default=True)
 def find(topic: str, **wanted: Any) -> None:
@@ -310,9 +307,7 @@ def _row(found: ReceivedMessage) -> tuple[object, ...]:
 
 def _line(found: ReceivedMessage) -> str:
     stored = found.stored
-    marks = " ".join(
-        [*([f"tag={stored.tags}"] if stored.tags else []), *(f"key={key}" for key in stored.keys)]
-    )
+    marks = " ".join([*([f"tag={stored.tags}"] if stored.tags else []), *(f"key={key}" for key in stored.keys)])
     place = f"{found.queue.broker_name}:{found.queue.queue_id}:{found.offset}"
     body = readable(stored)
     text = _text(body)
@@ -410,9 +405,7 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
     Messages of one queue go to one queue, in their order. TARGET must exist: `sparrowmq topic create`.
     """
     if topic == target and to is None:
-        raise click.UsageError(
-            f"{topic} would be copied onto itself; name another topic, or a cluster with --to"
-        )
+        raise click.UsageError(f"{topic} would be copied onto itself; name another topic, or a cluster with --to")
     how = {name: given.pop(name) for name in _HOW_TO}
     if to is None and any(_is_typed(name) for name in how):
         raise click.UsageError("how to speak to another cluster is said, and not which one: add --to")
@@ -445,9 +438,7 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
     sentence = f"{'would copy' if is_dry else 'copied'} {counted(count, 'message')} of {topic} to {target}"
     done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
     if left_out:
-        raise click.ClickException(
-            f"{counted(left_out, 'message')} left out: no consumer can decompress the body"
-        )
+        raise click.ClickException(f"{counted(left_out, 'message')} left out: no consumer can decompress the body")
 
 
 def _copied(message: ReceivedMessage, target: str) -> Message | None:
@@ -476,9 +467,7 @@ def replay(topic: str, group: str, **given: Any) -> None:
             for each in messages:
                 await mq.admin.replay(each, group)
 
-        return await _send_each(
-            mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **given
-        )
+        return await _send_each(mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **given)
 
     count = connected(run)
     said = "would be sent" if given["dry_run"] else "were sent"
@@ -531,9 +520,7 @@ async def _send_each(
     return count
 
 
-async def _send(
-    send: Any, batch: list[ReceivedMessage], pause_s: float, count: int, progress: Progress
-) -> None:
+async def _send(send: Any, batch: list[ReceivedMessage], pause_s: float, count: int, progress: Progress) -> None:
     """Send a batch after a pause; if that fails, print its first offset."""
     try:
         await asyncio.sleep(pause_s)
@@ -584,9 +571,7 @@ async def _unread(reader: PullConsumer, ends: Mapping[MessageQueue, int]) -> set
 
 def _is_at(found: ReceivedMessage, until: datetime | None, queues: set[MessageQueue]) -> bool:
     """Return whether a message is the first of its queue that is too young."""
-    return (
-        until is not None and found.queue in queues and found.store_timestamp_ms >= until.timestamp() * 1000
-    )
+    return until is not None and found.queue in queues and found.store_timestamp_ms >= until.timestamp() * 1000
 
 
 def _fits(found: ReceivedMessage, since: datetime | None, ends: Mapping[MessageQueue, int]) -> bool:

@@ -196,12 +196,8 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
 
 @verb(topic)
 @click.argument("name", type=TOPIC)
-@click.option(
-    "--from", "source", type=BROKER, required=True, metavar="BROKER", help="The broker that has it now."
-)
-@click.option(
-    "--to", "target", type=BROKER, required=True, metavar="BROKER", help="The broker that is to have it."
-)
+@click.option("--from", "source", type=BROKER, required=True, metavar="BROKER", help="The broker that has it now.")
+@click.option("--to", "target", type=BROKER, required=True, metavar="BROKER", help="The broker that is to have it.")
 @click.option(
     "--yes",
     "with_unread",

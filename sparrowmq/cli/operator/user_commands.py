@@ -63,9 +63,7 @@ def list_users(cluster: str | None) -> None:
         for broker, (entries, _) in found.items()
         for each in entries
     ]
-    policies = [
-        (broker, *row) for broker, (_, subjects) in found.items() for each in subjects for row in _rows(each)
-    ]
+    policies = [(broker, *row) for broker, (_, subjects) in found.items() for each in subjects for row in _rows(each)]
     tables(users=(_USERS, users), policies=(_POLICIES, policies))
 
 
@@ -83,9 +81,7 @@ def add(name: str, cluster: str | None, password: str | None, is_super: bool | N
 @_NAME
 @_PASSWORD
 @_SUPER
-@click.option(
-    "--enable/--disable", "is_enabled", default=None, help="Brokers refuse requests of a disabled user."
-)
+@click.option("--enable/--disable", "is_enabled", default=None, help="Brokers refuse requests of a disabled user.")
 def change(
     name: str, cluster: str | None, password: str | None, is_super: bool | None, is_enabled: bool | None
 ) -> None:
@@ -127,9 +123,7 @@ _RULE = options(
         required=True,
         help="May be repeated.",
     ),
-    click.option(
-        "--from", "sources", metavar="ADDRESS", multiple=True, help="Only from there: 10.0.0.7, 10.0.0.0/8."
-    ),
+    click.option("--from", "sources", metavar="ADDRESS", multiple=True, help="Only from there: 10.0.0.7, 10.0.0.0/8."),
 )
 
 
@@ -181,9 +175,7 @@ def _put(done: str, name: str, cluster: str | None, given: list[Policy]) -> None
     )
 
 
-def _at_masters(
-    done: str, name: str, cluster: str | None, work: Callable[[Admin, str], Awaitable[None]]
-) -> None:
+def _at_masters(done: str, name: str, cluster: str | None, work: Callable[[Admin, str], Awaitable[None]]) -> None:
     async def run(admin: Admin) -> list[str]:
         async def one(_: str, address: str) -> None:
             await work(admin, address)

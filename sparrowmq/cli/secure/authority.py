@@ -73,9 +73,7 @@ def sign(files: Files, name: str, hosts: tuple[str, ...], authority: Files, days
     with TemporaryDirectory(prefix="sparrowmq-") as folder:
         config, request = _written(folder, _CONFIG + extensions), Path(folder, "request.pem")
         made = Path(folder, "made.pem")
-        _openssl(
-            *("req", "-new", "-config", config, "-key", files.key, "-subj", f"/CN={name}", "-out", request)
-        )
+        _openssl(*("req", "-new", "-config", config, "-key", files.key, "-subj", f"/CN={name}", "-out", request))
         _openssl(
             *("x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key),
             *("-set_serial", _serial(), "-days", days, "-extfile", config, "-extensions", "signed"),
@@ -124,10 +122,6 @@ def _openssl(*words: object) -> None:
         )
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise ConfigError(
-            f"openssl cannot make a certificate ({said or f'exit {error.returncode}'})"
-        ) from error
+        raise ConfigError(f"openssl cannot make a certificate ({said or f'exit {error.returncode}'})") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(
-            f"openssl cannot make a certificate ({error}); install the program openssl"
-        ) from error
+        raise ConfigError(f"openssl cannot make a certificate ({error}); install the program openssl") from error

@@ -64,9 +64,7 @@ class Wishes:
             if not _HOST.fullmatch(host):
                 raise ConfigError(f"--host {host!r} is no address: give an IP address or a host name")
         if self.has_failover and self.slaves:
-            raise ConfigError(
-                "--slaves does not go with --failover: its members follow the one that etcd elects"
-            )
+            raise ConfigError("--slaves does not go with --failover: its members follow the one that etcd elects")
         for name in self.clients:
             demand_name(name)
         taken = [ADMINISTRATOR, *self.clients, *(each.folder for each in _servers(self))]
@@ -134,13 +132,9 @@ class _Making:
     copies: dict[str, str] = field(default_factory=dict)
     starts: list[str] = field(default_factory=list)
 
-    def certify(
-        self, folder: str, hosts: tuple[str, ...] = (), *, file: str = "", authority: str = AUTHORITY
-    ) -> None:
+    def certify(self, folder: str, hosts: tuple[str, ...] = (), *, file: str = "", authority: str = AUTHORITY) -> None:
         prefix = f"{folder}/{file}"
-        self.certificates.append(
-            Certificate(f"{prefix}certificate.pem", f"{prefix}key.pem", folder, hosts, authority)
-        )
+        self.certificates.append(Certificate(f"{prefix}certificate.pem", f"{prefix}key.pem", folder, hosts, authority))
         self.copies[f"{prefix}ca.pem"] = authority
 
 

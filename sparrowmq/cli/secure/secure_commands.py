@@ -58,15 +58,11 @@ def secure() -> None:
 
 @secure.command()
 @_FOLDER
-@click.option(
-    "--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more."
-)
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more.")
 @click.option("--name-servers", type=Whole(1, 9), default=1, show_default=True)
 @click.option("--brokers", type=Whole(1, _MOST_BROKERS), default=1, show_default=True)
 @click.option("--slaves", type=Whole(0, 9), default=0, show_default=True, help="So many of each broker.")
-@click.option(
-    "--failover", "has_failover", is_flag=True, help="The brokers elect a master among them, by etcd."
-)
+@click.option("--failover", "has_failover", is_flag=True, help="The brokers elect a master among them, by etcd.")
 @click.option("--etcd", type=Whole(1, 9), default=1, show_default=True, help="So many etcd, with --failover.")
 @click.option(
     "--client",
@@ -76,9 +72,7 @@ def secure() -> None:
     help="Account of a program; again for more. [application]",
 )
 @click.option("--place", metavar="PATH", help="Folder of these files at the servers. By default DIR.")
-@click.option(
-    "--data", metavar="PATH", default="", help="Folder of the data at the servers. By default --place."
-)
+@click.option("--data", metavar="PATH", default="", help="Folder of the data at the servers. By default --place.")
 @click.option("--namesrv-port", type=Whole(), default=planning.NAMESRV_PORT, show_default=True)
 @click.option("--broker-port", type=Whole(), default=planning.BROKER_PORT, show_default=True)
 @click.option("--etcd-port", type=Whole(), default=planning.ETCD_PORT, show_default=True)
@@ -126,9 +120,7 @@ def add_client(folder: Path, name: str, days: int) -> None:
         known = _read_plan(folder)
         wanted = Certificate(f"{name}/certificate.pem", f"{name}/key.pem", name)
         if (folder / name).exists() or name in {each.name for each in known.certificates}:
-            raise ConfigError(
-                f"{folder / name} exists already, and nothing in it is overwritten: choose another name"
-            )
+            raise ConfigError(f"{folder / name} exists already, and nothing in it is overwritten: choose another name")
         secret = planning.new_secret()
         for path, text in planning.client_texts(known.place, name, secret, known.name_servers).items():
             _write_private(folder / path, text)

@@ -174,9 +174,7 @@ class Brokers:
                 running[process].alive_s, running[process].has_served = self._now_s(), True
         for process, broker in running.items():
             if broker.alive_s is not None and self._silence_s(broker) > self._notifier.watchdog_s > 0:
-                log.error(
-                    "the broker of process %d hangs (no sign for %.0f s)", process, self._silence_s(broker)
-                )
+                log.error("the broker of process %d hangs (no sign for %.0f s)", process, self._silence_s(broker))
                 broker.alive_s = None
                 os.kill(process, signal.SIGKILL)
         if all(broker.has_served for broker in self._brokers) and not self._is_ready:
@@ -215,9 +213,7 @@ class Brokers:
             how += ", as when a file of its index was cut or cannot be read: see `sparrowmq store check`"
         if status == _WRONG_SETTINGS:
             how += ", as its settings are wrong now (it said which): correct them, the other brokers go on meanwhile"
-        log.error(
-            "a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s
-        )
+        log.error("a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s)
         _let_go(broker.process)
         broker.is_first = False
         broker.process, broker.at_s = None, self._now_s() + broker.pause_s

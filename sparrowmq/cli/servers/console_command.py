@@ -33,9 +33,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 @click.option("--port", type=Whole(0, 65535), default=PORT, show_default=True, help="0: a free one.")
 @click.option("--prefix", default="", metavar="PATH", help="All addresses begin with it: /mq, for a proxy.")
 @click.option("--users", metavar="FILE", help="Who may log in; --make-user prints a line for it.")
-@click.option(
-    "--user", metavar="NAME[:ROLE]", help="One user; asks for the password, or takes " + PASSWORD + "."
-)
+@click.option("--user", metavar="NAME[:ROLE]", help="One user; asks for the password, or takes " + PASSWORD + ".")
 @click.option("--make-user", metavar="NAME:ROLE", help="Ask for a password, print the user's line, and end.")
 @click.option("--read-only", is_flag=True, help="Users of all roles can only read.")
 @click.option("--insecure", is_flag=True, help="Listen where others reach us, without https.")
@@ -58,9 +56,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
     metavar="PORT",
     help="Let Prometheus read there how the console is doing; 0: a free one.",
 )
-@click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in."
-)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in.")
 @click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
 def console(
     users: str | None,

@@ -58,18 +58,14 @@ _HOST: Final = "127.0.0.1"
 
 
 @click.command("dev", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--port", type=_PORT, default=NAMESRV_PORT, show_default=True, help="Of the name server; 0: a free one."
-)
+@click.option("--port", type=_PORT, default=NAMESRV_PORT, show_default=True, help="Of the name server; 0: a free one.")
 @click.option("--broker-port", type=_PORT, default=0, help="Of the broker; without it a free one.")
 @click.option(
     "--grpc-port",
     type=_PORT,
     help="For clients of RocketMQ 5; without it 8081, or a free one beside another --port; 0: a free one.",
 )
-@click.option(
-    "--store", "folder", metavar="DIR", help="Keep the messages there; without it they go at the end."
-)
+@click.option("--store", "folder", metavar="DIR", help="Keep the messages there; without it they go at the end.")
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to make; may be repeated.")
 @click.option("--console", "has_console", is_flag=True, help="Show it in the browser, too.")
 @click.option("--console-port", type=_PORT, default=CONSOLE_PORT, show_default=True, help="0: a free one.")
@@ -180,11 +176,7 @@ class Dev:
     def told(self) -> str:
         """The addresses for a person, with lines to paste."""
         topic = self._topics[0] if self._topics else "orders"
-        shown = (
-            f"  Browser  {self.console} (user {ONE_TIME_USER}, password {self._password})\n"
-            if self.console
-            else ""
-        )
+        shown = f"  Browser  {self.console} (user {ONE_TIME_USER}, password {self._password})\n" if self.console else ""
         five = f'  5.x      ClientConfiguration("{self.grpc}", Credentials())\n' if self.grpc else ""
         kept = f"kept in {self._folder}" if self._folder else "gone at the end (--store DIR keeps them)"
         return f"""\

@@ -107,9 +107,7 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
 @click.version_option(VERSION, prog_name="sparrowmq")
-def proxy(
-    verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: str | None, **given: Any
-) -> None:
+def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: str | None, **given: Any) -> None:
     """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
     if mode == "local":
         _run_broker(proxy_file, broker_file, verbose, given["insecure"])

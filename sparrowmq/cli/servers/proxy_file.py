@@ -64,9 +64,7 @@ class ProxyFile:
         except ValueError as error:
             raise ConfigError(f"{path} must be JSON, as Apache's rmq-proxy.json is: {error}") from error
         values = {key: _text(value, f"{path}: {key}") for key, value in table.items() if value is not None}
-        if (
-            values.get("tlsTestModeEnable") == "true"
-        ):  # then Java makes a certificate, and so does a port here
+        if values.get("tlsTestModeEnable") == "true":  # then Java makes a certificate, and so does a port here
             values = {key: value for key, value in values.items() if key not in _OF_TLS}
         return cls(path, values)
 

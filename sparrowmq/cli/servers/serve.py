@@ -88,9 +88,7 @@ class Server(Protocol):
 
 LOG_SIZE: Final = size(1 << 10, 1 << 40)
 LOG_OPTIONS: Final = [
-    click.option(
-        "--log-file", metavar="FILE", help="Log to this file, not to stderr; to rotate it, rename it."
-    ),
+    click.option("--log-file", metavar="FILE", help="Log to this file, not to stderr; to rotate it, rename it."),
     click.option("--log-size", metavar="SIZE", help="Begin another file at this size, as in 100m."),
     click.option(
         "--log-keep",
@@ -109,15 +107,11 @@ LOG_OPTIONS: Final = [
 ]
 _OPTIONS: Final = [
     FILE_OPTION,
-    click.option(
-        "-n", "--namesrv", "--namesrvAddr", metavar="ADDRESSES", help="Name servers: host:port;host:port."
-    ),
+    click.option("-n", "--namesrv", "--namesrvAddr", metavar="ADDRESSES", help="Name servers: host:port;host:port."),
     SET_OPTION,
     click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
     click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control."),
-    click.option(
-        "-p", "--print", "--printConfigItem", "show_all", is_flag=True, help="Print all settings and stop."
-    ),
+    click.option("-p", "--print", "--printConfigItem", "show_all", is_flag=True, help="Print all settings and stop."),
     click.option(
         *("-m", "--print-important", "--printImportantConfig", "show"),
         is_flag=True,
@@ -163,17 +157,13 @@ def namesrv(**given: Any) -> None:
     default=1,
     help="So many of them as one service, of which each uses a processor: NAME-0, NAME-1 and so on.",
 )
-@click.option(
-    "--enable-proxy", is_flag=True, help="Open a gRPC port for clients of RocketMQ 5, by default 8081."
-)
+@click.option("--enable-proxy", is_flag=True, help="Open a gRPC port for clients of RocketMQ 5, by default 8081.")
 @click.option(
     *("-pc", "--proxyConfigPath", "proxy_file"),
     metavar="FILE",
     help="Settings of the gRPC port: Apache's rmq-proxy.json.",
 )
-@click.option(
-    "--ends-with-stdin", is_flag=True, hidden=True, help="Stop when the other end of stdin is closed."
-)
+@click.option("--ends-with-stdin", is_flag=True, hidden=True, help="Stop when the other end of stdin is closed.")
 def broker(**given: Any) -> None:
     """Run a broker: it keeps messages and gives them to consumers."""
     hangup.remember()
@@ -217,9 +207,7 @@ def broker(**given: Any) -> None:
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
-def _settings(
-    cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
-) -> S:
+def _settings(cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
     """Return the settings of a command line; ends the program when they are only to be printed, or wrong.
 
     Args:
@@ -241,13 +229,9 @@ def _settings(
     return settings
 
 
-def _merged(
-    cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
-) -> S:
+def _merged(cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
     """Return the settings of all sources. Raises: ConfigError."""
-    weak = [
-        (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
-    ]
+    weak = [(name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)]
     if given.get("enable_proxy"):
         weak.append(("--enable-proxy", {"grpcServerPort": PORT}))
     environment = config.from_environment(prefix, os.environ)

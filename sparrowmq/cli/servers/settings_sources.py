@@ -19,9 +19,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Settings)
 Source = tuple[str, Mapping[str, str]]
 
-BROKER_VARIABLES: Final = (
-    "RMQ_BROKER_"  # how the environment names a broker's settings: RMQ_BROKER_listenPort
-)
+BROKER_VARIABLES: Final = "RMQ_BROKER_"  # how the environment names a broker's settings: RMQ_BROKER_listenPort
 
 FILE_OPTION: Final = click.option(
     "-c", "--config", "--configFile", "file", metavar="FILE", help="Settings: a .properties or .toml file."

@@ -53,9 +53,7 @@ class Notifier:
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Notifier:
         """Return the one that the environment asks for; what is for this process alone is taken out of it."""
-        address, watchdog_us, pid = (
-            environment.pop(name, "") for name in (SOCKET, WATCHDOG_US, _WATCHDOG_PID)
-        )
+        address, watchdog_us, pid = (environment.pop(name, "") for name in (SOCKET, WATCHDOG_US, _WATCHDOG_PID))
         is_ours = pid in ("", str(os.getpid()))
         return cls(address, (whole_number(watchdog_us) or 0) / 1_000_000 if is_ours else 0.0)
 
@@ -114,9 +112,7 @@ class Listener:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        self._socket.setsockopt(
-            socket.SOL_SOCKET, socket.SO_PASSCRED, 1
-        )  # so that no other process can pretend
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # so that no other process can pretend
         self._socket.setblocking(False)
         self._socket.bind("")  # Linux finds an abstract name
         self.address = "@" + self._socket.getsockname()[1:].decode()

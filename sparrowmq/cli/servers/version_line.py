@@ -11,9 +11,7 @@ from sparrowmq.version import VERSION
 if TYPE_CHECKING:  # a name server needs nothing of the broker
     from sparrowmq.broker.broker_settings import BrokerSettings
 
-FROM_SOURCE: Final = (
-    "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
-)
+FROM_SOURCE: Final = "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
 
 
 def identity() -> str:

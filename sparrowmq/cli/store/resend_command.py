@@ -71,15 +71,9 @@ class _Plan:
 @click.command()
 @options(asking, OUTPUT)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
-@click.option(
-    "--topic", "topics", type=TOPIC, multiple=True, help="Only messages of this topic; may be repeated."
-)
-@click.option(
-    "--delete", is_flag=True, help="Then delete the files: this ends the condition that names them."
-)
-@click.option(
-    "--unchecked", is_flag=True, help="Send also what may be in the cluster already: consumers get it twice."
-)
+@click.option("--topic", "topics", type=TOPIC, multiple=True, help="Only messages of this topic; may be repeated.")
+@click.option("--delete", is_flag=True, help="Then delete the files: this ends the condition that names them.")
+@click.option("--unchecked", is_flag=True, help="Send also what may be in the cluster already: consumers get it twice.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def resend(
@@ -245,9 +239,7 @@ def _tell(
 ) -> None:
     """Print what was done, and what is left to do."""
     if dry_run:
-        sentence = (
-            f"would send {counted(len(plan.places), 'message')} again; {plan.there:,} are there already"
-        )
+        sentence = f"would send {counted(len(plan.places), 'message')} again; {plan.there:,} are there already"
     else:
         sentence = f"sent {counted(sent, 'message')} again; {plan.there:,} were there already"
         if is_deleted:

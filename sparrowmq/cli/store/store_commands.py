@@ -69,9 +69,7 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
 
 @store.command()
 @click.argument("path", type=PATH)
-@click.option(
-    "--from", "start", metavar="OFFSET", type=Whole(0), help="Where to begin: see the numbers shown."
-)
+@click.option("--from", "start", metavar="OFFSET", type=Whole(0), help="Where to begin: see the numbers shown.")
 @click.option("--limit", metavar="N", type=Whole(1), help="How many records or entries to show.")
 @OUTPUT
 def inspect(path: Path, start: int | None, limit: int | None) -> None:
@@ -110,9 +108,7 @@ def backup(
         with Progress() as progress:
             disk = _copying(backups.sources(settings.layout), progress)
             points = RestorePoints(disk, to)
-            added = points.add(
-                settings, SystemClock().now_ms(), keep=keep, is_checked=is_checked, watch=progress
-            )
+            added = points.add(settings, SystemClock().now_ms(), keep=keep, is_checked=is_checked, watch=progress)
     if is_for_people():
         click.echo(f"{added.path} has {path} up to offset {added.end} of its log")
         click.echo(f"{added.copied} files were copied, {added.linked} are shared with the point before")
@@ -127,9 +123,7 @@ def backup(
 @click.argument("source", type=PATH)
 @click.argument("path", type=PATH)
 @click.option("--point", metavar="NAME", help="The restore point; the newest one without this option.")
-@click.option(
-    "--salvage", is_flag=True, help="Of a damaged copy, restore what is sound, and say what is missing."
-)
+@click.option("--salvage", is_flag=True, help="Of a damaged copy, restore what is sound, and say what is missing.")
 @_of_broker
 def restore(
     source: Path, path: Path, point: str | None, salvage: bool, file: str | None, changes: tuple[str, ...]
@@ -146,9 +140,7 @@ def restore(
             copy = _copy_in(source, point)
             files = [str(Path(copy, each)) for each in backups.paths(Disk(), copy)]
             disk = _copying(files, progress)
-            restores.restore(
-                copy, settings, disk, progress, tell=_telling(problems, progress), salvage=salvage
-            )
+            restores.restore(copy, settings, disk, progress, tell=_telling(problems, progress), salvage=salvage)
     if is_for_people():
         click.echo(f"{path} is as {copy}" if not problems else f"{path} has what is sound in {copy}")
     else:

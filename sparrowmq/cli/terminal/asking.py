@@ -44,9 +44,7 @@ F = TypeVar("F", bound=Callable[..., object])
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 _MISSING: Final = "missing"
 _UNCHANGED: Final = "unchanged"
-CLUSTER: Final = click.option(
-    "--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several."
-)
+CLUSTER: Final = click.option("--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several.")
 
 EXPECT: Final = click.option(
     "--expect",

@@ -32,9 +32,7 @@ class NameOf(click.types.StringParamType):
     def __init__(self, names: Ask) -> None:
         self._names = names
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         async def ask() -> Iterable[str]:
             async with asyncio.timeout(_LIMIT_S), ctx.meta[ADMIN]() as admin:
                 admin.servers.missing = {}
@@ -49,9 +47,7 @@ class NameOf(click.types.StringParamType):
 
 
 class ContextName(click.types.StringParamType):
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
             found = contexts.load().by_name
         except SparrowError:

@@ -33,9 +33,7 @@ Rows = Iterable[Sequence[object]]
 Table = tuple[Sequence[str], Rows]
 
 _KEY: Final = "sparrowmq.output"
-_HIDDEN: Final = re.compile(
-    r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)  # which JSON leaves as they are
+_HIDDEN: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # which JSON leaves as they are
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str) -> None:
@@ -110,9 +108,7 @@ def say(text: str) -> None:
 
 def confirm(question: str) -> None:
     """Ask whether to continue, beside what programs read. Raises: Abort, no; ClickException, no answer can come."""
-    if not _answered(
-        lambda: click.confirm(question, err=not is_for_people()), "give --yes to go on without it"
-    ):
+    if not _answered(lambda: click.confirm(question, err=not is_for_people()), "give --yes to go on without it"):
         raise click.Abort
 
 

@@ -19,9 +19,7 @@ def moment(_context: object, _option: object, text: str | None) -> datetime | No
             return datetime.now().astimezone() - timedelta(**{AGES[text[-1]]: float(text[:-1])})
         return time_of(text)
     except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago"
-        ) from None
+        raise click.BadParameter(f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago") from None
 
 
 def time_of(text: str) -> datetime:

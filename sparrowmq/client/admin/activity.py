@@ -64,23 +64,15 @@ async def activity(servers: Servers, cluster: str | None) -> Activity:
         NetworkError: no name server answers.
     """
     found = await standings(servers, cluster)
-    masters: Masters = {
-        each.broker: each.address for each in found if each.broker_id == MASTER and not each.is_silent
-    }
+    masters: Masters = {each.broker: each.address for each in found if each.broker_id == MASTER and not each.is_silent}
     rates, failed = await _topic_rates(servers, cluster, masters)
     progress, failures = await servers.ask_masters(masters, lambda _, at: progress_of_all_groups(servers, at))
-    missing = {
-        each.broker: each.problem or "" for each in found if each.is_silent and each.broker_id == MASTER
-    }
+    missing = {each.broker: each.problem or "" for each in found if each.is_silent and each.broker_id == MASTER}
     missing |= {broker: str(error) for broker, error in (failed | failures).items()}
     return Activity(
         tuple(found),
         tuple(sorted(rates, key=lambda each: (-each.per_second, -each.within_a_day, each.topic))),
-        tuple(
-            sorted(
-                _lags(servers, progress.values()), key=lambda each: (-each.lag, -each.per_second, each.group)
-            )
-        ),
+        tuple(sorted(_lags(servers, progress.values()), key=lambda each: (-each.lag, -each.per_second, each.group))),
         missing,
     )
 
@@ -119,7 +111,5 @@ def _lags(servers: Servers, brokers: Iterable[BrokerConsumeStats]) -> list[Group
     """Return the lag of each group of the namespace, without RocketMQ's own."""
     found = groups.lags_in(servers.network, brokers)
     return [
-        each
-        for name, each in found.items()
-        if not is_system_group(name) and servers.network.full_name(name) == name
+        each for name, each in found.items() if not is_system_group(name) and servers.network.full_name(name) == name
     ]

@@ -84,9 +84,7 @@ class Admin:
         if isinstance(namesrv, Network):
             network = namesrv
         else:
-            network = self._own = Network(
-                namesrv, credentials=credentials, tls=tls, namespace=namespace, clock=clock
-            )
+            network = self._own = Network(namesrv, credentials=credentials, tls=tls, namespace=namespace, clock=clock)
         check_seconds("timeout_s", timeout_s)
         self._home = network.home
         self._clock = clock or SystemClock()
@@ -162,9 +160,7 @@ class Admin:
 
     async def behind(self, broker: str) -> dict[str, int]:
         """Return, by group, the messages at a broker that it has still to consume; those that expired are left out."""
-        return await single_brokers.behind(
-            self._servers, await single_brokers.address_of(self._servers, broker)
-        )
+        return await single_brokers.behind(self._servers, await single_brokers.address_of(self._servers, broker))
 
     async def drain(self, broker: str) -> int:
         """Hide a broker from producers, not from consumers; returns the number of its topics.
@@ -411,13 +407,9 @@ class Admin:
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return the lag of a group, in one topic or in all that it consumes. Raises: NoGroup, NoRoute."""
-        return await groups.lag(
-            self._servers, self._group(group), None if topic is None else self._topic(topic)
-        )
+        return await groups.lag(self._servers, self._group(group), None if topic is None else self._topic(topic))
 
-    async def reset(
-        self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
-    ) -> dict[MessageQueue, int]:
+    async def reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False) -> dict[MessageQueue, int]:
         """Reset the offsets of a group, forward or back; returns the new offset of each queue.
 
         Brokers reset online members, which continue there within seconds. For members that are offline the offsets are
@@ -465,9 +457,7 @@ class Admin:
             NoMessage: no broker has it (any more).
             NoRoute: there is no such topic.
         """
-        return await message_search.by_id(
-            self._servers, msg_id, None if topic is None else self._topic(topic)
-        )
+        return await message_search.by_id(self._servers, msg_id, None if topic is None else self._topic(topic))
 
     async def find(
         self,

@@ -115,9 +115,7 @@ class Bundle:
         routes = await asyncio.gather(*map(route, topics[:_MOST_ROUTES]))
         self._put_json("routes.json", dict(zip(topics, routes, strict=False)))
         if len(topics) > _MOST_ROUTES:
-            self.missing["routes.json"] = (
-                f"the routes of {len(topics) - _MOST_ROUTES} of {len(topics)} topics"
-            )
+            self.missing["routes.json"] = f"the routes of {len(topics) - _MOST_ROUTES} of {len(topics)} topics"
 
     async def _namesrv(self, path: str, address: str) -> None:
         servers = self._servers

@@ -46,9 +46,7 @@ class OnlineClient:
 _Row = tuple[Role, str, str, str, int, str]
 
 
-async def online_clients(
-    servers: Servers, cluster: str | None
-) -> tuple[list[OnlineClient], dict[str, SparrowError]]:
+async def online_clients(servers: Servers, cluster: str | None) -> tuple[list[OnlineClient], dict[str, SparrowError]]:
     """Return the clients by group and id, and the errors of brokers that are missing.
 
     Raises: ConfigError, there is no such cluster.
@@ -71,10 +69,7 @@ async def _online_at(servers: Servers, address: str) -> list[_Row]:
         async with gate:
             members = await groups.members_at(servers, group, address)
         name = servers.network.plain_name(group)
-        return [
-            ("consumer", name, each.client_id, each.language, each.version, each.client_addr)
-            for each in members
-        ]
+        return [("consumer", name, each.client_id, each.language, each.version, each.client_addr) for each in members]
 
     network = servers.network
     known = network.inside(name for name in await group_table(servers, address) if not is_system_group(name))

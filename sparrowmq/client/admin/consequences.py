@@ -79,9 +79,7 @@ def with_causes(items: Sequence[T], sign_of: Callable[[T], Sign | None]) -> list
     An item without a sign follows from nothing.
     """
     found = causes([sign_of(each) or _NO_SIGN for each in items])
-    pairs = [
-        (each, None if cause is None else items[cause]) for each, cause in zip(items, found, strict=True)
-    ]
+    pairs = [(each, None if cause is None else items[cause]) for each, cause in zip(items, found, strict=True)]
     return [[pairs[at] for at in tree] for tree in trees(found)]
 
 

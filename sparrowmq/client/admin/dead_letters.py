@@ -38,13 +38,9 @@ from sparrowmq.protocol.requests.headers import QueryMessage
 _TRIES: Final = 16
 _AT_ONCE: Final = 16  # searches
 # What said when it should come, and where it waited for that.
-WAITED: Final = frozenset(
-    {*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32}
-)
+WAITED: Final = frozenset({*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32})
 # What is left on a message that a transaction committed: with it, it would be a half message again.
-COMMITTED: Final = frozenset(
-    {Property.TRAN_MSG, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES}
-)
+COMMITTED: Final = frozenset({Property.TRAN_MSG, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES})
 
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:

@@ -48,9 +48,7 @@ class Content:
 
     @property
     def risks(self) -> tuple[str, ...]:
-        return tuple(
-            f"no group has consumed {count:,} messages of {topic}" for topic, count in self.unclaimed.items()
-        )
+        return tuple(f"no group has consumed {count:,} messages of {topic}" for topic, count in self.unclaimed.items())
 
 
 class Decommission:
@@ -124,7 +122,5 @@ class Decommission:
         for topic in topics:
             order = await topic_order.order_of(self._servers, topic)
             if order is not None and self._broker in topic_order.counts_in(topic, order):
-                found.append(
-                    f"topic {topic} is ordered on {order}: send to another topic, and delete this one"
-                )
+                found.append(f"topic {topic} is ordered on {order}: send to another topic, and delete this one")
         return found

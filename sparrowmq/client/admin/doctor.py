@@ -118,11 +118,7 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
         found.append(Finding(Verdict.OK, what, f"asked {address} for all brokers (106)"))
     if len(set(known.values())) > 1:
         every = frozenset.union(*known.values())
-        lacks = [
-            f"{address} lacks {', '.join(sorted(every - has))}"
-            for address, has in known.items()
-            if every - has
-        ]
+        lacks = [f"{address} lacks {', '.join(sorted(every - has))}" for address, has in known.items() if every - has]
         found.append(
             Finding(
                 Verdict.WRONG,
@@ -181,9 +177,7 @@ async def _absent(
 async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int]) -> list[Finding]:
     """Return the findings of the brokers of one name, which are asked at once."""
     members = sorted(place.addresses.items())
-    answers = await asyncio.gather(
-        *(_member(servers, place.name, number, at, now_ms) for number, at in members)
-    )
+    answers = await asyncio.gather(*(_member(servers, place.name, number, at, now_ms) for number, at in members))
     found = [finding for _, each in answers for finding in each]
     if place.master is not None:
         return found
@@ -214,11 +208,7 @@ async def _member(
         status = await broker_figures(servers, address)
     except NetworkError as error:
         mend, runs, is_hanging = await remedy(address, error)
-        what = (
-            f"{who} hangs"
-            if is_hanging
-            else f"{who} {'takes no more connections' if runs else 'cannot be reached'}"
-        )
+        what = f"{who} hangs" if is_hanging else f"{who} {'takes no more connections' if runs else 'cannot be reached'}"
         sign = Sign(NO_ANSWER, name, address, is_master, what)
         return {}, [Finding(Verdict.WRONG, what, check, mend, name, is_master, sign)]
     except AccessDenied as error:
@@ -297,22 +287,14 @@ def _number(table: Mapping[str, str], key: str, otherwise: int = 0) -> int:
         return otherwise
 
 
-async def _old_clients(
-    server: str, address: str, settings: Mapping[str, str], timeout_s: float
-) -> list[Finding]:
+async def _old_clients(server: str, address: str, settings: Mapping[str, str], timeout_s: float) -> list[Finding]:
     """Check whether Java's clients before 4.5 can send: they connect to the port 2 below the registered one."""
     host, _, port = address.rpartition(":")
     below = f"{host}:{int(port) - _VIP_BELOW}"
     # Who has set it off, or takes any port, has none of them.
-    if (
-        settings.get("fastListenPort") == "off"
-        or settings.get("listenPort") == "0"
-        or int(port) <= _VIP_BELOW
-    ):
+    if settings.get("fastListenPort") == "off" or settings.get("listenPort") == "0" or int(port) <= _VIP_BELOW:
         return []
-    check = (
-        f"connected to {below}, where Java's clients before 4.5 and those with vipChannelEnabled=true send"
-    )
+    check = f"connected to {below}, where Java's clients before 4.5 and those with vipChannelEnabled=true send"
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port) - _VIP_BELOW)
@@ -372,19 +354,14 @@ async def _topic(servers: Servers, topic: str, name_servers: list[str]) -> list[
             f"create it with `sparrowmq topic create {topic}`. The first message creates it only where brokers have "
             "autoCreateTopicEnable=true, and where all of them can be reached"
         )
-        return [
-            Finding(Verdict.WRONG, f"no broker has topic {topic} (No route info of this topic)", check, mend)
-        ]
+        return [Finding(Verdict.WRONG, f"no broker has topic {topic} (No route info of this topic)", check, mend)]
     if lacks:
         mend = "give every broker all name servers: namesrvAddr=host:port;host:port"
         found.append(Finding(Verdict.WRONG, f"{topic} is unknown at {', '.join(lacks)}", check, mend))
     for queues in route.queue_datas:
         what = f"{topic} has {queues.write_queue_nums} queues to write and {queues.read_queue_nums} to read"
         what += f" at {queues.broker_name}"
-        if (
-            queues.perm & _READ_AND_WRITE == _READ_AND_WRITE
-            and queues.write_queue_nums == queues.read_queue_nums
-        ):
+        if queues.perm & _READ_AND_WRITE == _READ_AND_WRITE and queues.write_queue_nums == queues.read_queue_nums:
             found.append(Finding(Verdict.OK, what, check))
         else:
             mend = f"if that is not meant: `sparrowmq topic change {topic}`, with as many of both and perm rw"
@@ -435,9 +412,7 @@ def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
     count = sum(map(len, wanted.values()))
     if count < len(members):
         what = f"nothing says what {len(members) - count} of the {len(members)} members of {group} subscribe"
-        mend = (
-            "look at the log of their programs; all members subscribe the same topics with the same filters"
-        )
+        mend = "look at the log of their programs; all members subscribe the same topics with the same filters"
         return [Finding(Verdict.WARNING, what, check, mend)]
     return [Finding(Verdict.OK, f"the {count} members of {group} want the same", check)] if members else []
 
@@ -455,9 +430,7 @@ def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> 
     return [Finding(Verdict.OK, f"{lag.lag} messages wait for {group}", check)]
 
 
-async def _places(
-    servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag
-) -> list[Finding]:
+async def _places(servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag) -> list[Finding]:
     """Check whether the group consumes from offsets that exist."""
     subscribed = {topic for member in members for topic in member.wanted or ()}
     held: dict[str, dict[MessageQueue, range]] = {}
@@ -477,15 +450,11 @@ async def _places(
 async def _starts(servers: Servers, group: str) -> set[str | None]:
     """Return the start of the online members: CONSUME_FROM_..."""
     masters = await servers.all_masters()
-    found, _ = await servers.ask_masters(
-        masters, lambda _, address: group_connections(servers, address, group)
-    )
+    found, _ = await servers.ask_masters(masters, lambda _, address: group_connections(servers, address, group))
     return {each.consume_from_where for each in found.values()}
 
 
-def _outside(
-    group: str, lag: groups.GroupLag, ranges: Mapping[str, Mapping[MessageQueue, range]]
-) -> list[Finding]:
+def _outside(group: str, lag: groups.GroupLag, ranges: Mapping[str, Mapping[MessageQueue, range]]) -> list[Finding]:
     """Return findings of offsets outside their queues."""
     check, found = "compared its offsets with the beginnings and ends of the queues", []
     ahead: dict[str, int] = {}
@@ -497,18 +466,14 @@ def _outside(
         elif offsets is not None and each.committed < offsets.start:
             gone[each.queue.topic] = gone.get(each.queue.topic, 0) + offsets.start - each.committed
     for topic, count in ahead.items():
-        what = (
-            f"{group} is {count} messages ahead of the end of {topic}, so what comes next may never reach it"
-        )
+        what = f"{group} is {count} messages ahead of the end of {topic}, so what comes next may never reach it"
         mend = (
             f"`sparrowmq group reset {group} {topic} earliest`, or latest: the topic was created again, or the broker "
             "lost its end"
         )
         found.append(Finding(Verdict.WRONG, what, check, mend))
     for topic, count in gone.items():
-        what = (
-            f"{count} messages of {topic} were deleted before {group} consumed them: it continues after them"
-        )
+        what = f"{count} messages of {topic} were deleted before {group} consumed them: it continues after them"
         mend = "raise fileReservedTime of the brokers, or have more consumers, if none may be lost"
         found.append(Finding(Verdict.WARNING, what, check, mend))
     return found
@@ -545,6 +510,4 @@ async def _dead(servers: Servers, group: str) -> list[Finding]:
     except SparrowError:
         return []  # It has none.
     mend = f"look at them with `sparrowmq dlq list {group}`, and send them again with `sparrowmq dlq redrive {group}`"
-    return [
-        Finding(Verdict.WARNING, f"{group} has dead letters: messages that failed every try", check, mend)
-    ]
+    return [Finding(Verdict.WARNING, f"{group} has dead letters: messages that failed every try", check, mend)]

@@ -178,17 +178,13 @@ async def create(servers: Servers, config: GroupConfig, cluster: str | None, exi
     masters = await servers.masters(cluster)
     there, _ = await _configs(servers, name, masters)
     if there and not exist_ok:
-        raise AlreadyThere(
-            f"group {name} is there already, at {', '.join(there)}; change it, or take another name"
-        )
+        raise AlreadyThere(f"group {name} is there already, at {', '.join(there)}; change it, or take another name")
     return await servers.change(
         f"setting group {name}", masters, lambda _, address: put_group(servers, address, config)
     )
 
 
-async def change(
-    servers: Servers, name: str, cluster: str | None, changes: Mapping[str, object]
-) -> list[str]:
+async def change(servers: Servers, name: str, cluster: str | None, changes: Mapping[str, object]) -> list[str]:
     """See `Admin.change_group`; None changes nothing."""
     given = {key: value for key, value in changes.items() if value is not None}
     _check_counts(given)
@@ -260,22 +256,18 @@ async def members(servers: Servers, name: str) -> list[Member]:
 
     said = await servers.all(addresses, at)
     return [
-        Member._of(connections[client_id][0], said[client_id], servers.network)
-        for client_id in sorted(connections)
+        Member._of(connections[client_id][0], said[client_id], servers.network) for client_id in sorted(connections)
     ]
 
 
 def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
     """Return the report with topics named as inside the namespace."""
     subscriptions = [
-        msgspec.structs.replace(each, topic=network.plain_name(each.topic))
-        for each in running.subscription_set
+        msgspec.structs.replace(each, topic=network.plain_name(each.topic)) for each in running.subscription_set
     ]
     queues = {network.plain_queue(queue): each for queue, each in running.mq_table.items()}
     rates = {network.plain_name(topic): each for topic, each in running.status_table.items()}
-    return msgspec.structs.replace(
-        running, subscription_set=subscriptions, mq_table=queues, status_table=rates
-    )
+    return msgspec.structs.replace(running, subscription_set=subscriptions, mq_table=queues, status_table=rates)
 
 
 async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
@@ -304,9 +296,7 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
 
     found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
     if doubtful := [name for name, each in found.items() if isinstance(each, GroupLag) and not each.queues]:
-        tables, failures = await servers.ask_masters(
-            masters, lambda _, address: group_table(servers, address)
-        )
+        tables, failures = await servers.ask_masters(masters, lambda _, address: group_table(servers, address))
         known = {name for table in tables.values() for name in table}
         for name in doubtful:
             if name not in known:
@@ -430,9 +420,7 @@ async def members_at(servers: Servers, name: str, address: str) -> list[Connecti
 def _check_target(to: ResetTo) -> None:
     is_offset = isinstance(to, int) and not isinstance(to, bool) and to >= 0
     if not is_offset and to not in list(_TIMESTAMPS) and not isinstance(to, datetime):
-        raise ConfigError(
-            f"to={to!r} is unknown; use 'earliest', 'latest', a datetime, or an offset from 0 on"
-        )
+        raise ConfigError(f"to={to!r} is unknown; use 'earliest', 'latest', a datetime, or an offset from 0 on")
 
 
 def _timestamp(to: datetime | str) -> int:

@@ -133,9 +133,7 @@ def plan_of(
             steps.append(Step(each, undrains=True, is_begun=True))
         else:
             done.append(each)
-    problems += [
-        f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())
-    ]
+    problems += [f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())]
     problems += out_of_sync(brokers)
     return Plan(_drained_once(steps), tuple(done), tuple(problems), tuple(risks))
 

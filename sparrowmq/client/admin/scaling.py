@@ -259,9 +259,7 @@ class Scaling:
         found = {name: at for name, at in (await self._servers.masters_of(topic)).items() if name in chosen}
         lost = sorted(name for name, address in found.items() if address is None)
         if lost or not found:
-            raise ConfigError(
-                f"topic {topic} has no master at {', '.join(lost) or cluster}; nothing was changed"
-            )
+            raise ConfigError(f"topic {topic} has no master at {', '.join(lost) or cluster}; nothing was changed")
         return {name: address for name, address in found.items() if address is not None}
 
     async def _config(self, topic: str, address: str) -> TopicConfig:

@@ -71,9 +71,7 @@ class Servers:
         self.network = network
         self.timeout_s = timeout_s
         self.missing: dict[str, SparrowError] | None = None
-        self._silent: dict[
-            str, SparrowError
-        ] = {}  # the name servers that do not answer, as `missing` has brokers
+        self._silent: dict[str, SparrowError] = {}  # the name servers that do not answer, as `missing` has brokers
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return all brokers, or those of one cluster, by cluster and name. Raises: NoBroker, no such cluster."""
@@ -97,9 +95,7 @@ class Servers:
         if not places:
             raise NoBroker(self.namesrv)
         if len(clusters) > 1:
-            raise ConfigError(
-                f"there are the clusters {', '.join(clusters)}; say which one is meant with `cluster`"
-            )
+            raise ConfigError(f"there are the clusters {', '.join(clusters)}; say which one is meant with `cluster`")
         return {place.name: place.master for place in places}
 
     async def route(self, topic: str) -> TopicRoute:
@@ -129,9 +125,7 @@ class Servers:
         assert self.missing is not None, "called where brokers may be missing"
         for name, each in (await self.lost()).items():
             if topic is None or topic in each.topics:
-                self.missing.setdefault(
-                    name, BrokerUnreachable(each.address, f"it died {utc(each.since_ms)}")
-                )
+                self.missing.setdefault(name, BrokerUnreachable(each.address, f"it died {utc(each.since_ms)}"))
 
     async def masters_of(self, topic: str) -> Masters:
         """Return the masters that have a topic. Raises: NoRoute."""
@@ -185,9 +179,7 @@ class Servers:
         """Ask every name server; returns the answers and the errors by address."""
         addresses = self.network.name_servers.addresses
         silent = self._silent if self.missing is not None else None
-        return await self._ask_masters(
-            {each: each for each in addresses}, lambda _, address: ask(address), silent
-        )
+        return await self._ask_masters({each: each for each in addresses}, lambda _, address: ask(address), silent)
 
     async def ask_masters(
         self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]
@@ -242,9 +234,7 @@ class Servers:
         """
         return list(_all_done(description, *await self.ask_masters(masters, ask)))
 
-    async def change_namesrvs(
-        self, description: str, ask: Callable[[str], Coroutine[Any, Any, T]]
-    ) -> dict[str, T]:
+    async def change_namesrvs(self, description: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
         """Change every name server, as `change` does masters; returns the answers by address."""
         return _all_done(description, *await self.ask_namesrvs(ask))
 

@@ -59,13 +59,9 @@ def way_to(address: str) -> str:
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
-        return (
-            f"see that {host} can be resolved and reached from here, or set brokerIP1 to an address that can"
-        )
+        return f"see that {host} can be resolved and reached from here, or set brokerIP1 to an address that can"
     if ip.is_loopback:
-        return (
-            "see that it runs; a broker at 127.0.0.1 can be used on its own machine only: set its brokerIP1"
-        )
+        return "see that it runs; a broker at 127.0.0.1 can be used on its own machine only: set its brokerIP1"
     if any(ip in network for network in _OF_CONTAINERS if ip.version == network.version):
         return (
             f"{host} looks like the address inside a container or virtual machine, which only that machine reaches: "

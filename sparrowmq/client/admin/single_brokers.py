@@ -110,9 +110,7 @@ async def behind(servers: Servers, address: str) -> dict[str, int]:
     for topic in {queue.topic for rows in progress.values() for queue, row in rows if row.left(0)}:
         ranges = await topic_offsets(servers, address, topic)
         begins |= {queue: each.min_offset for queue, each in ranges.items()}
-    return {
-        group: sum(row.left(begins.get(queue, 0)) for queue, row in rows) for group, rows in progress.items()
-    }
+    return {group: sum(row.left(begins.get(queue, 0)) for queue, row in rows) for group, rows in progress.items()}
 
 
 async def drain(servers: Servers, broker: str) -> int:

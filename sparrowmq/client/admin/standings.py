@@ -90,11 +90,7 @@ async def standings(servers: Servers, cluster: str | None, count: bool = False) 
     addresses = sorted({address for place in places for address in place.addresses.values()})
     answers = await asyncio.gather(*(_figures(servers, address) for address in addresses))
     figures = dict(zip(addresses, answers, strict=True))
-    found = [
-        (place, _standing(place, broker_id, figures))
-        for place in places
-        for broker_id in sorted(place.addresses)
-    ]
+    found = [(place, _standing(place, broker_id, figures)) for place in places for broker_id in sorted(place.addresses)]
     if not count:
         return [standing for _, standing in found]
     return list(await asyncio.gather(*(_counted(servers, place, standing) for place, standing in found)))
@@ -107,9 +103,7 @@ async def _figures(servers: Servers, address: str) -> Mapping[str, str] | Sparro
         return error
 
 
-def _standing(
-    place: BrokerPlace, broker_id: int, figures: Mapping[str, Mapping[str, str] | SparrowError]
-) -> Standing:
+def _standing(place: BrokerPlace, broker_id: int, figures: Mapping[str, Mapping[str, str] | SparrowError]) -> Standing:
     address = place.addresses[broker_id]
     table, master = figures[address], figures.get(place.master or "")
     if isinstance(table, SparrowError):
@@ -230,7 +224,6 @@ def _missing(theirs: Ends, its: Ends) -> int:
 def _silence_s(pairs: list[tuple[Ends, Ends]]) -> float | None:
     """Return the time between the newest message of the master and that of the slave."""
     newest = [
-        max((end.last_update_timestamp for pair in pairs for end in pair[at].values()), default=0)
-        for at in (0, 1)
+        max((end.last_update_timestamp for pair in pairs for end in pair[at].values()), default=0) for at in (0, 1)
     ]
     return max(newest[0] - newest[1], 0) / 1000 if newest[1] else None

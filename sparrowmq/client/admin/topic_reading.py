@@ -85,9 +85,7 @@ class Reading:
 class _Queue:
     """One queue, from an offset to where it ended."""
 
-    def __init__(
-        self, servers: Servers, address: str, queue: MessageQueue, offsets: range, span: range
-    ) -> None:
+    def __init__(self, servers: Servers, address: str, queue: MessageQueue, offsets: range, span: range) -> None:
         self.queue = queue
         self._servers = servers
         self._address = address
@@ -179,9 +177,7 @@ async def read_span(servers: Servers, topic: str, span: range, *, newest_first: 
                 if span.start:
                     first = max(first, await offset_since(servers, address, queue, span.start))
                 end = offsets.max_offset
-                if (
-                    newest_first and span.stop != FOR_EVER_MS
-                ):  # a page more, as old brokers find a place near it
+                if newest_first and span.stop != FOR_EVER_MS:  # a page more, as old brokers find a place near it
                     end = min(end, max(first, await offset_since(servers, address, queue, span.stop)) + PAGE)
                 queues.append(one(servers, address, queue, range(first, end), span))
         return queues

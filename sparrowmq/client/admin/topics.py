@@ -104,9 +104,7 @@ async def create(
     name = check_new_topic(config.topic_name)
     masters = await servers.masters(cluster)
     if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
-        raise AlreadyThere(
-            f"topic {name} is there already, at {', '.join(there)}; change it, or take another name"
-        )
+        raise AlreadyThere(f"topic {name} is there already, at {', '.join(there)}; change it, or take another name")
     order = await topic_order.order_of(servers, name)
     is_plain = order is None and not ordered
     chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
@@ -117,9 +115,7 @@ async def create(
     )
 
 
-async def _put_in_order(
-    servers: Servers, config: TopicConfig, masters: Masters, order: str | None
-) -> Masters:
+async def _put_in_order(servers: Servers, config: TopicConfig, masters: Masters, order: str | None) -> Masters:
     """Make a topic ordered at all name servers, before any broker has it; return the masters that get it.
 
     An ordered topic stays on the brokers that it was created on, as its keys would move otherwise.

@@ -125,9 +125,7 @@ class Answers:
         try:
             await self._brokers.session(address)
         except NetworkError as error:
-            self._brokers.lines.log(
-                log, logging.WARNING, "answers cannot come through %s: %s", address, error
-            )
+            self._brokers.lines.log(log, logging.WARNING, "answers cannot come through %s: %s", address, error)
 
     def arrived(self, push: PushReply, body: bytes, origin: str) -> None:
         """Take an answer that a broker pushed. It is dropped if no request waits for it."""
@@ -140,9 +138,7 @@ class Answers:
         found[Property.ARRIVE_TIME] = str(self._clock.now_ms())
         waiting.set_result(_message(push, found, body, origin))
 
-    async def give(
-        self, request: StoredMessage, broker_name: str, body: bytes, content_type: str = ""
-    ) -> bool:
+    async def give(self, request: StoredMessage, broker_name: str, body: bytes, content_type: str = "") -> bool:
         """Send the answer to a request. Return whether its sender got it.
 
         Brokers are tried one by one, that from which the request came first: it has seen the asker.
@@ -210,9 +206,7 @@ def _reply_topic(request: StoredMessage) -> str:
         )
     cluster = request.properties.get(Property.CLUSTER)
     if cluster is None:
-        raise InvalidMessage(
-            f"message {request.message_id} does not say where its asker is ({Property.CLUSTER})"
-        )
+        raise InvalidMessage(f"message {request.message_id} does not say where its asker is ({Property.CLUSTER})")
     return cluster + REPLY_SUFFIX
 
 

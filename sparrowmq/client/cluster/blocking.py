@@ -169,9 +169,7 @@ class BlockingNetwork:
             table = self._cluster_table(timeout_s)
             clusters = table.cluster_addr_table
             self.registered = frozenset(table.broker_addr_table)
-            self._own_topics.update(
-                table.broker_addr_table, clusters, (name + REPLY_SUFFIX for name in clusters)
-            )
+            self._own_topics.update(table.broker_addr_table, clusters, (name + REPLY_SUFFIX for name in clusters))
             self._topics = sorted(set(TopicList.decode(body).topic_list) - self._own_topics)
             return self._topics
 
@@ -244,9 +242,7 @@ class BlockingNetwork:
             found[key] = reply
         return found
 
-    def ask_for_bodies(
-        self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]
-    ) -> dict[T, bytes | RemoteError]:
+    def ask_for_bodies(self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]) -> dict[T, bytes | RemoteError]:
         """As `ask`, but returns the bodies of the answers. Raises: NetworkError, NoRoute."""
         found: dict[T, bytes | RemoteError] = {}
         waiting = list(requests.items())

@@ -90,9 +90,7 @@ class Link:
             reply = replies.pop(opaque, None)
             yield self.wait(opaque, timeout_s) if reply is None else reply
 
-    def call(
-        self, request: Request[R], body: bytes = b"", timeout_s: float = CALL_TIMEOUT_S
-    ) -> tuple[R, bytes]:
+    def call(self, request: Request[R], body: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """Send a request, and return the header and body of its reply. Raises: RemoteError, unless it succeeded."""
         reply = self.wait(self.send(request, body), timeout_s)
         return answer(request, reply), reply.body

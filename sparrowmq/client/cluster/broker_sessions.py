@@ -47,9 +47,7 @@ class Brokers:
         lines: limits the log lines that answers of brokers can cause.
     """
 
-    def __init__(
-        self, pool: Pool, routes: Routes, clock: Clock, heartbeat: Callable[[], bytes | None]
-    ) -> None:
+    def __init__(self, pool: Pool, routes: Routes, clock: Clock, heartbeat: Callable[[], bytes | None]) -> None:
         self.lines = LogLimit(clock)
         self._pool = pool
         self._routes = routes
@@ -160,9 +158,7 @@ class Brokers:
         sessions = [session for session in self._greeted.values() if not session.closed]
         calls = [session.call(request, timeout_s=GOODBYE_S) for session in sessions]
         # Gathered, because a caller that is cancelled leaves no answer that nothing awaits.
-        for session, answer in zip(
-            sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True
-        ):
+        for session, answer in zip(sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(answer, BaseException):
                 log.debug("%s to %s: %s", type(request).__name__, session.address, answer)
 

@@ -34,9 +34,7 @@ class Credentials:
         for name in ("access_key", "secret_key"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
-                raise ConfigError(
-                    f"{name} of the credentials is empty or no text; give that of the broker's account"
-                )
+                raise ConfigError(f"{name} of the credentials is empty or no text; give that of the broker's account")
         check_text("security_token", self.security_token, or_none=True)
 
     def _signer(self) -> Sign:

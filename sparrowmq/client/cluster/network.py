@@ -99,9 +99,7 @@ class Network:
         self.background = Background()
         self.membership = Membership(self.client_id)
         pushes = Pushes(self.membership)
-        dispatcher = Dispatcher(
-            Role.CLIENT, [pushes], lambda coroutine: self.background.spawn(coroutine, "push")
-        )
+        dispatcher = Dispatcher(Role.CLIENT, [pushes], lambda coroutine: self.background.spawn(coroutine, "push"))
         if credentials is not None:
             check_kind("credentials", credentials, Credentials, "Credentials(access_key, secret_key)")
         sign = credentials._signer() if credentials is not None else None
@@ -179,9 +177,7 @@ class Network:
     async def leave_group(self, consumer: Member) -> None:
         """Tell the brokers that a consumer has left its group."""
         self.membership.remove_consumer(consumer)
-        await self.brokers.tell_all(
-            UnregisterClient(client_id=self.client_id, consumer_group=consumer.full_group)
-        )
+        await self.brokers.tell_all(UnregisterClient(client_id=self.client_id, consumer_group=consumer.full_group))
 
     async def __aenter__(self) -> Self:
         if self.home.is_forked:

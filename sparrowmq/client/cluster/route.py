@@ -55,18 +55,12 @@ class Route:
         for row in sorted(body.queue_datas, key=lambda row: row.broker_name):
             addresses = brokers.get(row.broker_name, {})
             if row.perm & Perm.WRITE and MASTER in addresses:
-                writable += (
-                    MessageQueue(topic, row.broker_name, number) for number in range(row.write_queue_nums)
-                )
+                writable += (MessageQueue(topic, row.broker_name, number) for number in range(row.write_queue_nums))
             lacks_master |= bool(row.perm & Perm.WRITE and addresses and MASTER not in addresses)
             if row.perm & Perm.READ and addresses:
-                readable += (
-                    MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums)
-                )
+                readable += (MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums))
         clusters = frozenset(broker.cluster for broker in body.broker_datas)
-        built = cls(
-            topic, tuple(writable), tuple(readable), brokers, clusters=clusters, lacks_master=lacks_master
-        )
+        built = cls(topic, tuple(writable), tuple(readable), brokers, clusters=clusters, lacks_master=lacks_master)
         return built.ordered(fixed_queues(topic, body.order_topic_conf or ""))
 
     def ordered(self, fixed: tuple[MessageQueue, ...]) -> Route:
@@ -144,9 +138,7 @@ def of_brokers(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> li
     return [
         structs.replace(
             row,
-            broker_addrs={
-                number: with_broker(at, row.broker_name) for number, at in row.broker_addrs.items()
-            },
+            broker_addrs={number: with_broker(at, row.broker_name) for number, at in row.broker_addrs.items()},
         )
         for row in rows
     ]

@@ -80,9 +80,7 @@ class Routes:
             return await self._own_or_template(topic)
         except NoRoute:
             await self._check_for_brokers()
-            return await self._own_or_template(
-                topic
-            )  # The brokers may have come after the request for the topic.
+            return await self._own_or_template(topic)  # The brokers may have come after the request for the topic.
 
     async def fetch(self, topic: str) -> Route:
         """Ask for the topic's present route. Raises: as `of`."""
@@ -171,9 +169,7 @@ class Routes:
         if previous is None or not previous.fixed or previous.fixed == route.fixed:
             self._unsaid.discard(topic)
         elif route.fixed:
-            log.warning(
-                "the queues of the ordered topic %s have changed: keys may be in other queues now", topic
-            )
+            log.warning("the queues of the ordered topic %s have changed: keys may be in other queues now", topic)
         elif topic not in self._unsaid:
             self._unsaid.add(topic)
             log.warning(

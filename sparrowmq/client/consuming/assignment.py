@@ -172,9 +172,7 @@ class Assignment:
     async def lag(self) -> dict[MessageQueue, int]:
         """The number of messages in each queue that are not settled, filtered ones too. Raises: SparrowError."""
         ends = {queue: await newest(queue, self._network.brokers) for queue in self.queues}
-        return {
-            queue: max(end - self.position(queue), 0) for queue, end in ends.items() if queue in self._owned
-        }
+        return {queue: max(end - self.position(queue), 0) for queue, end in ends.items() if queue in self._owned}
 
     async def restart(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets. Messages that are being handled are forgotten; those ahead are delivered again."""
@@ -207,9 +205,7 @@ class Assignment:
         await self._offsets.commit(_offsets_of(state for state in states if not state.is_cut_off))
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        return {
-            queue: owned.state.commit_offset for queue, owned in self._owned.items() if queue.topic == topic
-        }
+        return {queue: owned.state.commit_offset for queue, owned in self._owned.items() if queue.topic == topic}
 
     def report(self) -> dict[MessageQueue, ProcessQueueState]:
         now = self._network.clock.monotonic()
@@ -258,9 +254,7 @@ class Assignment:
     def _new_state(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         pace = self._paces.of(queue.topic)
         settings = self._settings
-        return ProcessQueue(
-            queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.rules
-        )
+        return ProcessQueue(queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.rules)
 
     def _take_over(
         self, queue: MessageQueue, offset: int, locked_until: float, *, is_paused: bool | None = None
@@ -360,9 +354,7 @@ class Assignment:
         found = [self._network.full_queue(queue) for queue in queues]
         for queue in found:
             if queue not in self._owned:
-                raise ConfigError(
-                    f"{self._network.plain_queue(queue)} is not this member's now; see `queues`"
-                )
+                raise ConfigError(f"{self._network.plain_queue(queue)} is not this member's now; see `queues`")
         return found
 
     def _stay(self, queues: Collection[MessageQueue]) -> None:
@@ -417,6 +409,4 @@ async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:
     except asyncio.CancelledError as error:
         if not is_stray():
             raise
-        raise RuntimeError(
-            f"the listener {changed!r} raised a CancelledError, and was not cancelled"
-        ) from error
+        raise RuntimeError(f"the listener {changed!r} raised a CancelledError, and was not cancelled") from error

@@ -157,14 +157,10 @@ class _Checker:
             said = self._run_check(call, message)
             return await self._checks.clock.wait_for(said, self._settings.timeout_s)
         except TimeoutError:
-            log.error(
-                "the check of group %s has had %r for %g s", self._group, message, self._settings.timeout_s
-            )
+            log.error("the check of group %s has had %r for %g s", self._group, message, self._settings.timeout_s)
             return _LATE
 
-    async def _run_check(
-        self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage
-    ) -> bool | None:
+    async def _run_check(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> bool | None:
         """The answer of the check; None if the check raises, even its own TimeoutError."""
         try:
             result = call(message)

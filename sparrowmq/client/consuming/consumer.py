@@ -236,9 +236,7 @@ class Consumer:
     @concurrency.setter
     def concurrency(self, concurrency: int) -> None:
         if self._handler is None:
-            raise ConfigError(
-                f"the consumer of group {self.group} has no handler; iterate in more tasks instead"
-            )
+            raise ConfigError(f"the consumer of group {self.group} has no handler; iterate in more tasks instead")
         self._concurrency = check_count("concurrency", concurrency, at_most=MAX_CONCURRENCY)
         if self._workers is not None and not self._ended.is_set():
             self._home.check()
@@ -371,9 +369,7 @@ class Consumer:
         try:
             await clock.wait_for(self._delivery.given_back(), GIVEN_BACK_S)
         except TimeoutError:
-            log.warning(
-                "group %s could not give back every message that failed; they come again", self.full_group
-            )
+            log.warning("group %s could not give back every message that failed; they come again", self.full_group)
         try:
             await clock.wait_for(self._assignment.close(), LEAVE_S)
         except TimeoutError:
@@ -467,9 +463,7 @@ class Consumer:
                 f"the consumer of group {self.group} has no handler to call: its program takes messages itself",
             )
         queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
-        message = ReceivedMessage(
-            stored, queue, None, HandedOut(self._network.answers), self._network.namespace
-        )
+        message = ReceivedMessage(stored, queue, None, HandedOut(self._network.answers), self._network.namespace)
         return await handle_directly(self._handler, message, self._settings, self._network.clock)
 
     # Putting the parts together -------------------------------------------------------------------------------------

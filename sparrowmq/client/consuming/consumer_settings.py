@@ -184,17 +184,13 @@ class ConsumerSettings:
         if self.mode == "pop":
             self._check_pop()
         elif self.prefetch is not None:
-            raise ConfigError(
-                'prefetch= needs mode="pop"; queues of its own have flow=FlowLimits(messages=...)'
-            )
+            raise ConfigError('prefetch= needs mode="pop"; queues of its own have flow=FlowLimits(messages=...)')
 
     def _check_pop(self) -> None:
         check_pop_start(self.start)
         for name in ("ordered", "broadcast", "on_assigned", "on_revoked"):
             if getattr(self, name):
-                raise ConfigError(
-                    f'{name}= needs queues of its own, and mode="pop" has none: leave out one of them'
-                )
+                raise ConfigError(f'{name}= needs queues of its own, and mode="pop" has none: leave out one of them')
 
     @property
     def reconsume_times(self) -> int:
@@ -296,11 +292,7 @@ def check_pop_start(start: object) -> None:
 
 def check_invisible(name: str, seconds: object) -> None:
     """Raises: ConfigError, that is no invisible time."""
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 < seconds <= LONGEST_INVISIBLE_S
-    ):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_INVISIBLE_S:
         raise ConfigError(f"{name}={seconds!r}: give seconds above 0, at most {LONGEST_INVISIBLE_S:.0f}")
 
 
@@ -316,9 +308,7 @@ def consume_from_where(start: Start) -> str:
 
 def check_strategy(strategy: Strategy | StrategyName) -> None:
     """Raises: ConfigError, the strategy is unknown, or cannot be called as one."""
-    check_callable(
-        "strategy", strategy_of(strategy), "a function of all queues, the members, and this member", takes=3
-    )
+    check_callable("strategy", strategy_of(strategy), "a function of all queues, the members, and this member", takes=3)
 
 
 def check_changed(name: str, changed: QueuesChanged | None) -> None:

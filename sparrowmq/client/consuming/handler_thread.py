@@ -89,9 +89,7 @@ def _finish(done: asyncio.Future[object], result: object, failure: BaseException
         done.set_exception(error)
 
 
-def in_thread(
-    handler: Callable[[Any], object], name: str
-) -> tuple[Callable[[Any], object], HandlerThread | None]:
+def in_thread(handler: Callable[[Any], object], name: str) -> tuple[Callable[[Any], object], HandlerThread | None]:
     """The handler as a loop may call it, and its thread if the handler is plain, and so may block."""
     inner = handler.handler if isinstance(handler, Wrapped) else handler
     if is_coroutine_function(inner):

@@ -12,9 +12,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 
 def with_listening_threads(options: Any) -> Any:
     """Options of a consumer whose listeners may call the blocking client."""
-    listeners = {
-        name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None
-    }
+    listeners = {name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None}
     return {**options, **{name: listening_in_thread(name, changed) for name, changed in listeners.items()}}
 
 

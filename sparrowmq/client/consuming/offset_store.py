@@ -150,9 +150,7 @@ class BrokerOffsets:
         request = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
         try:
             await session.call(request)
-            answer = await session.call(
-                GetAllConsumerOffset()
-            )  # Apache up to 4.9 ignores `set_zero_if_not_found`.
+            answer = await session.call(GetAllConsumerOffset())  # Apache up to 4.9 ignores `set_zero_if_not_found`.
         except RemoteError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return False
@@ -207,9 +205,7 @@ class LocalOffsets:
             try:
                 snapshot.save(self._file, ResetOffsets(known), encode=ResetOffsets.encode)
             except OSError as error:
-                log.warning(
-                    "cannot keep offsets in %s (%s); after a restart messages come twice", self._file, error
-                )
+                log.warning("cannot keep offsets in %s (%s); after a restart messages come twice", self._file, error)
         return {}
 
     async def commit_again(self, queue: MessageQueue, offset: int) -> SparrowError | None:

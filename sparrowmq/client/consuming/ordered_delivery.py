@@ -172,9 +172,7 @@ class OrderedDelivery:
             log.warning("dropping %r, which was rejected: a broadcast group has no dead letters", message)
             owned.settle(message)
             self._put_down(owned, message)
-        elif self._retries is not None and (
-            is_rejected or (outcome is Outcome.RETRY and self._is_exhausted(message))
-        ):
+        elif self._retries is not None and (is_rejected or (outcome is Outcome.RETRY and self._is_exhausted(message))):
             task = self._spawn(self._set_aside(self._retries, owned, message, is_rejected), "set aside")
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)

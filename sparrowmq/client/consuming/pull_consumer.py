@@ -75,9 +75,7 @@ class PullConsumer:
         self._network = network
         self._home = network.home
         self._background = Background()
-        self._offsets = offsets_of(
-            settings.group, network, settings.offset_folder if settings.broadcast else None
-        )
+        self._offsets = offsets_of(settings.group, network, settings.offset_folder if settings.broadcast else None)
         self._readings = Readings(settings, network, self._offsets, self._background.spawn)
         self._subscriptions: dict[str, Subscription] = {}
         self._watched: dict[str, tuple[QueuesChanged, list[MessageQueue]]] = {}
@@ -102,9 +100,7 @@ class PullConsumer:
             await self._background.__aenter__()
             self._network.routes.watch(self._route_changed)
             if self._settings.auto_commit_s is not None:
-                self._begin(
-                    self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.full_group}"
-                )
+                self._begin(self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.full_group}")
             await self._network.brokers.announce()
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
@@ -139,22 +135,16 @@ class PullConsumer:
         route = await self._network.routes.of(self._network.full_topic(topic))
         return self._network.plain_queues(route.readable)
 
-    def assign(
-        self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None
-    ) -> None:
+    def assign(self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None) -> None:
         """Read exactly these queues, with this filter. Queues that were assigned before keep their position.
 
         Raises: ConfigError, topics are subscribed.
         """
         if self._subscriptions:
-            raise ConfigError(
-                "topics are subscribed, and their queues shared out; unsubscribe before you assign"
-            )
+            raise ConfigError("topics are subscribed, and their queues shared out; unsubscribe before you assign")
         wanted = set(self._full(queues))
         now_ms = self._network.clock.now_ms()
-        filters = {
-            topic: subscription(topic, tag, where, now_ms) for topic in {each.topic for each in wanted}
-        }
+        filters = {topic: subscription(topic, tag, where, now_ms) for topic in {each.topic for each in wanted}}
         for queue in set(self._readings.queues) - wanted:
             self._readings.drop(queue)
         for queue in sorted(wanted):
@@ -259,9 +249,7 @@ class PullConsumer:
         """The committed offset, at the broker or in the file of a broadcast group; None if there is none."""
         return await self._offsets.read(self._network.full_queue(queue))
 
-    async def commit(
-        self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None
-    ) -> None:
+    async def commit(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None) -> None:
         """Commit these offsets, or the positions of these queues, or of all: everything that `poll` has returned.
 
         Offsets that a broker did not accept are logged, and sent again with the next commit.
@@ -271,9 +259,7 @@ class PullConsumer:
         if isinstance(offsets, Mapping):
             for offset in offsets.values():
                 check_offset(offset)
-            await self._offsets.commit(
-                {self._network.full_queue(queue): offset for queue, offset in offsets.items()}
-            )
+            await self._offsets.commit({self._network.full_queue(queue): offset for queue, offset in offsets.items()})
         else:
             wanted = self._readings.queues if offsets is None else self._full(offsets)
             await self._offsets.commit(self._readings.positions(wanted))

@@ -92,9 +92,7 @@ def request(
 ) -> PullMessage:
     """A pull that the broker may hold for `hold_s`; with `commit_offset` it commits on the way."""
     flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if hold_s else 0)
-    if (
-        is_lite
-    ):  # As in 4.9. Clients of 5.x have a request of its own for it, 361, which brokers of 4.9 do not know.
+    if is_lite:  # As in 4.9. Clients of 5.x have a request of its own for it, 361, which brokers of 4.9 do not know.
         flags |= PullFlag.LITE_PULL
     if commit_offset is not None:
         flags |= PullFlag.COMMIT_OFFSET
@@ -114,9 +112,7 @@ def request(
     )
 
 
-def messages_in(
-    body: bytes, queue: MessageQueue, subscription: Subscription, lines: LogLimit
-) -> list[PulledMessage]:
+def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription, lines: LogLimit) -> list[PulledMessage]:
     """Return the messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
     A damaged record is logged and left out: another pull would not repair it.
@@ -268,9 +264,7 @@ async def _room(owned: ProcessQueue) -> None:
         await owned.changed()
 
 
-def log_move(
-    lines: LogLimit, queue: MessageQueue, missing_offset: int, reply: PullMessageReply, offset: int
-) -> None:
+def log_move(lines: LogLimit, queue: MessageQueue, missing_offset: int, reply: PullMessageReply, offset: int) -> None:
     """Warn that a queue does not have the offset that a consumer wants, and is read from another one on."""
     text = "%s has no offset %d for us (it holds %d to %d); going on at %d"
     lines.log(log, logging.WARNING, text, queue, missing_offset, reply.min_offset, reply.max_offset, offset)
@@ -301,9 +295,7 @@ async def first_new(place: PullPosition, end: int, brokers: Brokers) -> int:
     return min(end, await offset_since(place.queue, place.stored_ms + 1, brokers)) if place.stored_ms else end
 
 
-async def offset_after_break(
-    group: str, place: PullPosition, subscription: Subscription, brokers: Brokers
-) -> int:
+async def offset_after_break(group: str, place: PullPosition, subscription: Subscription, brokers: Brokers) -> int:
     """The offset to go on at, at a broker that was away: the next one, unless other messages took the place of ours.
 
     The last message that came shows this. If it is not where it was, the broker has lost its end. If the queue ends

@@ -169,9 +169,7 @@ class Readings:
     async def begin(self, reading: Reading) -> int:
         """The next offset; first find the begin if it is unknown. Raises: SparrowError."""
         if reading.position is None:
-            offset = await first_offset(
-                reading.queue, self._settings.start, self._offsets, self._network.brokers
-            )
+            offset = await first_offset(reading.queue, self._settings.start, self._offsets, self._network.brokers)
             if reading.position is None:  # The program has not called `seek` meanwhile.
                 reading.position = reading.next_offset = offset
         return reading.position

@@ -131,9 +131,7 @@ class ReceivedMessage(DeliveredMessage):
     def _give_back(self, outcome: Outcome, wish: Wish) -> None:
         settle, self._settle = self._settle, None
         if settle is None:
-            log.warning(
-                "%r is not %s: it is settled already, or only a commit settles it", self, outcome.value
-            )
+            log.warning("%r is not %s: it is settled already, or only a commit settles it", self, outcome.value)
             return
         self._wish = wish
         settle(self, outcome)
@@ -208,9 +206,7 @@ class ReceivedMessage(DeliveredMessage):
             if os.getpid() != process:
                 message._deliver_to(tell)
                 raise forked(process)
-            with suppress(
-                RuntimeError
-            ):  # The loop has ended, and the consumer before: the message comes again.
+            with suppress(RuntimeError):  # The loop has ended, and the consumer before: the message comes again.
                 loop.call_soon_threadsafe(settle, message, outcome)
 
         self._settle = tell
@@ -227,9 +223,7 @@ def received(
     return made(ReceivedMessage, pulled, queue, settle, owner, namespace)
 
 
-def _copy(
-    stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str
-) -> ReceivedMessage:
+def _copy(stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str) -> ReceivedMessage:
     """A message from a pickle, or of the module `copy`."""
     message = ReceivedMessage(stored, queue, _refuse_copy, None, namespace)
     message.queue, message.reconsume_times = queue, reconsume_times
@@ -337,9 +331,7 @@ class Handling:
 _SETTLED: Final = Fate(False, "it was settled before, so that changes nothing")
 
 
-def _log_failure(
-    rules: FailureRules, messages: Sequence[ReceivedMessage], fate: Fate, error: BaseException
-) -> None:
+def _log_failure(rules: FailureRules, messages: Sequence[ReceivedMessage], fate: Fate, error: BaseException) -> None:
     """Log a failure: with its traceback, unless the body did not fit, which only its sender can fix."""
     shown = messages[0] if len(messages) == 1 else messages
     if unfit(error) is None:
@@ -378,9 +370,7 @@ def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessag
             log.exception("%r failed before %s was consumed", hook, messages)
 
 
-def call_after(
-    hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage], error: BaseException | None
-) -> None:
+def call_after(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
     """Tell hooks how handling messages ended."""
     for hook in reversed(hooks):
         try:

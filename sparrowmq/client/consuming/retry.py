@@ -55,9 +55,7 @@ class Retry:
         if times is None and not delays:
             raise ConfigError('Retry() says nothing; give delays, as Retry("1s", "10s", "1m"), or times=')
         self.delays_s = tuple(_seconds(delay) for delay in delays)
-        self.times = check_count(
-            "times", len(delays) if times is None else times, at_least=0, at_most=MOST_TIMES
-        )
+        self.times = check_count("times", len(delays) if times is None else times, at_least=0, at_most=MOST_TIMES)
         self.never = _errors(never)
         if self.times < len(delays):
             raise ConfigError(f"times={times} leaves out some of {len(delays)} delays; give fewer delays")
@@ -122,9 +120,7 @@ class FailureRules:
         own_s = self.retry.delay_s(failures) if self.retry is not None else None
         delay_s = self.pause_s if own_s is None else own_s
         if delay_s is None:
-            return Fate(
-                False, f"{tries}; it comes again in about {_word(level_s(FIRST_RETRY_LEVEL + failures))}"
-            )
+            return Fate(False, f"{tries}; it comes again in about {_word(level_s(FIRST_RETRY_LEVEL + failures))}")
         waiting = ", and its queue waits" if self.pause_s is not None else ""
         return Fate(False, f"{tries}; it comes again in {_word(delay_s)}{waiting}")
 

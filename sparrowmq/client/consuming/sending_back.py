@@ -71,9 +71,7 @@ class Retries:
             else:
                 await session.call(self._request(message), timeout_s=ANSWER_S)
         except SparrowError as error:
-            log.info(
-                "sending a copy of %r to the retry topic, for it could not be given back: %s", message, error
-            )
+            log.info("sending a copy of %r to the retry topic, for it could not be given back: %s", message, error)
             delayed = {Property.DELAY: _level(message)}
             await self._send(message, message.reconsume_times + 1, delayed, self._tries_of_a_copy)
 
@@ -94,25 +92,19 @@ class Retries:
                 await session.call(self._burial(message), timeout_s=ANSWER_S)
                 return
             except RemoteError as error:
-                log.info(
-                    "sending a copy of %r, for its broker cannot make it a dead letter: %s", message, error
-                )
+                log.info("sending a copy of %r, for its broker cannot make it a dead letter: %s", message, error)
         await self.reject(message)
 
     async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
         """Put a copy into the group's retry topic, to be delivered after a level's delay. Raises: SparrowError."""
-        await self._send(
-            message, reconsume_times, {Property.DELAY: _level(message)}, self._max_reconsume_times
-        )
+        await self._send(message, reconsume_times, {Property.DELAY: _level(message)}, self._max_reconsume_times)
 
     @property
     def _tries_of_a_copy(self) -> int:
         """One more: brokers count the failure of a copy before they compare, and that of a 36 after it."""
         return min(self._max_reconsume_times + 1, INT32)
 
-    async def _send(
-        self, message: ReceivedMessage, reconsume_times: int, added: dict[str, str], tries: int
-    ) -> None:
+    async def _send(self, message: ReceivedMessage, reconsume_times: int, added: dict[str, str], tries: int) -> None:
         """Send a copy with these properties to the group's retry topic.
 
         Args:

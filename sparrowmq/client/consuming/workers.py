@@ -143,9 +143,7 @@ class Workers:
         if running:
             where = "are left running in their threads" if running[0].thread else "are cut short"
             portions = [worker.portion for worker in running]
-            log.warning(
-                "handlers of group %s %s; these come again: %s", self._settings.group, where, portions
-            )
+            log.warning("handlers of group %s %s; these come again: %s", self._settings.group, where, portions)
         if (pending or grace_s <= 0) and (deaf := await self._wait(tasks, CANCELLING_S)):
             stacks = "".join(stack_of(task, None) for task in deaf)
             log.error(
@@ -279,9 +277,7 @@ class Workers:
             return
         late = TimeoutError(f"its handler took longer than {limit_s:g} s")
         if settings.ordered:
-            worker.late = (
-                late  # Later messages of a key wait for the handler's end: only then its own ones fail.
-            )
+            worker.late = late  # Later messages of a key wait for the handler's end: only then its own ones fail.
             words = "it is cancelled"
         else:
             fates = [fail(message, late, self._rules).words for message in portion]

@@ -47,17 +47,13 @@ class PopAnswer:
         ConfigError: the header is invalid.
     """
 
-    def __init__(
-        self, place: PoppedFrom, group: str, header: PopMessageReply, clock: Clock, namespace: str
-    ) -> None:
+    def __init__(self, place: PoppedFrom, group: str, header: PopMessageReply, clock: Clock, namespace: str) -> None:
         self._place = place
         self._group = group
         self._header = header
         self._clock = clock
         self._namespace = namespace
-        self._starts = {
-            key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()
-        }
+        self._starts = {key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()}
         counts = header.order_count_info
         self._counts = OrderCounts.parse(counts) if counts else None
         self._numbers = queue_counts(header.queue_counts)
@@ -65,9 +61,7 @@ class PopAnswer:
 
     def messages(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
-        made = (
-            self._by_numbers(records, owner) if self._are_plain(records) else self._one_by_one(records, owner)
-        )
+        made = self._by_numbers(records, owner) if self._are_plain(records) else self._one_by_one(records, owner)
         if self._counts is not None:
             for message in made:
                 self._count(message, self._counts)

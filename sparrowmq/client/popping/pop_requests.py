@@ -104,9 +104,7 @@ class PopInFlight:
 
     __slots__ = ("is_over", "owner", "place", "request", "session", "waiter", "wish")
 
-    def __init__(
-        self, session: Session, request: PopMessage, place: PoppedFrom, wish: Wish, owner: Owner
-    ) -> None:
+    def __init__(self, session: Session, request: PopMessage, place: PoppedFrom, wish: Wish, owner: Owner) -> None:
         self.session = session
         self.request = request
         self.place = place
@@ -261,9 +259,7 @@ class PopRequests:
             messages = [each for each in messages if each.tag in tags]
         return messages
 
-    async def wait(
-        self, place: PoppedFrom, hold_s: float, *, is_orderly: bool, attempt_id: str | None
-    ) -> bool:
+    async def wait(self, place: PoppedFrom, hold_s: float, *, is_orderly: bool, attempt_id: str | None) -> bool:
         """Wait until a pop would find a message, and return True; False after `hold_s`. Raises: as `pop`."""
         session = await self._network.brokers.of(place.broker_name)
         request = Notification(
@@ -298,15 +294,11 @@ class PopRequests:
             wants_counts=self._is_ours(place.broker_name) or None,
         )
 
-    def _messages(
-        self, place: PoppedFrom, answer: Response[PopMessageReply], owner: Owner
-    ) -> list[PoppedMessage]:
+    def _messages(self, place: PoppedFrom, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
         queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
         found = messages_in(answer.body, queue, Subscription(place.topic), self._network.brokers.lines)
         try:
-            answered = PopAnswer(
-                place, self._group, answer.header, self._network.clock, self._network.namespace
-            )
+            answered = PopAnswer(place, self._group, answer.header, self._network.clock, self._network.namespace)
             return answered.messages(found, owner)
         except ConfigError as error:
             raise RemoteProtocolError(f"{place.broker_name} answered a pop wrongly: {error}") from error
@@ -421,9 +413,7 @@ class PopRequests:
                 left += batch.messages
         return left
 
-    async def _ack_once(
-        self, messages: list[PoppedMessage]
-    ) -> tuple[list[PoppedMessage], SparrowError | None]:
+    async def _ack_once(self, messages: list[PoppedMessage]) -> tuple[list[PoppedMessage], SparrowError | None]:
         """Send all acks before the first answer. Return those that failed, and an error of them: a refusal, if any."""
         sessions = [await self._session(each._receipt.handle.broker_name) for each in messages]
         calls = [

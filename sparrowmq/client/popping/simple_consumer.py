@@ -187,9 +187,7 @@ class SimpleConsumer:
                 raise  # otherwise the next call raises it
         return found
 
-    async def _pop(
-        self, place: PoppedFrom, most: int, invisible_s: float, limit_s: float
-    ) -> list[PoppedMessage]:
+    async def _pop(self, place: PoppedFrom, most: int, invisible_s: float, limit_s: float) -> list[PoppedMessage]:
         wanted = self._subscriptions.get(place.topic)
         if wanted is None:
             return []
@@ -263,9 +261,7 @@ class SimpleConsumer:
             places += (PoppedFrom(topic, name) for name in names)
         self._failing.intersection_update(places)
         if not places:
-            raise ConfigError(
-                "no topic is subscribed, or none can be read now; call `subscribe(topic)` first"
-            )
+            raise ConfigError("no topic is subscribed, or none can be read now; call `subscribe(topic)` first")
         return places
 
     async def _wait_for_any(self, places: Sequence[PoppedFrom], wait_s: float) -> None:
@@ -398,9 +394,7 @@ class SimpleConsumer:
         try:
             await network.clock.wait_for(self._pops.acked(), LEAVE_S)
         except TimeoutError:
-            log.warning(
-                "group %s could not acknowledge everything; some messages come again", self.full_group
-            )
+            log.warning("group %s could not acknowledge everything; some messages come again", self.full_group)
         finally:
             await network.leave_group(self)
             await self._background.__aexit__(kind, error, trace)

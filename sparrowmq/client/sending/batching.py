@@ -15,9 +15,7 @@ from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import RETRY
 
 LOG_OVERHEAD_BYTES: Final = 20
-MAX_COUNT: Final = (
-    4096  # a broker stores them in four parts, some 6 ms each, and takes other requests between
-)
+MAX_COUNT: Final = 4096  # a broker stores them in four parts, some 6 ms each, and takes other requests between
 
 
 def split(messages: Iterable[Prepared], max_bytes: int) -> Iterator[list[Prepared]]:

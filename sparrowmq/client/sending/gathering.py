@@ -97,9 +97,7 @@ class Parts:
         """Return whether all senders have given up."""
         return all(future.done() for future in self.futures)
 
-    def succeed(
-        self, offset_ids: list[str], queue: MessageQueue, first_offset: int, status: SendStatus
-    ) -> None:
+    def succeed(self, offset_ids: list[str], queue: MessageQueue, first_offset: int, status: SendStatus) -> None:
         """Give each sender its result, as of a single message. A batch that is one record has one offset id."""
         is_one_record = len(offset_ids) != len(self.futures)
         for at, future in enumerate(self.futures):
@@ -267,11 +265,4 @@ class Gathering:
 
 def _is_plain_key(key: str) -> bool:
     """Return whether it is one key that can be sent as it is."""
-    return (
-        type(key) is str
-        and len(key) < 256
-        and key.isascii()
-        and key.isprintable()
-        and key != ""
-        and " " not in key
-    )
+    return type(key) is str and len(key) < 256 and key.isascii() and key.isprintable() and key != "" and " " not in key

@@ -288,9 +288,7 @@ class Outbox:
             is_alone=self.window.in_flight == item.count,
         )
 
-    def _mark_repeat(
-        self, item: Outgoing, header: SendMessageV2, session: Session, remaining_s: float
-    ) -> float:
+    def _mark_repeat(self, item: Outgoing, header: SendMessageV2, session: Session, remaining_s: float) -> float:
         """Mark a repeated message, if the broker recognises it. Returns: the time limit of this attempt."""
         is_recognised = self._brokers.recognises_repeats(session)
         if is_recognised and item.is_in_doubt:
@@ -308,9 +306,7 @@ class Outbox:
             return False
         route = self._routes.cached_for_sending(item.topic)
         # The queues of a broker are side by side.
-        return bool(
-            route and route.writable and route.writable[0].broker_name != route.writable[-1].broker_name
-        )
+        return bool(route and route.writable and route.writable[0].broker_name != route.writable[-1].broker_name)
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
         """Send without an answer. The message keeps its place in the window while the broker does not read."""
@@ -332,9 +328,7 @@ class Outbox:
             if item.queue is not None and is_slaves(error):
                 self._routes.doubt()
                 item.attempts -= 1
-                self._retry_unsent(
-                    item, BrokerUnreachable(item.queue.broker_name, "a slave is where its master was")
-                )
+                self._retry_unsent(item, BrokerUnreachable(item.queue.broker_name, "a slave is where its master was"))
             elif isinstance(item, Together) and item.count > 1 and self._may_be_of_one(item, error):
                 self._part(item)
             else:
@@ -396,9 +390,7 @@ class Outbox:
             except NetworkError as error:
                 failure = error
             except TimeoutError:
-                failure = failure or NameServerUnreachable(
-                    self._routes.name_servers_text, "no answer in time"
-                )
+                failure = failure or NameServerUnreachable(self._routes.name_servers_text, "no answer in time")
             except SparrowError as error:
                 for item in self._parked.pop(key, ()):
                     self._fail(item, error)
@@ -469,9 +461,7 @@ class Outbox:
         if not self._may_retry(item) or not may_go_right_again(error):
             self._fail(item, error)
         elif item.stays and item.queue is not None:
-            self._clock.call_later(
-                PAUSE_S, self._connect, item, item.queue
-            )  # It keeps the lane of its queue.
+            self._clock.call_later(PAUSE_S, self._connect, item, item.queue)  # It keeps the lane of its queue.
         elif isinstance(error, RemoteError) and error.code in BUSY and self._broker_count(item.topic) == 1:
             self._clock.call_later(PAUSE_S, self._attempt, item)
         else:

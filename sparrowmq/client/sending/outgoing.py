@@ -123,9 +123,7 @@ class Outgoing(Packed):
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
         to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
-        return SendFailed(
-            f"the message{to} {self._fate()}: {error}. {self._advice(error)}", self.is_in_doubt, error
-        )
+        return SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice(error)}", self.is_in_doubt, error)
 
     def _fate(self) -> str:
         if not self.attempts:

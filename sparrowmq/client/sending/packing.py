@@ -57,9 +57,7 @@ class Packing:
             raise InvalidMessage(f"topic {topic} is written by brokers only; choose another")
         size = len(message.body)
         if not size:
-            raise InvalidMessage(
-                "the body is empty; consumers of other languages refuse that, send at least a byte"
-            )
+            raise InvalidMessage("the body is empty; consumers of other languages refuse that, send at least a byte")
         if size > self._settings.max_bytes:
             raise MessageTooLarge(
                 f"the body has {size} bytes, {self._settings.max_bytes} are allowed; send a reference to it "
@@ -80,9 +78,7 @@ class Packing:
         """Prepare many messages. Raises: as `check`, with the index of the message that cannot be sent."""
         for index, message in enumerate(messages):
             if not isinstance(message, Message):
-                raise InvalidMessage(
-                    f"message {index} is {type(message).__name__}, not a Message; none was sent"
-                )
+                raise InvalidMessage(f"message {index} is {type(message).__name__}, not a Message; none was sent")
             try:
                 message.check()
                 prepared = self.prepare(message)
@@ -138,9 +134,7 @@ class Packing:
                 raise InvalidMessage("give fifo= or queue=, not both")
             if self.full_topic(queue.topic) != item.topic:
                 topic = without_namespace(self.namespace, item.topic)
-                raise InvalidMessage(
-                    f"{queue} does not belong to topic {topic}; take one of `await mq.queues(topic)`"
-                )
+                raise InvalidMessage(f"{queue} does not belong to topic {topic}; take one of `await mq.queues(topic)`")
             item.queue = full_queue(self.namespace, queue) if self.namespace else queue
             item.is_fixed = True
         item.key = fifo

@@ -140,9 +140,7 @@ class Producer:
         check_names("send_soon", arguments, SendArguments)
         return self._seen(sending(topic, body, **arguments), self._put_one)
 
-    def send_nowait(
-        self, topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
-    ) -> str:
+    def send_nowait(self, topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]) -> str:
         """Send one message one-way and return its id: no answer, no retry, no report of errors.
 
         Raises:
@@ -237,9 +235,7 @@ class Producer:
             said = RecallHandle.parse(handle)
         except ConfigError as error:
             raise InvalidMessage(str(error)) from error
-        await self._outbox.ask(
-            said.broker_name, said.topic, RecallMessage(said.topic, handle, self._ends.group)
-        )
+        await self._outbox.ask(said.broker_name, said.topic, RecallMessage(said.topic, handle, self._ends.group))
 
     async def drain(self) -> None:
         """Wait until the window has room: the back-pressure of `send_soon` and `send_nowait`."""
@@ -313,9 +309,7 @@ class Producer:
             for batch in batches:
                 await self._outbox.drain()
                 is_single = len(batch) == 1
-                item = (
-                    packing.pack(batch[0], timeout_s) if is_single else packing.pack_batch(batch, timeout_s)
-                )
+                item = packing.pack(batch[0], timeout_s) if is_single else packing.pack_batch(batch, timeout_s)
                 answers.append(self._put(item, fifo, queue, results_of, is_awaited=True))
             await asyncio.wait(answers) if answers else None
         except BaseException:
@@ -344,9 +338,7 @@ class Producer:
         return future
 
 
-def _all_results(
-    batches: list[list[Prepared]], answers: list[asyncio.Future[list[SendResult]]]
-) -> list[SendResult]:
+def _all_results(batches: list[list[Prepared]], answers: list[asyncio.Future[list[SendResult]]]) -> list[SendResult]:
     """The result of each message. Raises: SendManyFailed."""
     results: list[SendResult | BaseException] = []
     for batch, answer in zip(batches, answers, strict=True):

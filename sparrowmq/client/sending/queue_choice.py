@@ -30,9 +30,7 @@ class RoundRobin:
         self._start = start
         self._turns: dict[str, int] = {}
 
-    def next(
-        self, queues: Sequence[MessageQueue], wishes: Sequence[Callable[[str], bool]] = ()
-    ) -> MessageQueue:
+    def next(self, queues: Sequence[MessageQueue], wishes: Sequence[Callable[[str], bool]] = ()) -> MessageQueue:
         """Return the next queue whose broker fulfils the first wish that any broker fulfils, else simply the next.
 
         `queues` are all of one topic, and not empty.
@@ -75,9 +73,7 @@ class Shares:
 
 def _steps(queues: Sequence[MessageQueue], turn: int, wish: Callable[[str], bool]) -> int | None:
     """Count the queues before the first one whose broker fulfils the wish; None if there is none."""
-    return next(
-        (step for step in range(len(queues)) if wish(queues[(turn + step) % len(queues)].broker_name)), None
-    )
+    return next((step for step in range(len(queues)) if wish(queues[(turn + step) % len(queues)].broker_name)), None)
 
 
 class SlowBrokers:

@@ -83,9 +83,7 @@ def sending(
             or delay_level is not None
             or deliver_at is not None
         ):
-            raise InvalidMessage(
-                "a whole Message was given; put body, tag, keys, properties and delay into it"
-            )
+            raise InvalidMessage("a whole Message was given; put body, tag, keys, properties and delay into it")
         topic.check()
         return Sending(topic, fifo, queue, timeout_s)
     if body is None and not isinstance(topic, str):

@@ -41,9 +41,7 @@ class Together(Outgoing):
                 if not future.done():
                     future.set_result(result)
             return
-        self.parts.succeed(
-            header.msg_id.split(","), stored_in(self, sent), header.queue_offset, SendStatus(sent.code)
-        )
+        self.parts.succeed(header.msg_id.split(","), stored_in(self, sent), header.queue_offset, SendStatus(sent.code))
 
     def fail(self, error: BaseException, is_told: bool = False) -> None:
         for future in self.parts.futures:

@@ -136,9 +136,7 @@ class Transaction:
         is_over: it was committed, rolled back or left open.
     """
 
-    def __init__(
-        self, topic: str, message: Message, send: Callable[[], Awaitable[SendResult]], ends: Ends
-    ) -> None:
+    def __init__(self, topic: str, message: Message, send: Callable[[], Awaitable[SendResult]], ends: Ends) -> None:
         self._topic = topic
         self._message = message
         self._send = send

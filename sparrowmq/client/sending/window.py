@@ -58,9 +58,7 @@ class Window:
     def has_room(self) -> bool:
         """Whether a message would be sent by the end of this turn."""
         return (
-            self.waiting == 0
-            and self.in_flight + self.gathered < self.size
-            and self.in_flight_bytes < self.size_bytes
+            self.waiting == 0 and self.in_flight + self.gathered < self.size and self.in_flight_bytes < self.size_bytes
         )
 
     @property

@@ -247,10 +247,7 @@ def _write(
 ) -> None:
     """Save a day; in a thread."""
     kept = {
-        kind: {
-            name: _KeptLine(steps, [round(rate, 3) for rate in rates])
-            for name, (steps, rates) in found.items()
-        }
+        kind: {name: _KeptLine(steps, [round(rate, 3) for rate in rates]) for name, (steps, rates) in found.items()}
         for kind, found in lines.items()
     }
     snapshot.save(path, _Kept(looked, kept))

@@ -118,9 +118,7 @@ class Samples:
         for name in self._rates.keys() - {each.name for each in masters}:
             del self._rates[name]
         found = {
-            each.name: Rate(now_ms, each.in_per_second, each.out_per_second)
-            for each in masters
-            if each.silence is None
+            each.name: Rate(now_ms, each.in_per_second, each.out_per_second) for each in masters if each.silence is None
         }
         for name, rate in found.items():
             self._rates.setdefault(name, deque(maxlen=POINTS)).append(rate)

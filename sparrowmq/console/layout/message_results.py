@@ -60,9 +60,7 @@ MESSAGE_COLUMNS: Final[Columns[ReceivedMessage]] = (
     Column("Tag", lambda each: each.stored.tags, is_wide=True),
     Column("Keys", lambda each: " ".join(each.stored.keys), is_wide=True),
     Column("Body", body_of),
-    Column(
-        "Position", lambda each: f"{each.queue.broker_name}:{each.queue.queue_id}:{each.offset}", is_wide=True
-    ),
+    Column("Position", lambda each: f"{each.queue.broker_name}:{each.queue.queue_id}:{each.offset}", is_wide=True),
 )
 
 

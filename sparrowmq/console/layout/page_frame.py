@@ -89,10 +89,7 @@ def _place(view: View, page: Page) -> None:
     with (
         ui.element("a")
         .props(f'href="{view.url(path)}"' + (' aria-current="page"' if is_here else ""))
-        .classes(
-            "flex items-center gap-3 px-3 py-2 rounded no-underline text-inherit w-full"
-            + (" nav-here" * is_here)
-        )
+        .classes("flex items-center gap-3 px-3 py-2 rounded no-underline text-inherit w-full" + (" nav-here" * is_here))
     ):
         ui.icon(page.icon).classes("text-lg opacity-70")
         ui.label(page.title)

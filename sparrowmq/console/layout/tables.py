@@ -236,8 +236,7 @@ class Table(Generic[R]):
         self._on_order = on_order
         fold = {"name": _FOLD, "label": "Details", "field": "id", "align": "left", "is_fold": True}
         self.element = ui.table(
-            columns=[fold] * (folding is not None)
-            + [each.as_quasar(name) for name, each in self._columns.items()],
+            columns=[fold] * (folding is not None) + [each.as_quasar(name) for name, each in self._columns.items()],
             rows=[],
             row_key="id",
             pagination=0,

@@ -113,9 +113,7 @@ def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
             try:
                 return await _result(handler(sid, message))
             except _BAD_FIELDS as error:
-                log.warning(
-                    "a socket of %s sends %s that cannot be read: %s", name, event, shown(repr(error))
-                )
+                log.warning("a socket of %s sends %s that cannot be read: %s", name, event, shown(repr(error)))
         return False
 
     return checked

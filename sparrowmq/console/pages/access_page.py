@@ -19,9 +19,7 @@ COLUMNS: Final[Columns[AccountEntry]] = (
     Column("Administrator", lambda each: each.admin),
     Column("Default for topics", lambda each: each.default_topic_perm),
     Column("Default for groups", lambda each: each.default_group_perm, is_wide=True),
-    Column(
-        "Topics and groups", lambda each: ", ".join([*(each.topic_perms or []), *(each.group_perms or [])])
-    ),
+    Column("Topics and groups", lambda each: ", ".join([*(each.topic_perms or []), *(each.group_perms or [])])),
     Column("Unsigned addresses", lambda each: each.white_remote_address, is_wide=True),
 )
 
@@ -35,11 +33,7 @@ async def draw(view: View) -> None:
                 raise each.silence
             found = await accounts(view.look.servers, each.address)
         except SparrowError as error:
-            why = (
-                "It does not answer"
-                if each.silence
-                else "Access control is off, or the broker does not report it"
-            )
+            why = "It does not answer" if each.silence else "Access control is off, or the broker does not report it"
             ui.label(f"{why}: {error}").classes("text-sm opacity-80")
             continue
         white = ", ".join(found.global_white_addrs) or "none"

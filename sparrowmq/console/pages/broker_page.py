@@ -83,9 +83,7 @@ class _Places:
         self._shown: list[tuple[int, str, str]] = []
 
     def show(self, there: Sequence[BrokerNow]) -> None:
-        by_address = {
-            each.address: each for each in reversed(there)
-        }  # the first of an address: it is registered
+        by_address = {each.address: each for each in reversed(there)}  # the first of an address: it is registered
         now = sorted((each.number, each.role, each.address) for each in by_address.values())
         if now == self._shown:
             return

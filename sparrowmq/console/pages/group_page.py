@@ -53,9 +53,7 @@ _MEMBERS: Final[Columns[MemberRow]] = (
     Column("Address", lambda row: row[0].address, is_wide=True),
     Column("Language", lambda row: row[0].language, is_wide=True),
     Column("Version", lambda row: row[0].version, is_wide=True),
-    Column(
-        "Queues", lambda row: len(row[0].running.mq_table) if row[0].running else "unknown", is_number=True
-    ),
+    Column("Queues", lambda row: len(row[0].running.mq_table) if row[0].running else "unknown", is_number=True),
     Column("Prefetched", lambda row: _prefetched(row[0]), is_number=True, is_wide=True),
     Column("Handled per second", lambda row: _per_second(row[0], "consume_ok_tps"), is_number=True),
     Column(
@@ -110,9 +108,7 @@ def lag_text(found: GroupNow) -> str:
 
 def queue_rows(found: GroupNow) -> list[QueueRow]:
     """Each queue, the ones with the most lag first."""
-    owners = {
-        queue: each.client_id for each in found.members if each.running for queue in each.running.mq_table
-    }
+    owners = {queue: each.client_id for each in found.members if each.running for queue in each.running.mq_table}
     queues = sorted(found.lag.queues, key=lambda each: (-each.lag, each.queue))
     return [(each, owners.get(each.queue, "")) for each in queues]
 

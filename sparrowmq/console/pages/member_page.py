@@ -35,9 +35,7 @@ _Found = tuple[Member, str]
 _RUNNING: Final[Sequence[Part[ConsumerRunning]]] = (
     section("Subscriptions", _SUBSCRIPTIONS, lambda running: running.subscription_set),
     section("Queues", _QUEUES, lambda running: sorted(running.mq_table.items()), "it has no queue now"),
-    section(
-        "Settings", pairs("Setting", "Value"), lambda running: sorted(running.properties.items()), wraps=True
-    ),
+    section("Settings", pairs("Setting", "Value"), lambda running: sorted(running.properties.items()), wraps=True),
 )
 
 

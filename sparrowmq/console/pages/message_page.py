@@ -65,9 +65,7 @@ async def _body(view: View, message: ReceivedMessage, body: ReadableBody) -> Non
         forms = ui.toggle(list(FORMS), value=form)
         forms.props('dense no-caps unelevated padding="4px 12px"')
     if body.trouble is not None:
-        ui.label(f"It is shown as it is stored, since no consumer can read it: {body.trouble}").classes(
-            "trouble-text"
-        )
+        ui.label(f"It is shown as it is stored, since no consumer can read it: {body.trouble}").classes("trouble-text")
     with (
         ui.card()
         .classes("w-full overflow-auto max-h-[28rem] p-3")

@@ -60,9 +60,7 @@ _ROUTE: Final[Columns[tuple[TopicShare, str]]] = (
 _GROUPS: Final[Columns[tuple[str, GroupLag | None]]] = (
     Column("Group", lambda row: link(row[0], "groups", row[0])),
     Column("Lag", lambda row: row[1].lag if row[1] else "unknown", is_number=True),
-    Column(
-        "Messages per second", lambda row: row[1].per_second if row[1] else None, is_number=True, is_wide=True
-    ),
+    Column("Messages per second", lambda row: row[1].per_second if row[1] else None, is_number=True, is_wide=True),
 )
 
 
@@ -148,9 +146,7 @@ PAGE: Final = Page(
                 lambda found: [(each, found.addresses_of(each.broker)) for each in found.topic.shares],
                 wraps=True,
             ),
-            section(
-                "Consumer groups", _GROUPS, lambda found: list(found.lags.items()), "no group has consumed it"
-            ),
+            section("Consumer groups", _GROUPS, lambda found: list(found.lags.items()), "no group has consumed it"),
         ],
         5.0,
         _refresh,

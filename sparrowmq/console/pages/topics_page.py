@@ -56,9 +56,7 @@ _COLUMNS: Final[Columns[TopicRow]] = (
     Column("Messages", lambda row: row.figures.messages if row.figures else "unknown", is_number=True),
     Column("In per second", lambda row: row.figures.per_second if row.figures else None, is_number=True),
     Column("Size, about", TopicRow.size, is_number=True, is_wide=True),
-    Column(
-        "Groups", lambda row: len(row.lags) if row.lags is not None else None, is_number=True, is_wide=True
-    ),
+    Column("Groups", lambda row: len(row.lags) if row.lags is not None else None, is_number=True, is_wide=True),
     Column("Lag", TopicRow.lag, is_number=True),
     Column("Queues", TopicRow.queues, is_number=True, is_wide=True),
     Column("Permission", TopicRow.perm, is_wide=True),
@@ -68,9 +66,7 @@ _KINDS: Final = {"topic": "Topics", "retry": "Retries", "dlq": "Dead letters", "
 
 
 async def _read(view: View, ticked: Collection[str]) -> Mapping[str, TopicRow]:
-    rows = [
-        TopicRow(name, view.look.kind_of(name), found) for name, found in (await view.look.topics()).items()
-    ]
+    rows = [TopicRow(name, view.look.kind_of(name), found) for name, found in (await view.look.topics()).items()]
     return {row.name: row for row in rows if row.kind in ticked}
 
 

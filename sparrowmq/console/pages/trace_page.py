@@ -50,9 +50,7 @@ COLUMNS: Final[Columns[Step]] = (
 
 async def draw(view: View) -> None:
     with ui.row().classes("w-full items-end gap-3"):
-        form = search_form(
-            view, (Field("id", "Message id"), Field("topic", "Trace topic", value=TRACE_TOPIC))
-        )
+        form = search_form(view, (Field("id", "Message id"), Field("topic", "Trace topic", value=TRACE_TOPIC)))
         button = ui.button("Show", icon="search").props("no-caps")
     left_out = LeftOut(view)
     place = ui.column().classes("w-full gap-3")

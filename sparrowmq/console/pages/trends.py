@@ -113,9 +113,7 @@ class Trends:
 
     def _trends(self) -> None:
         of = self._history
-        names = busiest(
-            {name: of.points(self._way, name, self._day) for name in of.names(self._way, self._day)}
-        )
+        names = busiest({name: of.points(self._way, name, self._day) for name in of.names(self._way, self._day)})
         shown = {self._topic: of.points("topic", self._topic, self._day)} if self._topic else {}
         span = span_of([*names.values(), *shown.values()], of.span(self._day), self._day == of.today())
         _put(self._broker_trend, lines(f"Broker 5 min trend: messages {self._way} per second", names, span))

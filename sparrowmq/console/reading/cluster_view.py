@@ -110,9 +110,7 @@ class Look:
         clock: Clock | None = None,
     ) -> None:
         context = tls_context(tls)
-        self._connection = partial(
-            Client, namesrv, credentials=credentials, tls=context or False, clock=clock
-        )
+        self._connection = partial(Client, namesrv, credentials=credentials, tls=context or False, clock=clock)
         self.client = self._connection()
         self.is_encrypted = context is not None
         self.clock = clock or SystemClock()
@@ -170,9 +168,7 @@ class Look:
         """
         addresses, page = addresses_of(text)
         if page is not None:
-            raise ConfigError(
-                f"{page} is an address server; name the name servers themselves, as host:port;host:port"
-            )
+            raise ConfigError(f"{page} is an address server; name the name servers themselves, as host:port;host:port")
         await asyncio.gather(*(namesrv_settings(self.servers, each) for each in addresses))
         self.servers.network.name_servers.addresses[:] = addresses
         self.forget()
@@ -286,8 +282,7 @@ class Look:
         except SparrowError as error:
             return dict.fromkeys(names, error)
         return {
-            name: progress.get(name) or (GroupLag(name, (), 0.0) if name in known else NoGroup(name))
-            for name in names
+            name: progress.get(name) or (GroupLag(name, (), 0.0) if name in known else NoGroup(name)) for name in names
         }
 
     async def progress(self) -> dict[str, GroupLag]:
@@ -304,9 +299,7 @@ class Look:
     async def members(self, names: Sequence[str], age_s: float) -> dict[str, int | None]:
         """The number of online members of each group, at most so old; None if a broker does not report it."""
         masters = await self.servers.all_masters()
-        return await self._members.of(
-            names, age_s, lambda name: groups.count_members(self.servers, name, masters)
-        )
+        return await self._members.of(names, age_s, lambda name: groups.count_members(self.servers, name, masters))
 
     async def topic_figures(self, names: Sequence[str], age_s: float) -> dict[str, TopicFigures | None]:
         """The figures of each topic, at most so old; None if a broker does not report them."""

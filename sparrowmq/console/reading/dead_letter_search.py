@@ -122,9 +122,7 @@ def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
     return export
 
 
-async def _lines(
-    wanted: Wanted, reading: Reading, servers: Servers, may: Callable[[], bool]
-) -> AsyncIterator[bytes]:
+async def _lines(wanted: Wanted, reading: Reading, servers: Servers, may: Callable[[], bool]) -> AsyncIterator[bytes]:
     """The export. If it breaks off, or left out brokers, its last line says so: the status is already sent."""
     try:
         async for letter in reading:

@@ -148,9 +148,7 @@ class JsonPath:
             return JsonPath(tuple(steps))
         comparison = _COMPARISON.fullmatch(rest)
         if comparison is None:
-            raise ValueError(
-                f"{rest.strip()!r} in the JSON path is not understood; write one as $.order.price > 10"
-            )
+            raise ValueError(f"{rest.strip()!r} in the JSON path is not understood; write one as $.order.price > 10")
         return JsonPath(tuple(steps), comparison[1], _literal(comparison[2]))
 
     def fits(self, body: bytes) -> bool:

@@ -26,9 +26,7 @@ _SECRET_MEMBERS: Final = ('"secretkey"', '"password"')  # of a value in JSON
 def hidden(key: str, value: str) -> str:
     """The value of a setting, unless it is a secret."""
     is_secret = any(word in key.lower() for word in _SECRET)
-    return (
-        HIDDEN if value and (is_secret or any(word in value.lower() for word in _SECRET_MEMBERS)) else value
-    )
+    return HIDDEN if value and (is_secret or any(word in value.lower() for word in _SECRET_MEMBERS)) else value
 
 
 async def broker_settings(asker: Asker, address: str) -> dict[str, str]:

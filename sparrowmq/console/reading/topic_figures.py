@@ -74,9 +74,7 @@ class Kept(Generic[V]):
         self._found: dict[str, tuple[float, V | None]] = {}
         self._reading = asyncio.Lock()  # visitors who want the same wait for one reading
 
-    async def of(
-        self, names: Sequence[str], age_s: float, read: Callable[[str], Awaitable[V]]
-    ) -> dict[str, V | None]:
+    async def of(self, names: Sequence[str], age_s: float, read: Callable[[str], Awaitable[V]]) -> dict[str, V | None]:
         """The values of some names, read again where they are older; None where the reading fails."""
 
         is_silent = False  # a broker does not answer, so each further question would wait for it

@@ -225,9 +225,7 @@ class Troubles:
                 continue
             what = f"it was registered at {lost.address}, and is no more"
             is_critical = lost.name not in registered
-            found.append(
-                self._trouble("missing", is_critical, lost.name, _who(lost), what, lost.address, is_master)
-            )
+            found.append(self._trouble("missing", is_critical, lost.name, _who(lost), what, lost.address, is_master))
         await self._learn_topics(brokers)
         self._settle([await self._with_sufferers(each, brokers) for each in found])
 
@@ -270,9 +268,7 @@ class Troubles:
         lost: list[BrokerNow] = []
         for name, seen in list(self._names.items()):
             seen.most = max(seen.most, counts.get(name, 0))
-            gone = [
-                (at_ms, number, address) for address, (number, at_ms) in seen.last.items() if at_ms < now_ms
-            ]
+            gone = [(at_ms, number, address) for address, (number, at_ms) in seen.last.items() if at_ms < now_ms]
             # An address that was replaced by another one is not missing.
             missing = sorted(gone, reverse=True)[: seen.most - counts.get(name, 0)]
             for at_ms, number, address in gone:
@@ -307,9 +303,7 @@ class Troubles:
 
     async def _with_sufferers(self, trouble: Trouble, brokers: Sequence[BrokerNow]) -> Trouble:
         """The trouble with its topics and groups, if it keeps a master from its work."""
-        is_of_slave = any(
-            _who(each) == trouble.who and each.number != MASTER for each in (*brokers, *self._lost)
-        )
+        is_of_slave = any(_who(each) == trouble.who and each.number != MASTER for each in (*brokers, *self._lost))
         if not trouble.is_critical or not trouble.broker or is_of_slave:
             return trouble
         table = self._table(trouble.broker)
@@ -344,9 +338,7 @@ class Troubles:
         return groups
 
 
-def _told(
-    figures: Mapping[str, str], broker: str, who: str, address: str, is_master: bool = True
-) -> list[Trouble]:
+def _told(figures: Mapping[str, str], broker: str, who: str, address: str, is_master: bool = True) -> list[Trouble]:
     """Return the conditions that a server tells."""
     return [
         Trouble(

@@ -334,9 +334,7 @@ class Relay:
         try:
             row = BY_CODE.get(command.code)
             if row is None or row.header is None or Role.CLIENT not in row.served_by:
-                raise RemoteError(
-                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "mqproxy does not know this request"
-                )
+                raise RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "mqproxy does not know this request")
             header = command.header(row.header)
             asking = self._session.call(header, command.body, timeout_s=CLIENT_S, accept=_ANY_CODE)
             answer: Response[Any] = await asking
@@ -387,9 +385,7 @@ def joined(reach: Reach, answers: list[Command]) -> Command:
             members = sorted({member for each in lists for member in each})
             return replace(good[0], body=ConsumerList(members).encode())
         if reach is Reach.CONNECTIONS and good:
-            return replace(
-                good[0], body=united(ConsumerConnections.decode(each.body) for each in good).encode()
-            )
+            return replace(good[0], body=united(ConsumerConnections.decode(each.body) for each in good).encode())
         if reach is Reach.RECORDS and good:
             return replace(max(good, key=_updated), body=b"".join(answer.body for answer in good))
     except RemoteProtocolError:
@@ -414,8 +410,7 @@ def united(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
         known = {row.client_id for row in first.connection_set}
         first = replace(
             first,
-            connection_set=first.connection_set
-            + [row for row in each.connection_set if row.client_id not in known],
+            connection_set=first.connection_set + [row for row in each.connection_set if row.client_id not in known],
             subscription_table=each.subscription_table | first.subscription_table,
         )
     return first
@@ -439,9 +434,7 @@ def found_already() -> Command:
 def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
     """An answer of the proxy itself."""
     raw = body if isinstance(body, bytes) else body.encode()
-    return Command(
-        code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw
-    )
+    return Command(code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw)
 
 
 # Questions that a client asks once for each broker of a topic, and all of them at mqproxy.

@@ -53,9 +53,7 @@ class DjangoStore:
             yield Attempt([_mark(each, self._using) for each in marks], connections[self._using])
 
 
-def is_new(
-    message: ReceivedMessage, *, name: str, key: Key = identity, using: str = DEFAULT_DB_ALIAS
-) -> bool:
+def is_new(message: ReceivedMessage, *, name: str, key: Key = identity, using: str = DEFAULT_DB_ALIAS) -> bool:
     """Mark a message inside `transaction.atomic()`, and return whether it had no mark: an inbox in one call."""
     return _mark(mark_of(message, name, key), using)
 

@@ -60,9 +60,7 @@ def encode(parts: Iterable[BatchPart]) -> bytes:
         chunks.append(_HEAD.pack(_FIXED_BYTES + len(body) + len(props), 0, 0, flag, len(body)))
         chunks += (body, _SHORT.pack(len(props)), props)
     if not 0 < len(chunks) <= 4 * MAX_COUNT:
-        raise InvalidMessage(
-            f"a batch holds 1 to {MAX_COUNT} messages, not {len(chunks) // 4}; send several batches"
-        )
+        raise InvalidMessage(f"a batch holds 1 to {MAX_COUNT} messages, not {len(chunks) // 4}; send several batches")
     return b"".join(chunks)
 
 

@@ -148,7 +148,5 @@ def _zstandard() -> ModuleType:
     try:
         import zstandard
     except ImportError:
-        raise ConfigError(
-            "Zstandard bodies need the package zstandard: pip install 'sparrowmq[compression]'"
-        ) from None
+        raise ConfigError("Zstandard bodies need the package zstandard: pip install 'sparrowmq[compression]'") from None
     return zstandard

@@ -47,9 +47,7 @@ def entries(shared: Entry, content: bytes, count: int = batch.MAX_COUNT) -> Iter
     for begin in range(0, found, count):
         end = begin + count
         few = batch.entries(shared, messages, places[begin * batch.PLACE_BYTES : end * batch.PLACE_BYTES])
-        for entry, (born_ms, sys_flag) in zip(
-            few, _OWN.iter_unpack(own[begin * size : end * size]), strict=True
-        ):
+        for entry, (born_ms, sys_flag) in zip(few, _OWN.iter_unpack(own[begin * size : end * size]), strict=True):
             entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & SysFlag.OF_BODY
         yield few
 

@@ -28,9 +28,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def wait_of(
-    delay: Delay | None, deliver_at: datetime | None, level: int | None = None
-) -> tuple[int, int, int]:
+def wait_of(delay: Delay | None, deliver_at: datetime | None, level: int | None = None) -> tuple[int, int, int]:
     """The delay level, the delay in ms, and the delivery time in ms of a message. At most one of them is not 0.
 
     Raises: InvalidMessage, a value is no delay, no level or no time, or several were given.

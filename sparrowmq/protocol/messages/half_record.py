@@ -69,9 +69,7 @@ class Destination:
 
     __slots__ = ("group", "owner", "queue_id", "terms", "topic")
 
-    def __init__(
-        self, topic: str, queue_id: int, group: str | None, terms: Terms, owner: str | None = None
-    ) -> None:
+    def __init__(self, topic: str, queue_id: int, group: str | None, terms: Terms, owner: str | None = None) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.group = group

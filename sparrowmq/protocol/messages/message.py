@@ -221,9 +221,7 @@ def _check_texts(own: object) -> None:
                 f"property {name!r} is {value!r}: names and values must be text; use str(value), or the body"
             )
         if not value:
-            raise InvalidMessage(
-                f"property {name!r} is empty, and consumers drop empty properties; leave it out"
-            )
+            raise InvalidMessage(f"property {name!r} is empty, and consumers drop empty properties; leave it out")
 
 
 def _check_unicode(properties: Mapping[str, str]) -> None:

@@ -150,9 +150,7 @@ class PlainBatch:
             properties = content[body_end + 2 : end]
         if properties and properties[-1] != _VALUE_END:
             properties += b"\x02"
-        return frame.record(
-            content[read_i64_le(places, at) : body_end], read_i64_le(places, at + FLAG_AT), properties
-        )
+        return frame.record(content[read_i64_le(places, at) : body_end], read_i64_le(places, at + FLAG_AT), properties)
 
 
 class _Frame:
@@ -311,10 +309,5 @@ class PlainScan:
             elif name == _KEYS:
                 self._keys_at = begin
                 self._keys_end = end
-            elif (
-                name == _WAIT
-                and self._wait_at == 0
-                and end - begin == 4
-                and read_i32_be(content, begin) == _TRUE
-            ):
+            elif name == _WAIT and self._wait_at == 0 and end - begin == 4 and read_i32_be(content, begin) == _TRUE:
                 self._wait_at = name_at

@@ -510,7 +510,5 @@ def misfit(size: int, properties_size: int, error: Exception) -> InvalidMessage:
             f"{MAX_PROPERTIES_BYTES} are allowed; use the body instead"
         )
     if size > MAX_SIZE_BYTES:
-        return MessageTooLarge(
-            f"the record takes {size} bytes, {MAX_SIZE_BYTES} are allowed; use a smaller body"
-        )
+        return MessageTooLarge(f"the record takes {size} bytes, {MAX_SIZE_BYTES} are allowed; use a smaller body")
     return InvalidMessage(f"a field does not fit the record: {error}")

@@ -72,6 +72,4 @@ LONG: Final = Struct(">q")
 SHORT: Final = Struct(">h")
 PREFIX: Final = Struct(">ii")  # size, magic
 # Up to the body, by the two IPv6 bits.
-HEADS: Final = tuple(
-    Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
-)
+HEADS: Final = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))

@@ -43,15 +43,7 @@ class PydanticModel(Protocol):
 
 
 Body: TypeAlias = (
-    bytes
-    | bytearray
-    | memoryview
-    | str
-    | Dataclass
-    | msgspec.Struct
-    | PydanticModel
-    | Mapping[str, object]
-    | list[Any]
+    bytes | bytearray | memoryview | str | Dataclass | msgspec.Struct | PydanticModel | Mapping[str, object] | list[Any]
 )
 
 
@@ -90,9 +82,7 @@ def decoder(body_type: Any) -> Callable[[bytes], object]:
     try:
         foreign = list(_foreign(type_info(body_type), set()))
         if any(hasattr(each, "__pydantic_validator__") for each in foreign):
-            by_pydantic: Callable[[bytes], object] = (
-                import_module("pydantic").TypeAdapter(body_type).validate_json
-            )
+            by_pydantic: Callable[[bytes], object] = import_module("pydantic").TypeAdapter(body_type).validate_json
             return by_pydantic
         json = msgspec.json.Decoder(body_type)
     except (TypeError, RuntimeError) as error:  # Those of msgspec, and of pydantic.

@@ -121,9 +121,7 @@ class KVTable(Body):
     table: dict[str, str] = {}
 
 
-PROTOCOL_RELEASE: Final = (
-    "brokerVersionDesc"  # in a brokerStatus; of Apache's brokers it is also their version
-)
+PROTOCOL_RELEASE: Final = "brokerVersionDesc"  # in a brokerStatus; of Apache's brokers it is also their version
 OWN_VERSION: Final = "sparrowmqVersion"  # likewise, of our brokers
 CONDITION: Final = "condition."  # the begin of its key in a brokerStatus; the name of the condition follows
 

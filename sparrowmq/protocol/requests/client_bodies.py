@@ -105,9 +105,7 @@ class LockQueues(Body):
         """Parse the body of a request. Raises: RemoteProtocolError, it has too many queues, or as for other bodies."""
         body = bytes(raw)
         if len(body) <= cls.MOST_BYTES and body.count(b"{") > LOCKED_QUEUES:
-            raise RemoteProtocolError(
-                f"more than {LOCKED_QUEUES} queues; lock or unlock them in several requests"
-            )
+            raise RemoteProtocolError(f"more than {LOCKED_QUEUES} queues; lock or unlock them in several requests")
         return super().of_request(body)
 
 

@@ -76,9 +76,7 @@ class GroupRetryPolicy(Body):
     def check(self) -> None:
         """Raises: ConfigError, a pause cannot be."""
         if self.type not in (None, "CUSTOMIZED", "EXPONENTIAL"):
-            raise ConfigError(
-                f"groupRetryPolicy has type {self.type!r}; it must be CUSTOMIZED or EXPONENTIAL"
-            )
+            raise ConfigError(f"groupRetryPolicy has type {self.type!r}; it must be CUSTOMIZED or EXPONENTIAL")
         growing = self.exponential_retry_policy
         if growing is not None:
             _check_pause("initial", growing.initial)
@@ -89,9 +87,7 @@ class GroupRetryPolicy(Body):
                 )
         pauses = self.customized_retry_policy.next if self.customized_retry_policy else ()
         if len(pauses) > MOST_PAUSES:
-            raise ConfigError(
-                f"groupRetryPolicy has {len(pauses)} pauses in next; {MOST_PAUSES} are possible"
-            )
+            raise ConfigError(f"groupRetryPolicy has {len(pauses)} pauses in next; {MOST_PAUSES} are possible")
         for pause in pauses:
             _check_pause("next", pause)
 
@@ -134,9 +130,7 @@ def text_of(policy: GroupRetryPolicy | None) -> str:
         return LEVELS
     growing, own = policy.exponential_retry_policy, policy.customized_retry_policy
     if policy.type == "EXPONENTIAL" and growing is not None:
-        factor = (
-            "" if growing.multiplier == ExponentialRetryPolicy().multiplier else f" x{growing.multiplier}"
-        )
+        factor = "" if growing.multiplier == ExponentialRetryPolicy().multiplier else f" x{growing.multiplier}"
         return f"{_word(growing.initial)}..{_word(growing.max)}{factor}"
     pauses = own.next if own is not None else []
     return " ".join(map(_word, pauses[_SKIPPED:] or pauses[-1:]))
@@ -148,6 +142,4 @@ def _word(pause_ms: int) -> str:
 
 def _check_pause(name: str, pause_ms: int) -> None:
     if not 0 <= pause_ms <= LONGEST_MS:
-        raise ConfigError(
-            f"groupRetryPolicy has {name} {pause_ms}; a pause is 0 to {LONGEST_MS} milliseconds"
-        )
+        raise ConfigError(f"groupRetryPolicy has {name} {pause_ms}; a pause is 0 to {LONGEST_MS} milliseconds")

@@ -145,10 +145,7 @@ class ResetOffsets(Body):
 
     def encoding_for_c(self) -> Steps[list[bytes]]:
         """Write the form without objects as keys, for requests whose language is CPP. Return its pieces."""
-        rows = (
-            _ResetRow(mq.topic, mq.broker_name, mq.queue_id, offset)
-            for mq, offset in self.offset_table.items()
-        )
+        rows = (_ResetRow(mq.topic, mq.broker_name, mq.queue_id, offset) for mq, offset in self.offset_table.items())
         return _ResetRows(cast(Any, json.Items(rows))).encoding()
 
 

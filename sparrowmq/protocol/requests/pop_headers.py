@@ -127,9 +127,7 @@ class ChangeInvisibleTime(Request[ChangeInvisibleTimeReply]):
     invisible_time: Long
 
     @classmethod
-    def of(
-        cls, group: str, topic: str, handle: ReceiptHandle, text: str, invisible_ms: int
-    ) -> ChangeInvisibleTime:
+    def of(cls, group: str, topic: str, handle: ReceiptHandle, text: str, invisible_ms: int) -> ChangeInvisibleTime:
         """The request for a handle and its text, as that of an acknowledgement."""
         place = handle.kind.topic_of(topic, group), handle.queue_id
         return cls(group, *place, text, handle.queue_offset, invisible_ms)

@@ -151,9 +151,7 @@ def _inflated(raw: bytes | bytearray | memoryview) -> Steps[bytes]:
     except zlib.error as error:
         raise RemoteProtocolError(f"the packed registration is damaged: {error}") from None
     if not stream.eof or size > MAX_INFLATED_BYTES:
-        raise RemoteProtocolError(
-            f"the packed registration is cut off, or holds more than {MAX_INFLATED_BYTES} bytes"
-        )
+        raise RemoteProtocolError(f"the packed registration is cut off, or holds more than {MAX_INFLATED_BYTES} bytes")
     return b"".join(parts)
 
 

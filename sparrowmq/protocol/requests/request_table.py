@@ -203,9 +203,7 @@ _SERVED = (
         pop.GetAllRequestModes,
     ),
     # A broker hands these on to the client that they name.
-    *_served(
-        Role.BROKER | Role.CLIENT, Access.ADMIN, client.GetConsumerRunning, client.ConsumeMessageDirectly
-    ),
+    *_served(Role.BROKER | Role.CLIENT, Access.ADMIN, client.GetConsumerRunning, client.ConsumeMessageDirectly),
     *_served(
         Role.CLIENT,
         Access.CLUSTER,

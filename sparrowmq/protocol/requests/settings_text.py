@@ -23,9 +23,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 def render(settings: Mapping[str, str]) -> bytes:
     """One line for each setting, in their order."""
-    lines = [
-        f"{_IN_KEY.sub(_escape, key)}={_IN_VALUE.sub(_escape, value)}\n" for key, value in settings.items()
-    ]
+    lines = [f"{_IN_KEY.sub(_escape, key)}={_IN_VALUE.sub(_escape, value)}\n" for key, value in settings.items()]
     return "".join(lines).encode("ascii")
 
 

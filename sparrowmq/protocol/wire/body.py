@@ -37,9 +37,7 @@ class Body(msgspec.Struct, rename="camel"):
         if len(raw) <= DIALECT_BYTES:
             return json.decode_quickly(raw, cls)
         if len(raw) > cls.MOST_BYTES:
-            raise json.NotJson(
-                f"the body takes {len(raw)} bytes, and this request may have {cls.MOST_BYTES}; split it"
-            )
+            raise json.NotJson(f"the body takes {len(raw)} bytes, and this request may have {cls.MOST_BYTES}; split it")
         return json.decode_standard(raw, cls)
 
     def encode(self, *, bare_integers: bool = False) -> bytes:

@@ -107,9 +107,7 @@ def _decode_json(header: bytes) -> Command:
 
 # So many fields take no noticeable time. Only a header with more commas is searched for its fields.
 _SUSPECT_COMMAS: Final = 8 * MAX_EXT_FIELDS
-_TEXT: Final = re.compile(
-    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL
-)  # without an end, too: once for all
+_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)  # without an end, too: once for all
 _MOST_TEXTS: Final = 2 * MAX_EXT_FIELDS + 16  # with those beside the fields
 
 
@@ -243,9 +241,7 @@ def _write_json(
     frame.end(out, start, _JSON, body_bytes)
 
 
-_JSON: Final = (
-    0  # Serializer.JSON, a plain int: arithmetic on the members of an enum costs ten times as much.
-)
+_JSON: Final = 0  # Serializer.JSON, a plain int: arithmetic on the members of an enum costs ten times as much.
 _FIXED: Final = struct.Struct(">hbhiii")  # up to and with the remark's length
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
@@ -278,9 +274,7 @@ def _write_binary(
 
 def _decode_other(serializer: int, header: bytes, body: bytes) -> Command:
     if serializer != Serializer.ROCKETMQ:
-        raise RemoteProtocolError(
-            f"unknown header serialiser {serializer}; 0 (JSON) and 1 (ROCKETMQ) are known"
-        )
+        raise RemoteProtocolError(f"unknown header serialiser {serializer}; 0 (JSON) and 1 (ROCKETMQ) are known")
     return _decode_binary(header, body)
 
 

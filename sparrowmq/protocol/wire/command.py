@@ -66,9 +66,7 @@ class Command(msgspec.Struct, gc=False):
     body: bytes = msgspec.field(name="<body>", default=b"")
     fields: dict[str, str] | None = msgspec.field(name="<fields>", default=None)
     raw: bytes = msgspec.field(name="<raw>", default=b"")  # the header, where `ext` is not
-    digest: Any = msgspec.field(
-        name="<digest>", default=None
-    )  # a BodyDigest of it; anything else counts as none
+    digest: Any = msgspec.field(name="<digest>", default=None)  # a BodyDigest of it; anything else counts as none
 
     @property
     def is_reply(self) -> bool:
@@ -100,9 +98,7 @@ class Command(msgspec.Struct, gc=False):
             return _texts_of_header(self.raw).ext if self.raw else _texts_of(self.ext or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError):
             pass  # some are no text, or there are none
-        return fields_of_json(
-            msgspec.json.decode(self.raw, type=Command, strict=False).ext if self.raw else self.ext
-        )
+        return fields_of_json(msgspec.json.decode(self.raw, type=Command, strict=False).ext if self.raw else self.ext)
 
     def __str__(self) -> str:
         kind = "reply" if self.is_reply else "one-way" if self.is_oneway else "request"

@@ -68,9 +68,7 @@ class Connection(Generic[W]):
     def filled(self, size_bytes: int) -> list[Command]:
         """The command that so many bytes in the `room` complete. Raises: as `receive`."""
         decode = codec.decode
-        return [
-            decode(serializer, header, body) for serializer, header, body in self._reader.filled(size_bytes)
-        ]
+        return [decode(serializer, header, body) for serializer, header, body in self._reader.filled(size_bytes)]
 
     def request(self, request: Request[Any], body: bytes, waiter: W) -> tuple[int, bytes]:
         """The opaque of a new request and its frame up to the body. `claim` returns `waiter` for the reply."""

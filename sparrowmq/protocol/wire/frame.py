@@ -31,9 +31,7 @@ class Serializer(IntEnum):
 
 Frame = tuple[int, bytes, bytes]  # serialiser, header, body
 
-LARGE_FRAME_BYTES: Final = (
-    16 * 1024
-)  # a server has room for the whole of a larger frame before it reads more of it
+LARGE_FRAME_BYTES: Final = 16 * 1024  # a server has room for the whole of a larger frame before it reads more of it
 _MOST_PIECES: Final = 1000
 _LENGTHS: Final = b"\0\0\0\0\0\0\0\0"
 _LENGTHS_BYTES: Final = 8
@@ -247,13 +245,9 @@ class FrameReader:
         if total < 0:
             return RemoteProtocolError(f"negative frame length {total}")
         if total > self._limits.frame_bytes:
-            return RemoteProtocolError(
-                f"frame of {total} bytes; at most {self._limits.frame_bytes} are allowed"
-            )
+            return RemoteProtocolError(f"frame of {total} bytes; at most {self._limits.frame_bytes} are allowed")
         if total < 4:
             return RemoteProtocolError(f"frame length {total} leaves no room for the header length")
         if header_bytes > total - 4:
             return RemoteProtocolError(f"header of {header_bytes} bytes in a frame of {total}")
-        return RemoteProtocolError(
-            f"header of {header_bytes} bytes; at most {self._limits.header_bytes} are allowed"
-        )
+        return RemoteProtocolError(f"header of {header_bytes} bytes; at most {self._limits.header_bytes} are allowed")

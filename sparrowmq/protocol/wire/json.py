@@ -154,9 +154,7 @@ _quote = msgspec.json.encode
 _PLAIN: Final = (str, int, float, bool)
 _MOST_PARTS: Final = 1000
 MOST_BYTES: Final = FrameLimits().frame_bytes - 4096  # with room for the header
-_TOO_LARGE: Final = (
-    f"the answer has more than {MOST_BYTES} bytes, which is more than clients read; ask for less"
-)
+_TOO_LARGE: Final = f"the answer has more than {MOST_BYTES} bytes, which is more than clients read; ask for less"
 
 
 class _Shape:

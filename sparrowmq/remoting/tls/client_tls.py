@@ -35,9 +35,7 @@ class ClientContext(ssl.SSLContext):
     def __new__(cls, *_: object) -> Self:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
-    def __init__(
-        self, load: Callable[[ssl.SSLContext], object], certificate: Path | None, *more: Path | None
-    ) -> None:
+    def __init__(self, load: Callable[[ssl.SSLContext], object], certificate: Path | None, *more: Path | None) -> None:
         self._load = load
         self._certificate = certificate
         self._files = [path for path in (certificate, *more) if path is not None]
@@ -52,20 +50,14 @@ class ClientContext(ssl.SSLContext):
         """As ssl.SSLContext does, with the files as they are now."""
         self._look()
         return (
-            super().wrap_bio(*arguments, **named)
-            if self._newer is None
-            else self._newer.wrap_bio(*arguments, **named)
+            super().wrap_bio(*arguments, **named) if self._newer is None else self._newer.wrap_bio(*arguments, **named)
         )
 
     def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
         """As ssl.SSLContext does, with the files as they are now."""
         self._look()
         newer = self._newer
-        return (
-            super().wrap_socket(*arguments, **named)
-            if newer is None
-            else newer.wrap_socket(*arguments, **named)
-        )
+        return super().wrap_socket(*arguments, **named) if newer is None else newer.wrap_socket(*arguments, **named)
 
     @property
     def ends_at(self) -> datetime | None:
@@ -93,9 +85,7 @@ class ClientContext(ssl.SSLContext):
         except ConfigError as error:
             if now == self._failed and str(error) != self._complaint:
                 self._complaint = str(error)
-                log.error(
-                    "the changed TLS files are not used, other servers are shown the old ones: %s", error
-                )
+                log.error("the changed TLS files are not used, other servers are shown the old ones: %s", error)
             self._failed = now
             return
         self._newer, self._loaded, self._complaint = newer, now, ""

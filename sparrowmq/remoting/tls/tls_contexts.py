@@ -185,9 +185,7 @@ def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
 
 def _new_server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= (
-        ssl.OP_NO_RENEGOTIATION
-    )  # a client of TLS 1.2 could ask for one handshake after the other
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client of TLS 1.2 could ask for one handshake after the other
     context.set_alpn_protocols(["h2"])  # gRPC clients demand it; others do not ask
     return context
 
@@ -198,9 +196,7 @@ def client_context(settings: ClientTlsSettings) -> ClientContext:
     return ClientContext(partial(_load_client, settings), *files)
 
 
-def trusting_context(
-    keys: str, trust: Path | None, certificate: Path | None, key: Path | None
-) -> ClientContext:
+def trusting_context(keys: str, trust: Path | None, certificate: Path | None, key: Path | None) -> ClientContext:
     """Return the context of a client of other servers than RocketMQ's, whose certificates are always checked.
 
     Args:
@@ -256,11 +252,7 @@ def _refuse_contradictions(settings: ServerTlsSettings) -> None:
             f"tls.server.need.client.auth={settings.client_auth.value} needs tls.server.trustCertPath, the "
             "certificates that vouch for clients"
         )
-    if (
-        settings.certificate is None
-        and settings.tls_test_mode is False
-        and settings.tls_mode is TlsMode.ENFORCING
-    ):
+    if settings.certificate is None and settings.tls_test_mode is False and settings.tls_mode is TlsMode.ENFORCING:
         raise ConfigError(
             "tls.server.mode=enforcing needs tls.server.certPath and tls.server.keyPath, or "
             "tls.test.mode.enable=true for a certificate that proves nothing"
@@ -290,9 +282,7 @@ def _load_trust(context: ssl.SSLContext, keys: str, trust: Path) -> None:
     try:
         context.load_verify_locations(trust)
     except OSError as error:
-        raise ConfigError(
-            f"{keys}.trustCertPath = {trust} holds no certificate in PEM ({reason(error)})"
-        ) from error
+        raise ConfigError(f"{keys}.trustCertPath = {trust} holds no certificate in PEM ({reason(error)})") from error
 
 
 def _readable(key: str, path: Path) -> None:

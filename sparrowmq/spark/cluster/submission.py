@@ -53,9 +53,7 @@ class Submission:
         os.execve(self.command[0], self.command, dict(self.environment))
 
 
-def submission(
-    given: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ
-) -> Submission:
+def submission(given: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ) -> Submission:
     """Build the command for spark-submit's options and a program with its arguments.
 
     Args:

@@ -133,9 +133,7 @@ class RecordColumns:
     def bodies(self) -> pa.Array:
         """The bodies as they were sent; null for those that are `damaged`."""
         rows = self._compressed_rows()
-        inflated = (
-            self._inflated[row] if row in self._inflated else self._inflate(row) for row in rows.tolist()
-        )
+        inflated = (self._inflated[row] if row in self._inflated else self._inflate(row) for row in rows.tolist())
         return overwrite(self.stored_bodies, rows, inflated)
 
     def message_ids(self) -> pa.Array:
@@ -166,17 +164,15 @@ class RecordColumns:
         self._trailers = self._store_hosts + self._host_sizes(SysFlag.STORE_V6)
         self._body_starts = self._trailers + layout.BODY_BEHIND_RECONSUME_TIMES
         self._require(self._body_starts <= self._ends - _LEAST_BEHIND_BODY, "its hosts fit")
-        self._body_ends = self._body_starts + at(
-            self._body, self._body_starts - layout.BODY_SIZE_FIELD, ">u4"
-        ).astype(np.int64)
+        self._body_ends = self._body_starts + at(self._body, self._body_starts - layout.BODY_SIZE_FIELD, ">u4").astype(
+            np.int64
+        )
         self._require(self._body_ends <= self._ends - _LEAST_BEHIND_BODY, "its body fits")
         is_short = self._at(layout.MAGIC_AT, ">i4") == layout.MAGIC_V1
         self._topic_starts = self._body_ends + np.where(
             is_short, layout.TOPIC_SIZE_FIELD_V1, layout.TOPIC_SIZE_FIELD_V2
         )
-        sizes = np.where(
-            is_short, at(self._body, self._body_ends, "u1"), at(self._body, self._body_ends, ">u2")
-        )
+        sizes = np.where(is_short, at(self._body, self._body_ends, "u1"), at(self._body, self._body_ends, ">u2"))
         self._topic_ends = self._topic_starts + sizes
         self._require(self._topic_ends <= self._ends - layout.PROPERTIES_SIZE_FIELD, "its topic fits")
         ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD + at(self._body, self._topic_ends, ">u2")
@@ -185,9 +181,7 @@ class RecordColumns:
     def _require(self, holds: Mask, what: str) -> None:
         if not holds.all():
             start = int(self._starts[np.argmin(holds)])
-            raise RemoteProtocolError(
-                f"the record at byte {start} of a pull body is broken: it is not so that {what}"
-            )
+            raise RemoteProtocolError(f"the record at byte {start} of a pull body is broken: it is not so that {what}")
 
     def _at(self, place: int, dtype: str) -> Any:
         return at(self._body, self._starts + place, dtype)
@@ -228,9 +222,7 @@ class RecordColumns:
     def _host_texts(self, positions: Positions, flag: int) -> pa.Array:
         """Hosts as text; each different one is written once, since there are few."""
         found = pa.array(at(self._body, positions, ">u8")).dictionary_encode()
-        texts = pa.array(
-            [hosts.unpack(host.to_bytes(8, "big")) for host in found.dictionary.to_pylist()], pa.string()
-        )
+        texts = pa.array([hosts.unpack(host.to_bytes(8, "big")) for host in found.dictionary.to_pylist()], pa.string())
         rows = np.flatnonzero(self._sys_flags & flag)
         long_hosts = (self._body[positions[row] : positions[row] + hosts.IPV6_SIZE] for row in rows)
         return overwrite(texts.take(found.indices), rows, map(hosts.unpack, long_hosts))
@@ -261,9 +253,7 @@ class RecordColumns:
 
     def _long_offset_id(self, row: int) -> str:
         place = self._store_hosts[row]
-        (physical_offset,) = struct.unpack_from(
-            ">q", self._body, self._starts[row] + layout.PHYSICAL_OFFSET_AT
-        )
+        (physical_offset,) = struct.unpack_from(">q", self._body, self._starts[row] + layout.PHYSICAL_OFFSET_AT)
         return message_id.offset_id(self._body[place : place + hosts.IPV6_SIZE], physical_offset)
 
 

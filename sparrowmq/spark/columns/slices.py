@@ -44,9 +44,7 @@ def cut(
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = starts
     bounds[1::2] = ends
-    undivided = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block)]
-    )
+    undivided = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block)])
     wanted = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=missing)
     return undivided.take(wanted)
 

@@ -49,9 +49,7 @@ def dlq_replay(**given: Any) -> Any:
 @click.option("--to-topic", metavar="NAME", help="Another name there; for several topics as east-{topic}.")
 @_TO_CLUSTER
 @_STATE
-@click.option(
-    "--chained", is_flag=True, help="Copy also copies of other mirrors; never use it in both directions."
-)
+@click.option("--chained", is_flag=True, help="Copy also copies of other mirrors; never use it in both directions.")
 @click.option(
     "--groups",
     metavar="NAMES",

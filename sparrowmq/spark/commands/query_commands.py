@@ -21,13 +21,9 @@ from sparrowmq.spark.commands.rows import FORMS, as_table
     "--store", metavar="PATH", type=PATH,
     help="Read the log files of a store, or of a copy of one, instead of asking brokers.",
 )  # fmt: skip
-@click.option(
-    "--since", metavar="TIME", help="Only messages stored then or later; ISO 8601, or milliseconds."
-)
+@click.option("--since", metavar="TIME", help="Only messages stored then or later; ISO 8601, or milliseconds.")
 @click.option("--at", metavar="TIME", help="As of then: only messages stored before.")
-@click.option(
-    "--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the rows."
-)
+@click.option("--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the rows.")
 @click.option("--to", metavar="PATH", help="Write the rows as Parquet files into this folder instead.")
 @shared.of_source
 @shared.dry_run
@@ -55,9 +51,7 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
 @click.argument("left")
 @click.argument("right", required=False)
 @shared.servers(required=False)
-@click.option(
-    "--by", default="msgId", show_default=True, help="SQL expression that is the same for equal rows."
-)
+@click.option("--by", default="msgId", show_default=True, help="SQL expression that is the same for equal rows.")
 @click.option("--right-by", metavar="SQL", help="The expression for the right side, if it differs there.")
 @click.option("--topic", metavar="NAME", help="Topic of a store, if the other side is no topic.")
 @click.option("--to", metavar="PATH", type=PATH, help="Folder for the findings, as Parquet files.")
@@ -105,9 +99,7 @@ def _show_lags(lags: list[Any]) -> None:
 
 @click.command()
 @shared.servers()
-@click.option(
-    "--topic", metavar="NAME", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="The trace topic."
-)
+@click.option("--topic", metavar="NAME", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="The trace topic.")
 @click.option("--since", metavar="TIME", help="Only reports stored then or later; ISO 8601, or milliseconds.")
 @click.option("--until", metavar="TIME", help="Only reports stored before.")
 @click.option(

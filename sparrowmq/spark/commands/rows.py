@@ -57,9 +57,7 @@ def _cells(row: Iterable[Any]) -> list[str]:
 
 def _text(value: Any) -> str:
     plain = _plain(value)
-    return (
-        json.dumps(plain, default=str, ensure_ascii=False) if isinstance(plain, dict | list) else str(plain)
-    )
+    return json.dumps(plain, default=str, ensure_ascii=False) if isinstance(plain, dict | list) else str(plain)
 
 
 def _plain(value: Any) -> Any:

@@ -50,9 +50,7 @@ def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, .
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise click.UsageError(
-                f"{text!r} is no option with its value; write KEY=VALUE, as in -o tags=paid"
-            )
+            raise click.UsageError(f"{text!r} is no option with its value; write KEY=VALUE, as in -o tags=paid")
         found[key] = value
     return found
 
@@ -109,18 +107,14 @@ def _pairs_option(
 
 _NAMES: Final = ("-o", "--option", "options")
 _OF_SINK: Final = "An option of the sink (docs/use/spark.md), as sendTimeoutMs=...;"
-of_source = _pairs_option(
-    _NAMES, f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.", _of_source
-)
+of_source = _pairs_option(_NAMES, f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.", _of_source)
 of_sink = _pairs_option(_NAMES, f"{_OF_SINK} {_KEYS}.")
 of_target = _pairs_option(("--to-option", "to_options"), f"{_OF_SINK} {_KEYS_OF_TARGET}.")
 
 
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all messages that are there now are done.")
-every = click.option(
-    "--every", default="10 seconds", show_default=True, help="Time between looks for new messages."
-)
+every = click.option("--every", default="10 seconds", show_default=True, help="Time between looks for new messages.")
 
 
 _STATE: Final = "Folder of the progress; needed if the table is at an address, such as s3://bucket/orders."
@@ -139,9 +133,7 @@ def metrics(command: F) -> F:
         help="Serve figures for Prometheus at host:port (docs/operate/metrics.md).",
     )
     return address(
-        click.option("--insecure", is_flag=True, help="Other machines may reach the address of --metrics.")(
-            command
-        )
+        click.option("--insecure", is_flag=True, help="Other machines may reach the address of --metrics.")(command)
     )
 
 
@@ -152,12 +144,8 @@ def of_table(command: F) -> F:
 
 def in_catalog(command: F) -> F:
     """Gives a command the options of `catalog_of`, and `state`."""
-    name = click.option(
-        "--catalog", metavar="NAME", help="Iceberg catalog, named as in pyiceberg's configuration."
-    )
-    table = click.option(
-        "--table", "known_as", metavar="NAMESPACE.TABLE", help="The table's name in the catalog."
-    )
+    name = click.option("--catalog", metavar="NAME", help="Iceberg catalog, named as in pyiceberg's configuration.")
+    table = click.option("--table", "known_as", metavar="NAMESPACE.TABLE", help="The table's name in the catalog.")
     return state(name(table(catalog_options(command))))
 
 
@@ -218,9 +206,9 @@ def _with_files(given: dict[str, Any]) -> dict[str, Any]:
     for kind, file in (("options", "option_file"), ("to_options", "to_option_file")):
         if file in found:
             named = {name.lower() for name in found[kind]}
-            found[kind] = {
-                name: value for name, value in found.pop(file).items() if name.lower() not in named
-            } | found[kind]
+            found[kind] = {name: value for name, value in found.pop(file).items() if name.lower() not in named} | found[
+                kind
+            ]
     return found
 
 

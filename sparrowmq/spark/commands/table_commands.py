@@ -14,17 +14,13 @@ from sparrowmq.spark.commands import shared
 _FORMAT = click.option(
     "--format", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True
 )
-_BROKER = click.option(
-    "--broker", metavar="NAME", help="Name of the broker of the store; the files do not contain it."
-)
+_BROKER = click.option("--broker", metavar="NAME", help="Name of the broker of the store; the files do not contain it.")
 
 
 @click.command()
 @click.argument("topic")
 @shared.servers()
-@click.option(
-    "--to", metavar="PATH", required=True, help="The table's folder, or its address: s3://bucket/orders."
-)
+@click.option("--to", metavar="PATH", required=True, help="The table's folder, or its address: s3://bucket/orders.")
 @_FORMAT
 @click.option(
     "--mode", type=click.Choice(["raw", "json", "schema", "avro", "protobuf"]), default="raw", show_default=True,
@@ -32,12 +28,8 @@ _BROKER = click.option(
 )  # fmt: skip
 @click.option("--schema", metavar="DDL", help="For mode schema: `id bigint, name string`.")
 @click.option("--registry", metavar="URL", help="Schema registry of the bodies, for modes avro and protobuf.")
-@click.option(
-    "--schema-file", metavar="FILE", type=PATH, help="Instead of a registry: a .avsc, .proto or .desc file."
-)
-@click.option(
-    "--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several."
-)
+@click.option("--schema-file", metavar="FILE", type=PATH, help="Instead of a registry: a .avsc, .proto or .desc file.")
+@click.option("--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several.")
 @click.option(
     "--partition", metavar="FIELDS", default="day", show_default=True,
     help="How the table is divided: fields and transforms, as `country, bucket(16, id)`, or none.",
@@ -72,9 +64,7 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: 
 @click.argument("topic")
 @shared.servers()
 @click.option("--where", metavar="SQL", help="Only rows that match: \"_day = '2026-01-31'\".")
-@click.option(
-    "--to-cluster", metavar="NAME", help="Cluster in which the topic is made, if there are several."
-)
+@click.option("--to-cluster", metavar="NAME", help="Cluster in which the topic is made, if there are several.")
 @shared.of_sink
 @shared.of_table
 @shared.dry_run
@@ -151,9 +141,7 @@ def redrive(**given: Any) -> Any:
 @click.argument("table")
 @click.option("--keep-days", type=Whole(1), help="Remove days that are older than this.")
 @click.option("--all-days", is_flag=True, help="Also today's files.")
-@click.option(
-    "--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB."
-)
+@click.option("--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB.")
 @shared.of_table
 @shared.dry_run
 @shared.ends_well

@@ -74,9 +74,7 @@ class ArrowRows:
         """The schema of the table."""
         if self.mode == "raw":
             return arrow_schema(StructType([*self._own, *self._fields[len(_WHERE) :]]))
-        return arrow_schema(
-            StructType([*self._own, *(StructField(name, kind) for name, kind in self.kinds.items())])
-        )
+        return arrow_schema(StructType([*self._own, *(StructField(name, kind) for name, kind in self.kinds.items())]))
 
     @cached_property
     def staged_schema(self) -> pa.Schema:

@@ -106,9 +106,7 @@ def error_text(error: BaseException) -> str:
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
     shape = part.shape
-    options = parse(
-        SourceOptions, {**past_damage(part.given), "topic": part.topic, "columns": ",".join(shape.columns)}
-    )
+    options = parse(SourceOptions, {**past_damage(part.given), "topic": part.topic, "columns": ",".join(shape.columns)})
     network = network_of(options)
     network.learn(part.brokers)
     written = Written(part.topic)

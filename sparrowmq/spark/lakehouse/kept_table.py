@@ -275,9 +275,7 @@ class KeptTable:
             else:
                 self._lakes = None
 
-    def look(
-        self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart, newest_ms: Newest
-    ) -> None:
+    def look(self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart, newest_ms: Newest) -> None:
         """Note how far the brokers are.
 
         Args:

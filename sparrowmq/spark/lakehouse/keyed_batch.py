@@ -96,9 +96,7 @@ class KeyedBatch:
     def _excludes(self, file: pq.ParquetFile, least: pa.Scalar, greatest: pa.Scalar) -> bool:
         """Whether the bounds of a file exclude all keys between two."""
         at = file.schema_arrow.get_field_index(self.key)
-        column = next(
-            index for index, path in enumerate(_leaves(file)) if path == file.schema_arrow.field(at).name
-        )
+        column = next(index for index, path in enumerate(_leaves(file)) if path == file.schema_arrow.field(at).name)
         for group in range(file.metadata.num_row_groups):
             bounds = file.metadata.row_group(group).column(column).statistics
             if bounds is None or not bounds.has_min_max:

@@ -34,9 +34,7 @@ _LOOK_S: Final = 0.2  # how soon a signal is noticed
 _NO_PAGES: Final = {"spark.ui.enabled": "false"}  # Spark's own keep something of each job
 MOST_FAILURES: Final = 5  # in a row, with `once`
 _SIGNAL_S: Final = 1.0  # for the signal that Java got before
-_JAVA_ENDED: Final = (
-    "the Java process of Spark has ended, and the lake with it; start the lake again to go on"
-)
+_JAVA_ENDED: Final = "the Java process of Spark has ended, and the lake with it; start the lake again to go on"
 
 
 def lake(
@@ -99,9 +97,7 @@ def until_ended(
             has_more = rounds.round()
             if once and is_done(rounds):
                 break
-            while (
-                not has_more and not is_stopped() and rounds.monotonic() - begin < pause_s(rounds, once=once)
-            ):
+            while not has_more and not is_stopped() and rounds.monotonic() - begin < pause_s(rounds, once=once):
                 sleep(_LOOK_S)
     except (PySparkException, Py4JError, OSError):
         if not has_ended():

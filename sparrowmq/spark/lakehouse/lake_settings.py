@@ -181,9 +181,7 @@ class TableSettings:
         """A topic's table as its first start settles it, with the columns of its schema. Raises: ConfigError."""
         bodies = _bodies(self.mode, self.registry, self.schema_file, self.message)
         depth = MOST_DEPTH if self.mode == "json" else 0
-        found = Settled(
-            topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
-        )
+        found = Settled(topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth)
         found = replace(found, key=self.key, deletes=self.deletes, partition=self.partition)
         return replace(found, type_changes=self.type_changes).at(self.root(topic))
 
@@ -231,9 +229,7 @@ class LakeSettings:
         """The topics that have a table already, with the folder of the state of each."""
         found: dict[str, Path] = {}
         for _, section in self.sections:
-            folders = (
-                [] if section.skip else glob(escape(str(state_of(section.root(_ANY)))).replace(_ANY, "*"))
-            )
+            folders = [] if section.skip else glob(escape(str(state_of(section.root(_ANY)))).replace(_ANY, "*"))
             for state in map(Path, folders):
                 with suppress(OSError, ValueError, KeyError, TypeError):
                     topic = json.loads((state / "table.json").read_text())["topic"]
@@ -264,9 +260,7 @@ def settings_of(given: Mapping[str, Any], what: str) -> LakeSettings:
     rest = dict(given)
     defaults, tables = rest.pop("defaults", {}), rest.pop("tables", None)
     if not isinstance(tables, dict) or not tables:
-        raise ConfigError(
-            f'{what} names no topics; write a section for a pattern of topics, as [tables."orders-.*"]'
-        )
+        raise ConfigError(f'{what} names no topics; write a section for a pattern of topics, as [tables."orders-.*"]')
     found = [
         (_pattern(pattern, what), _table(defaults, section, f'{what}, [tables."{pattern}"]'))
         for pattern, section in tables.items()
@@ -282,9 +276,7 @@ def settings_of(given: Mapping[str, Any], what: str) -> LakeSettings:
 def _pattern(pattern: str, what: str) -> re.Pattern[str]:
     if len(parts := DIVIDER.split(pattern)) > 1:
         one = "|".join(part.strip() for part in parts)
-        raise ConfigError(
-            f'{what}: [tables."{pattern}"] matches no topic; for several write [tables."{one}"]'
-        )
+        raise ConfigError(f'{what}: [tables."{pattern}"] matches no topic; for several write [tables."{one}"]')
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -381,9 +373,7 @@ def _demand_columns(settled: Settled) -> None:
 
 def _demand_key(key: str, names: Collection[str] | None) -> None:
     if key.lower() in OWN:
-        raise ConfigError(
-            f"{key} is a column that each table has itself; choose one of the bodies as the key"
-        )
+        raise ConfigError(f"{key} is a column that each table has itself; choose one of the bodies as the key")
     if names is not None and key not in names:
         other = [name for name in names if name.lower() == key.lower()]
         hint = f"did you mean {other[0]}?" if other else f"it has {', '.join(list(names)[:20])}"

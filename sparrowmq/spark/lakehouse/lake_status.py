@@ -77,9 +77,7 @@ def _row(table: KeptTable) -> dict[str, Any]:
         "rows": figures.rows,
         "rejects": figures.errors,
         "damaged": figures.damaged,
-        "lost": None
-        if figures.recreated
-        else figures.lost,  # unread messages of the topic before were not counted
+        "lost": None if figures.recreated else figures.lost,  # unread messages of the topic before were not counted
         "recreated": figures.recreated,
         "lag": table.lag,
         "freshness_s": round(table.age_s, 1),

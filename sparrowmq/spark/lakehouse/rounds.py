@@ -131,9 +131,7 @@ class Rounds:
             return
         there = set(self.network.topics())
         if not self.network.registered:
-            raise BrokersAway(
-                "no name server knows a broker now; start the brokers, or wait until they are back"
-            )
+            raise BrokersAway("no name server knows a broker now; start the brokers, or wait until they are back")
         self._topics_due_s = self.monotonic() + self.settings.new_topics_every_s
         begun = self._topics_away(there) if self.looked_s is None else set()
         for topic in sorted((there | begun) - self.tables.keys()):

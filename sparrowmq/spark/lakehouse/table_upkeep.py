@@ -65,9 +65,7 @@ class Upkeep:
         if error is not None:
             table.rest()
             why = failure(error_text(error), f"{table.root} or {table.state}")
-            self.say(
-                f"{table.topic}: its files were not merged: {why.why or why.kind}; tried again when due next"
-            )
+            self.say(f"{table.topic}: its files were not merged: {why.why or why.kind}; tried again when due next")
             return
         before, after, days = merge.result()
         gone = f", {days:,} old days taken out" if days else ""

@@ -131,9 +131,7 @@ def archived(
     return old.unionByName(_since(spark, _reached(record, old), given, settled))
 
 
-def _rows_and_record(
-    spark: SparkSession, root: Path | Address, settled: Settled
-) -> tuple[DataFrame, Record | None]:
+def _rows_and_record(spark: SparkSession, root: Path | Address, settled: Settled) -> tuple[DataFrame, Record | None]:
     """Return the rows of an archive, and the record of the last batch that is among them."""
     while True:
         record = _record(root, settled)
@@ -168,8 +166,7 @@ def _since(spark: SparkSession, reached: Offsets, given: Mapping[str, str], sett
     for part in sorted(again):
         lose_old(part, reached, is_named=True, fail=parse(SourceOptions, given).fail_on_data_loss)
     start = {
-        queue: offset if part_of(queue) in again else begin.get(queue, offset)
-        for queue, offset in span.start.items()
+        queue: offset if part_of(queue) in again else begin.get(queue, offset) for queue, offset in span.start.items()
     }
     source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
     return source.option("startingOffsets", json.dumps(offsets_by_topic(start))).load()

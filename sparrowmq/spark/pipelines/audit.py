@@ -97,9 +97,7 @@ def _compare(sides: list[Side], rows: list[DataFrame], found: Findings, say: Say
     if len(rows) == 2:
         found.missing = counted[0].join(counted[1], KEY, "left_anti").count()
         found.unexpected = counted[1].join(counted[0], KEY, "left_anti").count()
-    say(
-        f"missing {found.missing:,}, unexpected {found.unexpected:,}, doubled {found.doubled:,}, gaps {found.gaps:,}"
-    )
+    say(f"missing {found.missing:,}, unexpected {found.unexpected:,}, doubled {found.doubled:,}, gaps {found.gaps:,}")
     if to is not None:
         found.written = _write(rows, counted, to)
 

@@ -193,9 +193,7 @@ def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
                     f"no name server knows a broker now, so the dead letters of group {group} are not known; "
                     "run it again once brokers are there"
                 ) from None
-        say(
-            f"group {group} has no dead letters: there is no topic {given['topic']}; check the name of the group"
-        )
+        say(f"group {group} has no dead letters: there is no topic {given['topic']}; check the name of the group")
         return Span({}, Offsets())
 
 
@@ -241,9 +239,7 @@ def _done(journal: Path, topic: str) -> dict[MessageQueue, _Noted]:
             place = str(noted["broker"]), int(noted["queue"])
             last = _Noted(int(noted["offset"]) + 1, str(noted["msgId"]))
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(
-                f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another"
-            ) from None
+            raise ConfigError(f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another") from None
         if "topic" not in noted:
             raise ConfigError(
                 f"{journal} has lines of an earlier version, which do not say whose dead letters they name. If all are "

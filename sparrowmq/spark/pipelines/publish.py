@@ -63,9 +63,7 @@ def publish(
     """
     runner = Runner(**running)
     with runner.timed():
-        return _publish(
-            place_of(table, state, catalog_options), topic, name_server, where, to_cluster, runner
-        )
+        return _publish(place_of(table, state, catalog_options), topic, name_server, where, to_cluster, runner)
 
 
 def _publish(
@@ -79,9 +77,7 @@ def _publish(
     sink, report = topics.sink(runner.options, name_server), runner.report
     rows = read_begun(runner.session, table)
     if COORDINATES not in rows.columns:
-        raise ConfigError(
-            f"{table} does not say where its rows come from; the pipeline `table` makes such tables"
-        )
+        raise ConfigError(f"{table} does not say where its rows come from; the pipeline `table` makes such tables")
     # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
     name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
     folder = state_of(table) / name
@@ -113,9 +109,7 @@ def _publish(
         snapshot.save(folder / _STORED_FILE, stored)
         # A run that was cut short is repeated with the same number, and so with the ends that it noted.
         floors = state.floors(known.runs, partial(ends_of, sink))
-        copied = copy_rows(
-            known.without(rows), Copying(sink, state.label, state.targets, floors, chained=True)
-        )
+        copied = copy_rows(known.without(rows), Copying(sink, state.label, state.targets, floors, chained=True))
         known.keep(folder, reached, ends_of(sink, state.targets.values()))
     runner.say(f"{copied.sent:,} sent, {copied.there:,} there already")
     report.add_read(copied.sent + copied.there)

@@ -38,9 +38,7 @@ def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -
     if settled is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
     if settled.address is not None:
-        raise ConfigError(
-            f"{root} is a table behind an address or in a catalog, whose errors are not tried again"
-        )
+        raise ConfigError(f"{root} is a table behind an address or in a catalog, whose errors are not tried again")
     runner = Runner(dry_run=dry_run, say=say)
     report = runner.report
     with runner.timed():

@@ -98,9 +98,7 @@ class Side:
         if COORDINATES not in rows.columns:
             return rows
         places = {name.lower() for name in rows.select(f"{COORDINATES}.*").columns}
-        return rows.select(
-            *(column(name) for name in rows.columns if name.lower() not in places), f"{COORDINATES}.*"
-        )
+        return rows.select(*(column(name) for name in rows.columns if name.lower() not in places), f"{COORDINATES}.*")
 
     def _files(self, spark: SparkSession) -> DataFrame:
         reader = spark.read.format(self.kind).option("header", "true")

@@ -110,9 +110,7 @@ def sql(
     given = {"bodyType": "string", **(options or {})}
     given |= {"nameServer": name_server} if name_server else {"path": str(store)}
     places = since_until(since, at)
-    given |= (
-        places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
-    )
+    given |= places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
     session = own_session(spark, _SETTINGS, sees_views=True)
     _keep_apart(session, query)
     report, views = Report(read=None if store else 0), dict[str, _View]()
@@ -234,8 +232,5 @@ def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
 def _has_a_row_for_each_offset(options: SourceOptions) -> bool:
     """Whether reading gives a row for each offset, or fails."""
     return (
-        options.expression == ALL
-        and options.sql is None
-        and options.fail_on_data_loss
-        and options.bad_records != "dlq"
+        options.expression == ALL and options.sql is None and options.fail_on_data_loss and options.bad_records != "dlq"
     )

@@ -138,16 +138,13 @@ class _Checkpoint:
             return None
         except msgspec.DecodeError as error:
             raise ConfigError(
-                f"{self} is damaged ({error}); restore it, or write the broker that decided: "
-                '{"broker":"broker-a"}'
+                f'{self} is damaged ({error}); restore it, or write the broker that decided: {{"broker":"broker-a"}}'
             ) from None
 
     def offsets(self, batch: int) -> bytes | None:
         """The content of Spark's file about a batch; None if it cannot be read."""
         try:
-            with self._system.open_input_file(
-                str(PurePosixPath(self._path).with_name("offsets") / str(batch))
-            ) as file:
+            with self._system.open_input_file(str(PurePosixPath(self._path).with_name("offsets") / str(batch))) as file:
                 content: bytes = file.read()
                 return content
         except OSError:

@@ -172,9 +172,7 @@ def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) ->
         raise _NotPlain
     if has_sharding_key and pc.any(pc.equal(names, Property.SHARDING_KEY)).as_py():
         raise _NotPlain  # the column's value goes in the place of the property's
-    is_kept = pc.and_(
-        values.is_valid(), pc.invert(pc.is_in(names, value_set=pa.array(sorted(without), pa.string())))
-    )
+    is_kept = pc.and_(values.is_valid(), pc.invert(pc.is_in(names, value_set=pa.array(sorted(without), pa.string()))))
     if pc.any(pc.and_kleene(is_kept, pc.equal(pc.binary_length(values), 0))).as_py():
         raise _NotPlain
     pairs = pc.binary_join_element_wise(_binary(names), _NAME_END, _binary(values), _VALUE_END, _NOTHING)

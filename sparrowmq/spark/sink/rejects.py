@@ -58,9 +58,7 @@ class Rejects:
     def refused(self, part: BatchPart, queue: MessageQueue, error: RemoteError) -> None:
         """A broker will never take a message. Raises: SendFailed, if it is one of dlqTopic itself."""
         if queue.topic == self._options.dlq_topic:
-            raise SendFailed(
-                f"the broker refuses messages to {queue}, the option dlqTopic: {error}"
-            ) from error
+            raise SendFailed(f"the broker refuses messages to {queue}, the option dlqTopic: {error}") from error
         found = properties.parse(bytes(part.properties).decode())
         key, keys = found.get(Property.UNIQ_KEY, ""), found.get(Property.KEYS)
         place = f"{self._writing}, unique key {key}" + (f", keys {keys!r}" if keys else "")

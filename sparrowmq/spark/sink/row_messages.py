@@ -64,9 +64,7 @@ _Numbers = npt.NDArray[np.int64]
 class RowMessages:
     """Makes messages of rows and hands them to a sender: by columns, and by rows where one needs a closer look."""
 
-    def __init__(
-        self, sender: Sender, ids: FreshIds | RowIds, options: SinkOptions, rejects: Rejects
-    ) -> None:
+    def __init__(self, sender: Sender, ids: FreshIds | RowIds, options: SinkOptions, rejects: Rejects) -> None:
         self._sender = sender
         self._ids = ids
         self._rejects = rejects
@@ -105,9 +103,7 @@ class RowMessages:
         """Return the rows for each target; None is all rows. Raises: InvalidMessage, InvalidName, as `Sender`."""
         kinds, first_rows = _kinds([columns[name] for name in _WHERE if is_used(columns, name)])
         numbers: dict[_Target, int] = {}  # of the targets, in which few kinds of rows may meet
-        targets = [
-            numbers.setdefault(self._target(_row(columns, row)), len(numbers)) for row in first_rows.tolist()
-        ]
+        targets = [numbers.setdefault(self._target(_row(columns, row)), len(numbers)) for row in first_rows.tolist()]
         if len(numbers) == 1:
             return [(next(iter(numbers)), None)]
         chosen = np.array(targets)[kinds]
@@ -155,9 +151,7 @@ class RowMessages:
             queue = MessageQueue(topic, row.broker_name or "", row.queue_id)
             if queue not in self._sender.queues(topic):
                 advice = "drop the columns queueId and brokerName to let the sink choose"
-                raise InvalidMessage(
-                    f"a row names {queue}, which does not exist or takes no messages; {advice}"
-                )
+                raise InvalidMessage(f"a row names {queue}, which does not exist or takes no messages; {advice}")
             return queue
         if row.partition is not None:
             queues = self._partitions_of(topic)
@@ -199,9 +193,7 @@ class Row(NamedTuple):
 def _delay_level(row: Row) -> int:
     level = row.delay_level or 0
     if not 0 <= level < _FLAGS:
-        raise InvalidMessage(
-            f"a row has the delayLevel {level}; levels begin with 1, and 0 or null is no delay"
-        )
+        raise InvalidMessage(f"a row has the delayLevel {level}; levels begin with 1, and 0 or null is no delay")
     if level and row.deliver_at_ms:
         raise InvalidMessage("a row has a delayLevel and a deliverTimestamp; make one of them null")
     return level
@@ -224,9 +216,7 @@ def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
         given = row.properties if row.properties is not None else _texts(row.headers or [])
         found = {name: value for name, value in given if name not in without and value is not None}
         if empty := [name for name, value in found.items() if not value]:
-            raise InvalidMessage(
-                f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null"
-            )
+            raise InvalidMessage(f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null")
     if row.keys:
         found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:
@@ -243,11 +233,7 @@ def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
         found[Property.PRIORITY] = str(row.priority)
     found[Property.UNIQ_KEY] = unique_key
     text = properties.render(found)
-    if (
-        text.count(properties.NAME_END) != len(found)
-        or text.count(properties.VALUE_END) != len(found)
-        or "" in found
-    ):
+    if text.count(properties.NAME_END) != len(found) or text.count(properties.VALUE_END) != len(found) or "" in found:
         properties.check(found)  # says what is wrong
     return text.encode()
 
@@ -273,9 +259,7 @@ def _columns(batch: pa.RecordBatch, now_ms: int) -> dict[str, pa.Array]:
 
 
 def _row(columns: Mapping[str, pa.Array], number: int) -> Row:
-    return Row(
-        *[columns[name][number].as_py() if name in _WHERE and name in columns else None for name in COLUMNS]
-    )
+    return Row(*[columns[name][number].as_py() if name in _WHERE and name in columns else None for name in COLUMNS])
 
 
 def _kinds(columns: Sequence[pa.Array]) -> tuple[_Numbers, _Numbers]:
@@ -294,9 +278,7 @@ def _texts(headers: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     for header in headers:
         name, value = header["key"], header["value"]
         if name in found:
-            raise InvalidMessage(
-                f"the header {name!r} is there twice; a property has one value, so rename one"
-            )
+            raise InvalidMessage(f"the header {name!r} is there twice; a property has one value, so rename one")
         if value is not None:
             found[name] = _text(f"header {name!r}", value)
     return list(found.items())

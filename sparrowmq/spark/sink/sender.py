@@ -190,9 +190,7 @@ class Sender:
             check_topic(topic)
             found = self._network.retrying(lambda: self._network.route_for_sending(topic))
             if not found.writable:
-                raise SendFailed(
-                    f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
-                )
+                raise SendFailed(f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm")
             self._routes[topic] = found
         return found
 

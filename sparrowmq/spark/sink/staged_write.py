@@ -157,9 +157,7 @@ def commit(
 class _Committing:
     """Asks brokers to commit one batch, until they have answered."""
 
-    def __init__(
-        self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt, plan: str | None
-    ) -> None:
+    def __init__(self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt, plan: str | None) -> None:
         self._network = network
         self._timeout_s = options.send_timeout_ms / 1000
         writing = attempt.writing

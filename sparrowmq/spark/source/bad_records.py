@@ -40,9 +40,7 @@ def tell_damaged(records: RecordColumns, broker: str | None, wanted: pa.Array | 
         log.warning("the body at %s is damaged, and is null: %s", place, reason)
 
 
-def bury(
-    records: RecordColumns, broker: str, wanted: pa.Array | None, options: SourceOptions
-) -> pa.Array | None:
+def bury(records: RecordColumns, broker: str, wanted: pa.Array | None, options: SourceOptions) -> pa.Array | None:
     """Store each damaged message that is wanted in dlqTopic; returns which rows are left.
 
     A task that is repeated stores them again, with the same unique ids: they are made of the message's place.
@@ -60,16 +58,11 @@ def bury(
             place, reason = _place(records, row, broker), records.damaged[row]
             key = RowIds(Writing(place)).take(1, 0)[0].as_py()
             topic = records.column("topic")[row].as_py()
-            sender.put(
-                options.dlq_topic, letter(place, str(reason), topic, records.stored_bodies[row].as_py(), key)
-            )
+            sender.put(options.dlq_topic, letter(place, str(reason), topic, records.stored_bodies[row].as_py(), key))
             log.warning("the body at %s is damaged, and is in %s: %s", place, options.dlq_topic, reason)
         sender.finish()
     return pa.array(
-        [
-            row not in records.damaged and (wanted is None or wanted[row].as_py())
-            for row in range(len(records))
-        ]
+        [row not in records.damaged and (wanted is None or wanted[row].as_py()) for row in range(len(records))]
     )
 
 

@@ -94,9 +94,7 @@ def lose_old(part: Part, begin: Offsets, *, is_named: bool, fail: bool) -> None:
     topic, broker = part
     sign = "" if is_named else ", because a queue ends before the offset that was read"
     read = ", ".join(
-        f"queue {queue.queue_id} to {offset}"
-        for queue, offset in sorted(begin.items())
-        if part_of(queue) == part
+        f"queue {queue.queue_id} to {offset}" for queue, offset in sorted(begin.items()) if part_of(queue) == part
     )
     lose(
         f"topic {topic} on {broker} was deleted and made again{sign}. Of the topic before, {read} was read, and later "

@@ -48,9 +48,7 @@ def from_runs(runs: Mapping[str, Iterable[tuple[str, int, int]]]) -> dict[Messag
     numbers: dict[MessageQueue, int] = {}
     for topic, of_topic in runs.items():
         queues = (
-            MessageQueue(topic, broker, first + place)
-            for broker, first, count in of_topic
-            for place in range(count)
+            MessageQueue(topic, broker, first + place) for broker, first, count in of_topic for place in range(count)
         )
         numbers |= {queue: number for number, queue in enumerate(queues)}
     return numbers

@@ -122,9 +122,7 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
     """Offsets from a checkpoint. Raises: ConfigError, a later release wrote it, or it is not ours."""
     version, topics = checkpoint.get("v"), checkpoint.get("topics")
     if isinstance(version, int) and version > VERSION:
-        raise ConfigError(
-            f"the checkpoint was written by a later release (v{version}); update sparrowmq to read it"
-        )
+        raise ConfigError(f"the checkpoint was written by a later release (v{version}); update sparrowmq to read it")
     if version != VERSION or not isinstance(topics, dict):
         raise ConfigError(
             f"the checkpoint is not one of this source: {str(dict(checkpoint))[:200]}; use a new location"
@@ -293,9 +291,7 @@ def _cut(ranges: Sequence[Range], count: int) -> list[Range]:
     for _ in range(count - len(ranges)):
         _, each, parts = cuts[0]
         heapq.heapreplace(cuts, (-math.ceil(len(each) / (parts + 1)), each, parts + 1))
-    return [
-        piece for _, each, parts in sorted(cuts, key=lambda cut: cut[1]) for piece in _slices(each, parts)
-    ]
+    return [piece for _, each, parts in sorted(cuts, key=lambda cut: cut[1]) for piece in _slices(each, parts)]
 
 
 def _slices(whole: Range, parts: int) -> list[Range]:

@@ -62,12 +62,8 @@ class Presence:
                 if queue in begun:
                     behind[_part(queue)] = "the broker has no such topic: it was deleted"
             elif isinstance(held, Bounds):
-                if begun.get(queue, 0) > held.end and (
-                    queue in unrouted or not plan.has_master(queue.broker_name)
-                ):
-                    behind[_part(queue)] = (
-                        f"{queue} was read to {begun[queue]}, what answers ends at {held.end}"
-                    )
+                if begun.get(queue, 0) > held.end and (queue in unrouted or not plan.has_master(queue.broker_name)):
+                    behind[_part(queue)] = f"{queue} was read to {begun[queue]}, what answers ends at {held.end}"
                 elif _is_of_a_slave(plan, queue, held, begun):
                     behind[_part(queue)] = "its slave knows another topic of the name"
                 else:

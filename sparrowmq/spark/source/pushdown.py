@@ -88,9 +88,7 @@ class Chosen:
     @property
     def expression(self) -> str | None:
         """The tags as a subscription; None if they cannot be said so."""
-        if not self.tags or any(
-            tag != tag.strip() or not tag or "|" in tag or tag == ALL for tag in self.tags
-        ):
+        if not self.tags or any(tag != tag.strip() or not tag or "|" in tag or tag == ALL for tag in self.tags):
             return None
         return " || ".join(sorted(self.tags))
 

@@ -218,9 +218,7 @@ class Plan:
         by_broker: dict[str, dict[MessageQueue, list[tuple[int, PullMessage]]]] = {}
         for each, offset, rows in sampled(ranges, _SAMPLES, _SAMPLES_A_RANGE):
             request = self._pull(each.queue, offset, min(each.end - offset, _SAMPLE_ROWS), _SAMPLE_BYTES)
-            by_broker.setdefault(each.queue.broker_name, {}).setdefault(each.queue, []).append(
-                (rows, request)
-            )
+            by_broker.setdefault(each.queue.broker_name, {}).setdefault(each.queue, []).append((rows, request))
         size = weight = 0.0
         for samples in by_broker.values():
             asked = {
@@ -341,9 +339,7 @@ class Plan:
             times[queue] = record.store_timestamp_ms(found) if found else 0
         return times
 
-    def _pull(
-        self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None
-    ) -> PullMessage:
+    def _pull(self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None) -> PullMessage:
         group = self._options.group or self._options.group_prefix
         return PullMessage.now(group, queue, offset, count, most_bytes)
 
@@ -449,9 +445,7 @@ def _as_given(time_ms: int) -> str:
     return time_ms.text if isinstance(time_ms, Instant) else str(time_ms)
 
 
-def _with_brokers(
-    by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str
-) -> dict[MessageQueue, int]:
+def _with_brokers(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:
     """The same with the brokers that Kafka's form does not name. Raises: ConfigError, a topic is on several."""
     found: dict[MessageQueue, int] = {}
     for queue, number in by_queue.items():
@@ -467,9 +461,7 @@ def _with_brokers(
     return found
 
 
-def _complete(
-    by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str
-) -> dict[MessageQueue, int]:
+def _complete(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:
     """The same, when it names exactly the queues there are."""
     by_queue = _with_brokers(by_queue, bounds, option)
     if absent := bounds.keys() - by_queue.keys():
@@ -477,7 +469,5 @@ def _complete(
             f"option {option} names no offset for {min(absent)}; name every queue (-2 earliest, -1 latest)"
         )
     if unknown := by_queue.keys() - bounds.keys():
-        raise ConfigError(
-            f"option {option} names {min(unknown)}, which does not exist or is not read by this query"
-        )
+        raise ConfigError(f"option {option} names {min(unknown)}, which does not exist or is not read by this query")
     return dict(by_queue)

@@ -39,9 +39,7 @@ def read(
     tags = tags_of(options.expression)
     try:
         for pulled in merged(Pulls(network, ranges, options).answers()):
-            records = RecordColumns(
-                pulled.body, decompress=options.decompress, internal=options.include_internal
-            )
+            records = RecordColumns(pulled.body, decompress=options.decompress, internal=options.include_internal)
             if pulled.count is not None and len(records) != pulled.count:
                 gone = f"{pulled.count - len(records)} messages of {pulled.range} are gone"
                 lose(gone, fail=options.fail_on_data_loss)
@@ -58,9 +56,7 @@ def merged(answers: Iterable[Pulled]) -> Iterator[Pulled]:
     held: list[Pulled] = []
     size_bytes = 0
     for pulled in answers:
-        if held and (
-            held[0].range.queue.broker_name != pulled.range.queue.broker_name or pulled.reaches_beyond
-        ):
+        if held and (held[0].range.queue.broker_name != pulled.range.queue.broker_name or pulled.reaches_beyond):
             yield _merge(held)
             held, size_bytes = [], 0
         held.append(pulled)

@@ -44,9 +44,7 @@ class Rows:
         """The records in parts, of each of which a batch is not too large, however small its bodies are compressed."""
         return records.parts(INFLATED_BYTES) if self._shows_bodies else (records,)
 
-    def batch(
-        self, records: RecordColumns, broker: str | None, wanted: pa.Array | None = None
-    ) -> pa.RecordBatch:
+    def batch(self, records: RecordColumns, broker: str | None, wanted: pa.Array | None = None) -> pa.RecordBatch:
         """The records of one broker as a batch; all of them, or where the boolean array `wanted` is true.
 
         Raises:
@@ -55,9 +53,7 @@ class Rows:
         """
         made = [
             text(column) if field.type == pa.string() and column.type == pa.binary() else column
-            for field, column in zip(
-                self._schema, (make(records, broker) for make in self._makers), strict=True
-            )
+            for field, column in zip(self._schema, (make(records, broker) for make in self._makers), strict=True)
         ]
         if records.damaged and self._burial is not None and broker is not None:
             wanted = bury(records, broker, wanted, self._burial)

@@ -176,9 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._plan().bounds()
         except (NetworkError, NoRoute) as error:
-            log.warning(
-                "this run ends without the rows of absent brokers; the next run reads them: %s", error
-            )
+            log.warning("this run ends without the rows of absent brokers; the next run reads them: %s", error)
             return begin
         self._presence.look_again()
         return self._up_to_target(begin, self._reachable(begin), target)

@@ -45,9 +45,7 @@ class StoredReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        found = spans(
-            options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss
-        )
+        found = spans(options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss)
         return [InputPartition(span) for span in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -116,9 +114,7 @@ class Choice:
 
     def of(self, records: RecordColumns) -> RecordColumns:
         """Those of `records`."""
-        wanted = self._is_of_topic(records) & ~np.isin(
-            records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED
-        )
+        wanted = self._is_of_topic(records) & ~np.isin(records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED)
         options = self._options
         if options.start_time_ms is not None:
             wanted &= records.store_times_ms >= options.start_time_ms
@@ -128,9 +124,7 @@ class Choice:
             records = records.chosen(wanted)
         if self._tags is None or not len(records):
             return records
-        return records.chosen(
-            pc.is_in(records.column("tags"), value_set=self._tags).to_numpy(zero_copy_only=False)
-        )
+        return records.chosen(pc.is_in(records.column("tags"), value_set=self._tags).to_numpy(zero_copy_only=False))
 
     def _is_of_topic(self, records: RecordColumns) -> Mask:
         """A log has few topics, so each one that occurs is looked at once."""

@@ -240,20 +240,13 @@ class _Check:
         if offset < self._log.begin:
             return
         found = self._outline_at(offset)
-        if found is None or key_hash_code not in [
-            key_hash(found.topic, key) for key in _possible_keys(found)
-        ]:
+        if found is None or key_hash_code not in [key_hash(found.topic, key) for key in _possible_keys(found)]:
             yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
 
     def _missing_keys(self, record: Outline) -> list[str]:
         index = self._index
         is_rollback = record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
-        if (
-            index is None
-            or not index.files
-            or is_rollback
-            or record.physical_offset < index.files[0].begin_offset
-        ):
+        if index is None or not index.files or is_rollback or record.physical_offset < index.files[0].begin_offset:
             return []
         stored_ms = record.store_timestamp_ms
         return [

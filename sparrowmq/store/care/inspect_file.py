@@ -67,9 +67,7 @@ _WINDOW: Final = 1 << 18
 _LONGEST_TEXT: Final = 200
 # The size of all fields after the body: with an empty topic and no properties, and at most.
 _LEAST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
-_MOST_BEHIND_BODY: Final = (
-    TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
-)
+_MOST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
 # The names that recovery gives to pieces of the log in set-aside.
 PIECE: Final = re.compile(rf"[0-9]{{{NAME_DIGITS}}}-[0-9]{{{NAME_DIGITS}}}\.[a-z]+")
 _TRANSACTION: Final = {
@@ -238,8 +236,7 @@ class LogFile:
                 yield at, f"DAMAGED up to {end}: {part.problem}{said}"
         yield (
             None,
-            counted(records, "sound record")
-            + (f", damage in {counted(damaged, 'place')}" if damaged else ""),
+            counted(records, "sound record") + (f", damage in {counted(damaged, 'place')}" if damaged else ""),
         )
 
     def _part(self, position: int) -> Part:
@@ -324,9 +321,7 @@ def _queue(file: StoreFile, start: int | None) -> Described:
 
 def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) -> Iterator[Line]:
     last = -1
-    entries = (
-        (n, Entry(*ENTRY.unpack(file.read((n - begin) * ENTRY_SIZE, ENTRY_SIZE)))) for n in range(first, end)
-    )
+    entries = ((n, Entry(*ENTRY.unpack(file.read((n - begin) * ENTRY_SIZE, ENTRY_SIZE)))) for n in range(first, end))
     for kind, run in groupby(entries, lambda numbered: _EMPTY_ENTRIES.get(numbered[1])):
         if kind:
             numbers = [number for number, _ in run]

@@ -25,9 +25,7 @@ class PieceRecord(NamedTuple):
 def check_name(path: Path) -> None:
     """Refuse what is no piece of a log. Raises: BadStore."""
     if not path.is_file():
-        raise BadStore(
-            f"there is no file {printable(str(path))}; `ls STORE/set-aside` shows those of a store"
-        )
+        raise BadStore(f"there is no file {printable(str(path))}; `ls STORE/set-aside` shows those of a store")
     if not PIECE.fullmatch(path.name):
         raise BadStore(
             f"{printable(str(path))} is no piece of a log: such files are in the folder set-aside of a store, as "

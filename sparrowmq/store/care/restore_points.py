@@ -57,9 +57,7 @@ class RestorePoints:
             return os.path.join(self._folder, names[-1])
         if name is None or name not in names:
             wanted = f" {name}" if name is not None else ""
-            raise BadStore(
-                f"{self._folder} has no restore point{wanted}; it has {', '.join(names) or 'none'}"
-            )
+            raise BadStore(f"{self._folder} has no restore point{wanted}; it has {', '.join(names) or 'none'}")
         return os.path.join(self._folder, name)
 
     def add(

@@ -48,9 +48,7 @@ ENTRY: Final = struct.Struct(">iqii")
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 _CHUNK: Final = 1 << 16  # entries per read
 _PASSED_AT_ONCE: Final = 64  # entries, about 100 us
-_UP_TO_A_SECOND_MS: Final = (
-    1000  # the end time of a truncated file comes from its last entry, in whole seconds
-)
+_UP_TO_A_SECOND_MS: Final = 1000  # the end time of a truncated file comes from its last entry, in whole seconds
 _REMEDY: Final = "start the broker again, which builds the index again from the log"
 
 
@@ -60,8 +58,8 @@ class IndexFile:
         self.slots = slots
         self.linked = Slots(file, HEADER.size, slots)
         self.entries = (file.size - HEADER.size - slots * SLOT_SIZE) // ENTRY.size
-        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = (
-            HEADER.unpack(file.read(0, HEADER.size).ljust(HEADER.size, b"\0"))
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = HEADER.unpack(
+            file.read(0, HEADER.size).ljust(HEADER.size, b"\0")
         )
         self._entries_at = HEADER.size + slots * SLOT_SIZE
         self.was_cut = False  # truncated before it was opened
@@ -142,9 +140,7 @@ class IndexFile:
             if entry_hash % self.slots != slot:
                 break
             if previous >= number or seconds < 0:
-                raise BadStore(
-                    f"{self.file.path} is damaged: entry {number} cannot be what it was; {_REMEDY}"
-                )
+                raise BadStore(f"{self.file.path} is damaged: entry {number} cannot be what it was; {_REMEDY}")
             stored_ms = self.begin_ms + seconds * 1000
             # Entries contain whole seconds only.
             passed += 1
@@ -212,9 +208,7 @@ class IndexFile:
             self.next -= 1
         slots, self.used_slots = self._slots_anew()
         self.linked.replace(slots)
-        _, last_offset, seconds, _ = (
-            self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
-        )
+        _, last_offset, seconds, _ = self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
         self._finish(last_offset, self.begin_ms + seconds * 1000)
 
     def _slots_anew(self) -> tuple[bytes, int]:
@@ -249,9 +243,7 @@ class IndexFile:
         self.end_offset, self.end_ms = offset, stored_ms
         self.file.write(
             0,
-            HEADER.pack(
-                self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next
-            ),
+            HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next),
         )
 
 
@@ -292,9 +284,7 @@ class Index:
         """Return the index of a store; None if its settings disable it. Raises: BadStore."""
         if not settings.index:
             return None
-        return cls(
-            vfs, settings.layout.index, settings.index_slots, settings.index_entries, unsynced, writable
-        )
+        return cls(vfs, settings.layout.index, settings.index_slots, settings.index_entries, unsynced, writable)
 
     @property
     def end_offset(self) -> int:
@@ -366,9 +356,7 @@ class Index:
         if not file.file.is_whole:  # a write after its end would make it look whole again
             raise was_cut(file.file.path, file.file.size)
         self._unsynced.files.add(file.file.path)
-        part = keys.part(
-            position, min(file.room, BATCH)
-        )  # numpy's arrays of more keys do not fit into the caches
+        part = keys.part(position, min(file.room, BATCH))  # numpy's arrays of more keys do not fit into the caches
         hashes = hash_vector(part) if len(part) >= VECTOR_MIN else None
         if hashes is not None:
             file.put_vector(hashes, part.places)
@@ -406,9 +394,7 @@ class Index:
                     f"the index lacks the keys of what was stored since {since}, as the disk has no room for them "
                     f"({self._file_size >> 20} MiB for a file); free some, and they are added by themselves"
                 )
-            raise BadStore(
-                f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}"
-            )
+            raise BadStore(f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}")
 
     def give_up(self, error: OSError) -> None:
         """Mark the index as damaged, and log that once; in any thread."""
@@ -511,11 +497,7 @@ class Index:
         if last is not None and last.room > 0:
             return last
         stored_ms = keys.stored_ms[position]
-        name = (
-            _name(stored_ms)
-            if last is None
-            else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
-        )
+        name = _name(stored_ms) if last is None else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
         self._vfs.make_folder(self._folder)
         if last is not None:
             last.linked.let_go()

@@ -53,9 +53,7 @@ class Keys:
         for key in keys:
             self._add(topic, offset, stored_ms, key.encode("utf-8", "surrogatepass"))
 
-    def add_plain(
-        self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: bytes
-    ) -> None:
+    def add_plain(self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: bytes) -> None:
         """Add keys as `add`, with the unique key in the form that `PlainBatch` has."""
         if unique:
             self._add(topic, offset, stored_ms, unique)

@@ -202,14 +202,10 @@ class CommitLog:
             if MIN_SIZE_BYTES <= size <= left - BLANK_SIZE:
                 record = head if size <= len(head) else self._read(file, offset, size)
                 return memoryview(record)[:size], offset + size
-            raise CorruptRecord(
-                file.path, offset, f"a size from {MIN_SIZE_BYTES} to {left - BLANK_SIZE}, found {size}"
-            )
+            raise CorruptRecord(file.path, offset, f"a size from {MIN_SIZE_BYTES} to {left - BLANK_SIZE}, found {size}")
         if magic == MAGIC_BLANK and size == left:
             return None, file.end
-        raise CorruptRecord(
-            file.path, offset, f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}"
-        )
+        raise CorruptRecord(file.path, offset, f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}")
 
     def walk(self, begin: int, end: int) -> Iterator[memoryview]:
         """Yield each record of `[begin, end)`; a record or a blank begins at `begin`. Raises: CorruptRecord."""
@@ -249,9 +245,7 @@ class CommitLog:
             record, following = self.parse(begin)  # a blank, or a record larger than a chunk
         except CorruptRecord as bad:
             sound = self.next_sound(begin, end)
-            log.error(
-                "the log is damaged from offset %d to %d: %s", begin, end if sound is None else sound, bad
-            )
+            log.error("the log is damaged from offset %d to %d: %s", begin, end if sound is None else sound, bad)
             return end if sound is None else sound
         if record is not None:
             collect_prepared(bytes(record), prepared)

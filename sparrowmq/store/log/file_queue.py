@@ -83,9 +83,7 @@ class FileQueue:
         return file
 
     def add(self, file: LogFile) -> None:
-        assert not self.files or file.begin == self.end, (
-            f"{file.path} does not follow the row that ends at {self.end}"
-        )
+        assert not self.files or file.begin == self.end, f"{file.path} does not follow the row that ends at {self.end}"
         self.files.append(file)
 
     def drop_first(self) -> None:

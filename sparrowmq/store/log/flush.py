@@ -125,9 +125,7 @@ class Flusher:
             try:
                 end = self._log.write_out()
                 self.written.advance(end)
-                for file in (
-                    self._log.row.between(self.flushed.value, end) if end > self.flushed.value else ()
-                ):
+                for file in self._log.row.between(self.flushed.value, end) if end > self.flushed.value else ():
                     file.sync()
                 self._ordered = max(self._ordered, end)
                 if end > self.flushed.value:

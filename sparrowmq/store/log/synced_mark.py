@@ -72,9 +72,7 @@ class SyncedMark:
         """
         exists = self._vfs.exists(self._path)
         try:
-            self._file = (
-                self._vfs.open(self._path, True) if exists else self._vfs.create(self._path, _SIZE, True)
-            )
+            self._file = self._vfs.open(self._path, True) if exists else self._vfs.create(self._path, _SIZE, True)
             if self._file.size != _SIZE:
                 self._vfs.truncate(self._file, _SIZE)
             self._vfs.write(self._file, 0, _packed(end).ljust(SECTOR, b"\0") + _packed(end))

@@ -108,9 +108,7 @@ class ConsumeQueue:
         "unwritten",
     )
 
-    def __init__(
-        self, files: OpenFiles, layout: Layout, topic: str, queue_id: int, file_entries: int
-    ) -> None:
+    def __init__(self, files: OpenFiles, layout: Layout, topic: str, queue_id: int, file_entries: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.end = Watermark()
@@ -354,9 +352,7 @@ class ConsumeQueue:
         if self._last not in damaged and self._crc_on_disk(self._last) != self._crc:
             damaged.append(self._last)
         self._unproved = {
-            begin
-            for begin, crc in zip(begins, self._full, strict=False)
-            if begin not in damaged and crc != _UNKNOWN
+            begin for begin, crc in zip(begins, self._full, strict=False) if begin not in damaged and crc != _UNKNOWN
         }
         wanted = {os.path.basename(self._path(begin)) for begin in begins}
         for name in self._files.vfs.list_folder(self._folder):
@@ -459,9 +455,7 @@ class ConsumeQueue:
         vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         row, stray = row_of_files(self._folder, vfs.list_folder(self._folder), size)
         if stray and (dispatched is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < dispatched):
-            remedy = (
-                "restore it from a backup, or delete the folder consumequeue: it is built again from the log"
-            )
+            remedy = "restore it from a backup, or delete the folder consumequeue: it is built again from the log"
             raise missing_file(self._folder, row[-1] + size, remedy)
         for begin in reversed(stray if writable else []):
             vfs.unlink(self._path(begin // ENTRY_SIZE))

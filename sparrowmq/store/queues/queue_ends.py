@@ -85,9 +85,7 @@ class QueueEnds:
         self._size = 0
         self._queues: dict[str, dict[int, bytes]] = {}  # by topic: a deletion takes no time for other topics
         self._deleted: dict[str, int] = {}
-        self._deleted_topics: set[str] = (
-            set()
-        )  # topics deleted since the ends of the next chunk were collected
+        self._deleted_topics: set[str] = set()  # topics deleted since the ends of the next chunk were collected
         self._positions, self._log_ms = Positions(0, 0, 0), 0
         self._lock = Lock()
 
@@ -112,11 +110,7 @@ class QueueEnds:
     def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
         """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
         with self._lock:
-            items = {
-                key: _pack_queue(key, end)
-                for key, end in changed.items()
-                if key[0] not in self._deleted_topics
-            }
+            items = {key: _pack_queue(key, end) for key, end in changed.items() if key[0] not in self._deleted_topics}
             chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
             if not self._append(chunk):
                 self._replace([*self._all_but(items), *items.values()], positions, log_ms)
@@ -186,9 +180,7 @@ def _pack_queue(key: Key, end: QueueEnd) -> bytes:
     topic, queue_id = key
     name = topic.encode()
     numbers = _END.pack(queue_id, end.begin, end.end, end.crc, len(end.full))
-    return b"".join(
-        (_NAME.pack(_QUEUE_ITEM, len(name)), name, numbers, struct.pack(f">{len(end.full)}q", *end.full))
-    )
+    return b"".join((_NAME.pack(_QUEUE_ITEM, len(name)), name, numbers, struct.pack(f">{len(end.full)}q", *end.full)))
 
 
 def _pack_deletion(topic: str, log_end: int) -> bytes:

@@ -138,9 +138,7 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
     i: i64 = 0
     while i < count:
         offset: i64 = entries.offset(i)
-        if offset < proved_from and not is_sound(
-            content, offset - first, entries.size(i), offset, offset >= crc_from
-        ):
+        if offset < proved_from and not is_sound(content, offset - first, entries.size(i), offset, offset >= crc_from):
             break
         i += 1
     return i
@@ -175,9 +173,7 @@ def _count_wanted_sound(
                 assert isinstance(whole, bytes)
                 copy, copied_from = whole, offset
         end = offset + size
-        if offset < proved_from and not is_sound(
-            copy, offset - copied_from, size, offset, offset >= crc_from
-        ):
+        if offset < proved_from and not is_sound(copy, offset - copied_from, size, offset, offset >= crc_from):
             return sound
     return len(chosen)
 
@@ -308,9 +304,7 @@ class _Window:
         "work",
     )
 
-    def __init__(
-        self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64
-    ) -> None:
+    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector

@@ -67,9 +67,7 @@ class Timers:
         slot: the number of slots taken so far; it changes when `due` returns timers of another slot.
     """
 
-    def __init__(
-        self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: RetentionHold
-    ) -> None:
+    def __init__(self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: RetentionHold) -> None:
         self.queue = queue
         self._log = commit_log
         self._file = TimerFile(vfs, folder)
@@ -180,9 +178,7 @@ class Timers:
         """Return the content for `save`, to write once the log is on disk to its end; None if it is too little."""
         end, new_count = self._log.end, self._next - self._saved_next
         replaces = self._file.wants_replacement or new_count >= max(_MOST_ENTRIES, self._wheel.count)
-        is_new = (
-            self._finished or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MOST_LOG_BYTES
-        )
+        is_new = self._finished or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MOST_LOG_BYTES
         if not is_new or not (self.queue.max_offset or self._finished):
             return None
         pending, queue_offset = None, self._saved_next
@@ -248,9 +244,7 @@ class Timers:
         elif not self._wheel.turn(now_ms):
             self._put_off_ms = 0
             self.slot += 1
-            self._hand, self._recalls = self._wheel.take(
-                now_ms
-            )  # recalls without messages: what they name is gone
+            self._hand, self._recalls = self._wheel.take(now_ms)  # recalls without messages: what they name is gone
 
     def _unknown(self) -> SavedTimers:
         """Return the state without a file: everything in the queue, and the log from its first timer on."""

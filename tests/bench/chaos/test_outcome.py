@@ -7,9 +7,7 @@ from bench.chaos.outcome import Outcome
 
 def test_broken_promises_are_counted_by_their_kind():
     outcome = Outcome("kill", 7, rounds=300, acked=5)
-    outcome.note(
-        ["lost: a", "lost: b", "misplaced: c", "disorder: d", "doubled: e", "the broker did not stop"]
-    )
+    outcome.note(["lost: a", "lost: b", "misplaced: c", "disorder: d", "doubled: e", "the broker did not stop"])
     outcome.more = {"points_hit": 31}
     line = json.loads(outcome.line())
     kinds = ("lost", "phantom", "reordered", "doubled", "other")

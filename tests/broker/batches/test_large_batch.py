@@ -24,9 +24,7 @@ from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker, send_request
 
 PLAIN = [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(12)]
-WITH_ID = [
-    BatchPart(b"%d" % number, f"UNIQ_KEY\x01id-{number}\x02KEYS\x01ü\x02".encode()) for number in range(12)
-]
+WITH_ID = [BatchPart(b"%d" % number, f"UNIQ_KEY\x01id-{number}\x02KEYS\x01ü\x02".encode()) for number in range(12)]
 OTHERS = [BatchPart(b"%d" % number, f"KEYS\x01Schlüssel-{number}\x02".encode()) for number in range(12)]
 
 
@@ -272,8 +270,7 @@ def test_messages_with_many_properties_come_in_small_pieces() -> None:
 
 async def test_a_batch_with_many_properties_keeps_its_order(tmp_path: Path) -> None:
     parts = [
-        BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + b"k\x01v\x02" * 4000)
-        for number in range(60)
+        BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + b"k\x01v\x02" * 4000) for number in range(60)
     ]
     async with live_broker(tmp_path) as live:
         reply = await live.send(batch.encode(parts), batch=True)

@@ -94,9 +94,7 @@ async def test_messages_that_are_still_looked_up_are_not_stored_by_another_reque
         assert repeats.before(entry, True) is None
 
 
-async def test_messages_without_ids_do_not_wait_for_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_without_ids_do_not_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
     async with live_broker(tmp_path) as live:
         await live.send(b"before", properties={"UNIQ_KEY": "another"}, may_be_stored=True)

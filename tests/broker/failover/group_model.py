@@ -100,9 +100,7 @@ class Group:
             return
         self.elections += 1
         state = group_state.elected(self.state, machine.number, machine.own, len(machine.log))
-        assert machine.log[: len(self.acknowledged)] == self.acknowledged, (
-            "a master lacks acknowledged messages"
-        )
+        assert machine.log[: len(self.acknowledged)] == self.acknowledged, "a master lacks acknowledged messages"
         self.state = state
         if self._is_lucky():  # otherwise it died, or did not hear of it, and its lease ends
             machine.own.save(state.epoch, state.line)

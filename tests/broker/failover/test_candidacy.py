@@ -210,9 +210,7 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
     with pytest.raises(RemoteError, match="member 1 has more"):
         await members.order(2, ElectMember(2))
     with socket.create_server(("127.0.0.1", members.settings(1).ha_port or 0)):
-        with pytest.raises(
-            RemoteError, match=r"this member is not to lead: .*cannot listen on .*another haListen"
-        ):
+        with pytest.raises(RemoteError, match=r"this member is not to lead: .*cannot listen on .*another haListen"):
             await members.order(1, ElectMember(1))
         await asyncio.sleep(2 * LOOK_S)
         assert not first.leads, "an order that was refused has no effect later"
@@ -251,8 +249,7 @@ async def test_a_disk_that_fills_after_an_order_leaves_etcd_as_it_was(
     await members.order(1, ElectMember(1))
     await members.shows(1, "it cannot start as the master: no room")
     assert not any(
-        key.endswith("/state")
-        for key in await members.ask.below(f"/sparrowmq/DefaultCluster/{members.name}/")
+        key.endswith("/state") for key in await members.ask.below(f"/sparrowmq/DefaultCluster/{members.name}/")
     )
     monkeypatch.undo()
     assert await members.leader() == 1
@@ -297,6 +294,4 @@ async def test_members_in_sync_are_named_with_the_addresses_where_they_were_last
     found.look(None, state)
     present = Present(member=3, store="s", address="10.0.0.3:10911", epoch=3, line="x")
     reason = found.reason(state, 1, 0, [present])
-    assert reason is not None and reason.text.endswith(
-        "(in sync: 2 at 10.0.0.2:10911, 3 at 10.0.0.3:10911, 4)"
-    )
+    assert reason is not None and reason.text.endswith("(in sync: 2 at 10.0.0.2:10911, 3 at 10.0.0.3:10911, 4)")

@@ -135,9 +135,7 @@ async def test_a_member_leaves_the_lead_for_a_slow_disk_again_only_after_a_while
 
 
 @pytest.mark.parametrize("elected", [False, True])
-async def test_a_disk_that_was_slow_and_then_hangs_is_a_reason_to_leave_at_once(
-    tmp_path: Path, elected: bool
-) -> None:
+async def test_a_disk_that_was_slow_and_then_hangs_is_a_reason_to_leave_at_once(tmp_path: Path, elected: bool) -> None:
     clock = ManualClock()
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
         watched = Watched(store, clock)

@@ -62,9 +62,7 @@ async def test_the_end_of_the_certificate_for_etcd_is_a_condition(tmp_path: Path
             assert member.broker is not None
             conditions = member.broker._conditions
             conditions.look()
-            assert (
-                f"{pair.certificate} ends at " in conditions.as_properties()["condition.client_certificate"]
-            )
+            assert f"{pair.certificate} ends at " in conditions.as_properties()["condition.client_certificate"]
             renewed = signed(tmp_path, "renewed", trusted)
             renewed.key.replace(pair.key)
             renewed.certificate.replace(pair.certificate)

@@ -125,9 +125,7 @@ async def has_route(members: Members, namesrv: str, begins: asyncio.Event) -> No
     ],
 )
 def test_who_lacks_what_another_member_has_is_not_chosen(epoch: int, end: int, why: str) -> None:
-    other = Present(
-        member=2, store="s", address="a", epoch=epoch, line="l", end=end, problem="its disk is full"
-    )
+    other = Present(member=2, store="s", address="a", epoch=epoch, line="l", end=end, problem="its disk is full")
     own = OwnEpoch(Path("epoch.json"), 5, "l", "mine")
     if why:
         with pytest.raises(RemoteError, match=why):
@@ -143,9 +141,7 @@ def test_who_lacks_what_another_member_has_is_not_chosen(epoch: int, end: int, w
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])
-async def test_the_lead_is_handed_over_without_a_failed_send(
-    members: Members, tmp_path: Path, times: int
-) -> None:
+async def test_the_lead_is_handed_over_without_a_failed_send(members: Members, tmp_path: Path, times: int) -> None:
     async with named(members, tmp_path) as namesrv, Client(namesrv, settings=PATIENT) as client:
         await members.all_in_sync()
         async with Admin(namesrv, timeout_s=20) as admin:
@@ -169,9 +165,7 @@ async def test_the_lead_is_handed_over_without_a_failed_send(
     print(f"{len(results)} sends, the longest took {sends.longest_s:.2f} s")
 
 
-async def test_a_topic_has_a_route_while_the_last_member_becomes_the_master(
-    members: Members, tmp_path: Path
-) -> None:
+async def test_a_topic_has_a_route_while_the_last_member_becomes_the_master(members: Members, tmp_path: Path) -> None:
     for number in (1, 2):
         members.change(number, lease_s=LEASE_S)  # nothing else ends it
     async with named(members, tmp_path) as namesrv, asyncio.TaskGroup() as tasks:
@@ -339,9 +333,7 @@ async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     assert broker is not None
     session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
     parts = [BatchPart(b"%d" % number, b"") for number in range(4000)]
-    sent, waits = (
-        session.call(send_request(batch=True), batch.encode(parts), timeout_s=60) for _ in range(2)
-    )
+    sent, waits = (session.call(send_request(batch=True), batch.encode(parts), timeout_s=60) for _ in range(2))
     added = broker.store.appender.added
     before = added()[0]
     async with asyncio.timeout(60):

@@ -140,9 +140,7 @@ async def check_attacks(channel):
     leak = asyncio.create_task(stolen())
     question = await asyncio.wait_for(asked(), 60)
     assert question.recover_orphaned_transaction_command.message.body == b"hello"
-    await asyncio.wait_for(
-        asked(), 60
-    )  # another account with the same client id would be the one to be asked
+    await asyncio.wait_for(asked(), 60)  # another account with the same client id would be the one to be asked
     assert not leak.done()
     leak.cancel()
     await other.call("NotifyClientTermination", group=named("g"))

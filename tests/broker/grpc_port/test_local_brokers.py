@@ -101,9 +101,7 @@ async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
             assert codes == [40100] * 10 + [42900] * 10
             store = running.brokers[0].settings.store_path
             async with asyncio.timeout(20):
-                while not (lines := list(store.glob("audit-denied.log"))) or "QueryRoute" not in (
-                    lines[0].read_text()
-                ):
+                while not (lines := list(store.glob("audit-denied.log"))) or "QueryRoute" not in (lines[0].read_text()):
                     await asyncio.sleep(0.05)
             noted = [json.loads(line) for line in lines[0].read_text().splitlines()]
             assert {each["reason"] for each in noted} == {"wrong_signature"}

@@ -44,9 +44,7 @@ async def test_message_is_sent_received_and_acknowledged(tmp_path):
             change = {"receipt_handle": system.receipt_handle, "message_id": system.message_id}
             duration = system.invisible_duration
             set_ms(duration, 60_000)
-            changed = await consumer.call(
-                "ChangeInvisibleDuration", **names, **change, invisible_duration=duration
-            )
+            changed = await consumer.call("ChangeInvisibleDuration", **names, **change, invisible_duration=duration)
             entry = {"message_id": system.message_id, "receipt_handle": changed.receipt_handle}
             acked = await consumer.call("AckMessage", **names, entries=[entry])
             assert (changed.status.code, acked.status.code) == (20000, 20000)
@@ -158,9 +156,7 @@ async def test_mistakes_of_clients_have_their_codes(tmp_path):
             assert (await client.call("QueryRoute", topic=named("TBW102"))).status.code == 40002
             assert (await client.call("AckMessage", **names, entries=[entry])).status.code == 40013
             lost = str(TransactionId("broker-0", 0, 10_000_000, "x"))
-            ended = await client.call(
-                "EndTransaction", topic=named("orders"), transaction_id=lost, resolution=1
-            )
+            ended = await client.call("EndTransaction", topic=named("orders"), transaction_id=lost, resolution=1)
             assert ended.status.code == 40008
             future, wide = outgoing(), outgoing(trace_context="x" * 40_000)
             future.system_properties.born_timestamp.seconds = 2**63 - 1

@@ -121,9 +121,7 @@ class Desk:
         self.delayed = DelayedDelivery(
             self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )
-        self.received = self.figures.counter(
-            "sparrowmq_messages_received_total", "messages stored for producers"
-        )
+        self.received = self.figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self.consumption = Consumption(clock, self.figures)
         self.storage = storage(self.store, Turn(), clock, self.figures)
         self.status = Status(self.settings, self.figures, clock, self.store.appender.put_times)

@@ -45,9 +45,7 @@ async def test_an_account_is_made_changed_and_removed_at_once_and_on_disk(who, f
     admin, one = await who.session(*ADMIN), await who.session(*NEW)
     with pytest.raises(AccessDenied, match="No acl config for accountOne"):
         await one.call(send_request("orders"))
-    await admin.call(
-        UpdateAndCreateAclConfig(*NEW, topic_perms="orders=PUB,bills=SUB", default_group_perm="SUB")
-    )
+    await admin.call(UpdateAndCreateAclConfig(*NEW, topic_perms="orders=PUB,bills=SUB", default_group_perm="SUB"))
     await one.call(send_request("orders"))
     with pytest.raises(AccessDenied, match="topic:bills"):
         await one.call(send_request("bills"))
@@ -97,9 +95,7 @@ async def test_what_would_break_the_file_is_refused(who, file, request_header, c
 
 
 @pytest.mark.covers("S-ACL-04")
-@pytest.mark.parametrize(
-    "request_header", [*CHANGES, GetBrokerClusterAcl(), GetBrokerClusterAclConfig()], ids=str
-)
+@pytest.mark.parametrize("request_header", [*CHANGES, GetBrokerClusterAcl(), GetBrokerClusterAclConfig()], ids=str)
 async def test_administrators_alone_may_ask(who, file, request_header):
     with pytest.raises(AccessDenied, match=f"code={request_header.code}"):
         await (await who.session(*USER)).call(request_header)
@@ -146,9 +142,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_nothing_changes(who, fi
         await (await who.session(*NEW)).call(send_request("orders"))
 
 
-@pytest.mark.parametrize(
-    "request_header", [*CHANGES, GetBrokerClusterAcl(), GetBrokerClusterAclConfig()], ids=str
-)
+@pytest.mark.parametrize("request_header", [*CHANGES, GetBrokerClusterAcl(), GetBrokerClusterAclConfig()], ids=str)
 async def test_without_access_control_nobody_changes_or_sees_accounts(tmp_path, file, request_header):
     async with live_broker(tmp_path / "stores", acl_file=file) as live:
         with pytest.raises(RemoteError, match="access control is not supported here") as caught:

@@ -137,9 +137,7 @@ async def test_a_heartbeat_of_too_many_things_is_refused(desk, client, body):
 
 async def test_a_check_of_too_many_tags_is_refused(client):
     given = (
-        ClientConfigCheck("one", "g", Subscription("Orders", "a"))
-        .encode()
-        .replace(b'"a"', b'"%b"' % (b"a||" * 3000))
+        ClientConfigCheck("one", "g", Subscription("Orders", "a")).encode().replace(b'"a"', b'"%b"' % (b"a||" * 3000))
     )
     error = await client.refusal(CheckClientConfig(), given)
     assert "the check is too large" in error.remark

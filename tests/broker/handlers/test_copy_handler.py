@@ -55,9 +55,7 @@ async def test_copies_are_stored_only_behind_those_before_them(live):
     assert await copy(live, 0, 3, begins=True) == (True, 3)
     assert await copy(live, 3, 5) == (True, 5)
     assert await copy(live, 3, 5) == (False, 5)
-    assert await copy(live, 3, 5, begins=True) == (False, 5), (
-        "the broker knows better than a copier that looks"
-    )
+    assert await copy(live, 3, 5, begins=True) == (False, 5), "the broker knows better than a copier that looks"
     assert await copy(live, 7, 9) == (False, 5)
     assert await copy(live, 7, 9, follows=5) == (True, 9), "the source may have gaps"
     assert await bodies(live) == [0, 1, 2, 3, 4, 7, 8]

@@ -54,9 +54,7 @@ async def test_settings_of_5x_are_kept_by_a_request_of_4x(desk, client):
     policy = b'{"exponentialRetryPolicy":{"initial":1000,"max":9000,"multiplier":3},"type":"EXPONENTIAL"}'
     await client.call(
         UpdateAndCreateSubscriptionGroup(),
-        b'{"groupName":"g","consumeMessageOrderly":true,"consumeTimeoutMinute":30,"groupRetryPolicy":'
-        + policy
-        + b","
+        b'{"groupName":"g","consumeMessageOrderly":true,"consumeTimeoutMinute":30,"groupRetryPolicy":' + policy + b","
         b'"attributes":{"+priority.factor":"50"},"subscriptionDataSet":[{"topic":"T","expression":"*"}]}',
     )
     before = desk.groups.get("g")
@@ -79,9 +77,7 @@ async def test_many_groups_are_set_at_once_or_none(desk, client):
     assert [each.group_name for each in desk.groups.all()] == ["first", "second"]
     assert Groups(desk.groups.file.path, False, desk.clock).get("first") == first
     for wrong in (GroupConfig("a@b"), GroupConfig("g", retry_queue_nums=-1)):
-        await client.refusal(
-            UpdateAndCreateGroupList(), GroupConfigList([GroupConfig("third"), wrong]).encode()
-        )
+        await client.refusal(UpdateAndCreateGroupList(), GroupConfigList([GroupConfig("third"), wrong]).encode())
         assert desk.groups.get("third") is None
     many = GroupConfigList([second] * (MOST_IN_LIST + 1)).encode()
     assert "at most 1000 at a time" in (await client.refusal(UpdateAndCreateGroupList(), many)).remark

@@ -37,10 +37,7 @@ async def test_offsets_of_queues_that_never_existed_are_refused(desk, client):
     await client.call(UpdateConsumerOffset("g", "Orders", 7, 1))  # hidden, but it has messages
     for queue_id in (4, 300_000):
         error = await client.refusal(UpdateConsumerOffset("g", "Orders", queue_id, 12))
-        assert (
-            error.remark
-            == f"queueId[{queue_id}] is illegal, topic[Orders] has 4 read queues and 4 write queues"
-        )
+        assert error.remark == f"queueId[{queue_id}] is illegal, topic[Orders] has 4 read queues and 4 write queues"
     error = await client.refusal(UpdateConsumerOffset("g", "Orders", 3, 1 << 63))
     assert "commitOffset" in error.remark and "9223372036854775807" in error.remark
     assert desk.offsets.of_group("g", "Orders") == {3: 12, 7: 1}
@@ -141,9 +138,7 @@ async def test_the_earliest_time_is_that_of_the_first_message(desk, client):
         (99_000, 3, 2),
     ],
 )
-async def test_a_time_finds_the_first_message_since_or_the_last_one_before(
-    desk, client, after_ms, lower, upper
-):
+async def test_a_time_finds_the_first_message_since_or_the_last_one_before(desk, client, after_ms, lower, upper):
     start_ms = desk.clock.now_ms()
     for _ in range(3):
         desk.send(b"x")
@@ -160,9 +155,7 @@ async def test_a_time_in_an_empty_queue_finds_its_beginning(client):
 
 async def test_tools_get_all_offsets(desk, client):
     desk.offsets.commit("g", "Orders", 0, 3)
-    assert json.loads((await client.call(GetAllConsumerOffset())).body) == {
-        "offsetTable": {"Orders@g": {"0": 3}}
-    }
+    assert json.loads((await client.call(GetAllConsumerOffset())).body) == {"offsetTable": {"Orders@g": {"0": 3}}}
     assert json.loads((await client.call(GetAllDelayOffset())).body) == {
         "offsetTable": {},
         "needed": 0,

@@ -105,9 +105,7 @@ async def test_a_wait_ends_with_its_time(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         await broker.send(b"one")
         await pop(broker)
-        waiting = asyncio.ensure_future(
-            broker.session.call(pop_request(poll_time=3000), accept={210}, timeout_s=30)
-        )
+        waiting = asyncio.ensure_future(broker.session.call(pop_request(poll_time=3000), accept={210}, timeout_s=30))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await clock.advance(3.2)
@@ -138,9 +136,7 @@ async def test_a_filter_skips_messages_for_good(tmp_path, clock):
     ],
 )
 @pytest.mark.parametrize("order", [False, True])
-async def test_new_group_begins_where_its_mode_says(
-    tmp_path, clock, memory_percent, init_mode, bodies, order
-):
+async def test_new_group_begins_where_its_mode_says(tmp_path, clock, memory_percent, init_mode, bodies, order):
     async with live_broker(tmp_path, clock=clock, memory_percent=memory_percent) as broker:
         for body in (b"old", b"last"):
             await broker.send(body)
@@ -265,9 +261,7 @@ async def test_a_pop_of_a_topic_with_very_many_queues_looks_only_at_those_with_m
         assert [each.body for each in await waiting] == [b"far"]
 
 
-async def test_a_pop_that_has_no_time_goes_on_with_the_next_queues_until_it_has_looked_at_all(
-    tmp_path, monkeypatch
-):
+async def test_a_pop_that_has_no_time_goes_on_with_the_next_queues_until_it_has_looked_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(popping, "_LONGEST_S", 0.0)
     looks: list[int] = []
     pop_some = popping.Popping.pop

@@ -108,8 +108,7 @@ async def test_a_pull_counts_for_the_pace_of_its_group(tmp_path: Path) -> None:
         await live.messages(consumer_group="others", max_msg_nums=5)
         await clock.advance(seconds=10)
         answers = [
-            await live.session.call(GetConsumeStats(group, "orders"))
-            for group in ("consumers", "others", "nobody")
+            await live.session.call(GetConsumeStats(group, "orders")) for group in ("consumers", "others", "nobody")
         ]
     assert [ConsumeStats.decode(answer.body).consume_tps for answer in answers] == [2.0, 0.5, 0.0]
 
@@ -144,9 +143,7 @@ async def test_a_held_poll_does_not_wake_for_other_tags_but_passes_them(tmp_path
 async def test_a_held_poll_on_a_queue_without_messages_wakes_too(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send(queue_id=1)
-        held = asyncio.ensure_future(
-            live.pull(sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
-        )
+        held = asyncio.ensure_future(live.pull(sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000))
         await asyncio.sleep(0.02)
         await live.send(b"at last")
         assert [message.body for message in decoded(await asyncio.wait_for(held, 5))] == [b"at last"]
@@ -189,9 +186,7 @@ async def test_held_polls_do_not_block_their_connection(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send()
         held = [
-            asyncio.ensure_future(
-                live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
-            )
+            asyncio.ensure_future(live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000))
             for _ in range(200)
         ]
         assert len(await live.messages()) == 1
@@ -421,9 +416,7 @@ async def test_who_reads_what_is_no_longer_in_memory_is_sent_where_its_group_say
         assert await whom_next(live) == 1  # the default of a group's whichBrokerWhenConsumeSlowly
         await set_group(live, which_broker_when_consume_slowly=2)
         assert await whom_next(live) == 2
-        assert (
-            await whom_next(live, offset=3) == 0
-        )  # It has read all: whatever lies behind it, it is not far.
+        assert await whom_next(live, offset=3) == 0  # It has read all: whatever lies behind it, it is not far.
 
 
 @pytest.mark.parametrize("given", [{"slave_reads": True}, {"memory_percent": 0}])
@@ -479,9 +472,7 @@ async def test_a_pull_at_a_slave_commits_nothing(tmp_path: Path) -> None:
             await live.session.call(asked)
 
 
-async def test_cold_messages_are_read_in_a_thread_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cold_messages_are_read_in_a_thread_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop reads them after that, from the system's cache, so other clients do not wait for the disk."""
     readers: list[tuple[str, threading.Thread]] = []
     real_read = Disk.read
@@ -507,9 +498,7 @@ async def test_cold_messages_are_read_in_a_thread_first(
         assert {thread for _, thread in readers} == {loop}, "near the end of the queue there is no check"
 
 
-async def test_messages_that_stay_cold_are_read_as_usual(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_that_stay_cold_are_read_as_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_reads, "NEAR", 0)
     monkeypatch.setattr(Disk, "is_cached", lambda disk, file, offset: False)
     async with live_broker(tmp_path) as live:
@@ -527,8 +516,6 @@ async def test_a_pull_reads_no_other_topic_of_the_name(tmp_path: Path) -> None:
         await live.session.call(DeleteTopic("orders"))
         await live.send(b"new")
         assert [each.body for each in await live.messages()] == [b"new"]
-        with pytest.raises(
-            RemoteError, match="it was deleted, and another one of its name was made"
-        ) as refusal:
+        with pytest.raises(RemoteError, match="it was deleted, and another one of its name was made") as refusal:
             await live.messages(incarnation=old)
         assert refusal.value.code == 17

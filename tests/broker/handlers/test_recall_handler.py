@@ -32,9 +32,7 @@ async def test_a_send_for_a_time_gives_a_handle_and_the_recall_takes_it(tmp_path
         assert [each.unique_key for each in await broker.messages()] == ["AB02"]
 
 
-@pytest.mark.parametrize(
-    "asked", [{"TIMER_DELAY_MS": "-1"}, {"TIMER_DELAY_MS": "", "DELAY": "3"}, {"UNIQ_KEY": ""}]
-)
+@pytest.mark.parametrize("asked", [{"TIMER_DELAY_MS": "-1"}, {"TIMER_DELAY_MS": "", "DELAY": "3"}, {"UNIQ_KEY": ""}])
 async def test_no_handle_is_given_for_what_cannot_be_recalled(tmp_path, clock, asked):
     async with live_broker(tmp_path, clock=clock) as broker:
         assert (await send(broker, **asked)).recall_handle is None
@@ -70,9 +68,7 @@ async def test_clients_cannot_send_to_the_timers_topic(tmp_path, clock):
             await broker.send(topic="rmq_sys_wheel_timer")
 
 
-@pytest.mark.parametrize(
-    "account, is_recalled", [("payments", True), ("partners", False), ("operators", True)]
-)
+@pytest.mark.parametrize("account, is_recalled", [("payments", True), ("partners", False), ("operators", True)])
 async def test_a_recall_by_another_account_that_may_send_to_the_topic_has_no_effect(
     tmp_path, clock, account, is_recalled
 ):

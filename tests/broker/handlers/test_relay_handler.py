@@ -43,9 +43,7 @@ async def test_a_consumer_that_leaves_instead_of_answering_is_an_error(client, c
 
 
 async def test_a_consumer_handles_a_stored_message_on_demand(desk, client, connect):
-    member = await connect(
-        lambda session, command: session.reply(command, body=b'{"consumeResult":"CR_LATER"}')
-    )
+    member = await connect(lambda session, command: session.reply(command, body=b'{"consumeResult":"CR_LATER"}'))
     await member.beat("one", "Orders")
     desk.send(b"before")
     desk.send(b"this one", KEYS="k")

@@ -60,9 +60,7 @@ async def announce(session: Session, client_id: str = "asker", group: str = "ask
 
 
 async def ask(session: Session) -> None:
-    await session.call(
-        send_request("prices", properties={k: v for k, v in ASKING.items() if k != "MSG_TYPE"})
-    )
+    await session.call(send_request("prices", properties={k: v for k, v in ASKING.items() if k != "MSG_TYPE"}))
 
 
 @pytest.mark.parametrize("kind", [SendReply, SendReplyV2])
@@ -148,9 +146,7 @@ async def test_an_asker_that_reconnected_has_its_answer_on_the_new_connection(tm
     assert not before and len(now) == 1
 
 
-@pytest.mark.parametrize(
-    "topic", ["orders", "%RETRY%billing", f"%RETRY%{TOPIC}", f"a%b%{TOPIC}", "made_REPLY_TOPIC"]
-)
+@pytest.mark.parametrize("topic", ["orders", "%RETRY%billing", f"%RETRY%{TOPIC}", f"a%b%{TOPIC}", "made_REPLY_TOPIC"])
 async def test_an_answer_to_another_topic_is_neither_stored_nor_pushed(tmp_path, topic):
     async with live_broker(tmp_path) as live, asker(live) as pushed:
         end = live.broker.store.end

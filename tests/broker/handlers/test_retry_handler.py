@@ -80,9 +80,7 @@ async def test_a_policy_without_pauses_and_a_broker_without_timers_use_levels(de
     desk.groups.put(GroupConfig("g", group_retry_policy=GroupRetryPolicy("CUSTOMIZED")))
     await client.call(ConsumerSendMsgBack(desk.send(b"one"), "g", 0))
     assert len(desk.stored(SCHEDULE, 2)) == 1
-    desk.groups.put(
-        GroupConfig("g", group_retry_policy=GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy()))
-    )
+    desk.groups.put(GroupConfig("g", group_retry_policy=GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy())))
     handler = RetryHandler(desk.shared, desk.pops)
     handler.send_back(ConsumerSendMsgBack(desk.send(b"two"), "g", 0), b"", Asker(version=409))
     assert len(desk.stored(SCHEDULE, 2)) == 2

@@ -198,9 +198,7 @@ async def test_a_topic_without_write_permission_still_takes_what_clients_with_ol
 async def test_a_broker_that_may_only_be_read_refuses_every_send(tmp_path: Path) -> None:
     async with live_broker(tmp_path, permission=4) as live:
         for topic in ("orders", "%RETRY%g"):
-            with pytest.raises(
-                RemoteError, match=r"sending message is forbidden: its brokerPermission is 4"
-            ) as caught:
+            with pytest.raises(RemoteError, match=r"sending message is forbidden: its brokerPermission is 4") as caught:
                 await live.send(topic=topic)
             assert caught.value.code == 16
         with pytest.raises(RemoteError, match="sending message is forbidden") as caught:

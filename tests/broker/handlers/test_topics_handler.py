@@ -38,9 +38,7 @@ async def test_updating_a_topic_replaces_it(desk, client):
 
 
 async def test_attributes_stay_until_a_request_names_them(desk, client):
-    await client.call(
-        UpdateAndCreateTopic("Orders", 4, 4, 6, attributes="+message.type=FIFO,+reserve.time=60")
-    )
+    await client.call(UpdateAndCreateTopic("Orders", 4, 4, 6, attributes="+message.type=FIFO,+reserve.time=60"))
     await client.call(UpdateAndCreateTopic("Orders", 8, 8, 6))  # as a tool of 4.x
     assert desk.topics.get("Orders").attributes == {"message.type": "FIFO", "reserve.time": "60"}
     await client.call(UpdateAndCreateTopic("Orders", 8, 8, 6, attributes="-reserve.time,+message.type=DELAY"))
@@ -82,9 +80,7 @@ async def test_many_topics_are_set_at_once_or_none(desk, client):
         TopicConfig("T", 0),
         TopicConfig("T", attributes={"message.type": "FIFO"}),
     ):
-        await client.refusal(
-            UpdateAndCreateTopicList(), TopicConfigList([TopicConfig("Third"), wrong]).encode()
-        )
+        await client.refusal(UpdateAndCreateTopicList(), TopicConfigList([TopicConfig("Third"), wrong]).encode())
         assert desk.topics.get("Third") is None
     many = TopicConfigList([second] * (MOST_IN_LIST + 1)).encode()
     assert "at most 1000 at a time" in (await client.refusal(UpdateAndCreateTopicList(), many)).remark

@@ -172,7 +172,5 @@ async def test_only_super_users_may_see_or_change_users(admin, alice):
 async def test_a_broker_without_users_refuses_all_of_it(tmp_path):
     async with live_broker(tmp_path / "stores") as live:
         for request in (CreateUser("bob"), GetUser("bob"), ListUsers(), CreateAcl("User:bob"), ListAcls()):
-            with pytest.raises(
-                RemoteError, match="set authenticationEnabled=true and initAuthenticationUser"
-            ):
+            with pytest.raises(RemoteError, match="set authenticationEnabled=true and initAuthenticationUser"):
                 await live.session.call(request, b"{}")

@@ -19,18 +19,14 @@ class Delaying:
     """A store of one folder; time is turned by hand."""
 
     def __init__(self, path, clock, levels=LEVELS, cut_at=None, **changes):
-        settings = StoreSettings(
-            path, commit_log_file_size=1 << 20, index=False, flush=Flush.ASYNC, **changes
-        )
+        settings = StoreSettings(path, commit_log_file_size=1 << 20, index=False, flush=Flush.ASYNC, **changes)
         self.clock = clock
         self.store = MessageStore.open(settings, clock=clock, cut_at=cut_at)
         self.figures = Figures()
         detour = delay_levels(levels, clock)
         self.writer = Writer(self.store, "DefaultCluster", (detour,))
         self.file = path / "config" / "delayOffset.json"
-        self.delayed = DelayedDelivery(
-            self.store, self.writer, detour, levels, self.file, clock, self.figures
-        )
+        self.delayed = DelayedDelivery(self.store, self.writer, detour, levels, self.file, clock, self.figures)
 
     def send(self, body, level, topic="Orders", queue_id=0, **properties):
         text = render({"UNIQ_KEY": body.decode(), "DELAY": str(level), **properties})

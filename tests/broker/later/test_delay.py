@@ -69,9 +69,7 @@ async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, 
             "REAL_QID": "3",
             "CLUSTER": "DefaultCluster",
         }
-        found = it.store.read(
-            "Orders", 3, 0, 10, selector=Selector(frozenset({3433164}))
-        )  # the hash of "paid"
+        found = it.store.read("Orders", 3, 0, 10, selector=Selector(frozenset({3433164})))  # the hash of "paid"
         assert found.count == 1
 
 

@@ -133,9 +133,7 @@ async def test_a_file_that_is_newer_than_the_log_is_corrected_before_the_log_gro
     it.store.close()
 
 
-async def test_a_start_reads_only_the_log_behind_the_newest_point_and_nothing_if_nothing_waits(
-    tmp_path, clock
-):
+async def test_a_start_reads_only_the_log_behind_the_newest_point_and_nothing_if_nothing_waits(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     it.send(b"quick", 1)
     it.send(b"slow", 9)

@@ -50,9 +50,7 @@ class Timing:
         named = {"UNIQ_KEY": body.decode(), **properties}
         if delay_ms is not None:
             named["TIMER_DELAY_MS"] = str(delay_ms)
-        entry = Entry(
-            topic, queue_id, body, Properties(render(named)), self.clock.now_ms(), BORN, 7, sys_flag, 2
-        )
+        entry = Entry(topic, queue_id, body, Properties(render(named)), self.clock.now_ms(), BORN, 7, sys_flag, 2)
         self.writer.put(entry)
         self.store.publish()
         return entry
@@ -246,10 +244,7 @@ async def test_messages_come_in_the_order_of_their_times(tmp_path, clock):
             it.send(b"%d" % number, 20_000 - 100 * number)
         await clock.advance(21)
         assert it.bodies() == [b"%d" % number for number in range(199, -1, -1)]
-        assert (
-            it.figure("sparrowmq_timers_delivered_total") == 200
-            and it.figure("sparrowmq_timers_pending") == 0
-        )
+        assert it.figure("sparrowmq_timers_delivered_total") == 200 and it.figure("sparrowmq_timers_pending") == 0
 
 
 async def test_without_timers_nothing_is_looked_at(tmp_path, clock):
@@ -279,9 +274,7 @@ async def test_a_recalled_message_does_not_come_and_its_neighbours_do(tmp_path, 
         it.recall(b"b", clock.now_ms() + 1000)
         await clock.advance(2)
         assert it.bodies() == [b"a", b"c"] and it.bodies(topic="Other") == [b"b"]
-        assert (
-            it.figure("sparrowmq_timers_recalled_total") == 1 and it.figure("sparrowmq_timers_pending") == 0
-        )
+        assert it.figure("sparrowmq_timers_recalled_total") == 1 and it.figure("sparrowmq_timers_pending") == 0
 
 
 @pytest.mark.parametrize("topic", ["Mine", "Order"])
@@ -292,9 +285,7 @@ async def test_a_recall_in_one_topic_of_a_message_of_another_is_ignored(tmp_path
         it.send(b"0", topic=topic, REAL_TOPIC="Orders", **key)
         await clock.advance(6)
         assert it.bodies() == [b"one"] and it.bodies(topic=topic) == []
-        assert (
-            it.figure("sparrowmq_timers_recalled_total") == 0 and it.figure("sparrowmq_timers_pending") == 0
-        )
+        assert it.figure("sparrowmq_timers_recalled_total") == 0 and it.figure("sparrowmq_timers_pending") == 0
 
 
 async def test_a_recall_that_was_taken_in_the_last_millisecond_is_obeyed(tmp_path, clock):
@@ -502,9 +493,7 @@ async def test_a_kill_after_a_roll_doubles_nothing(tmp_path, clock):
         assert it.bodies() == [b"wakes", b"far"]
 
 
-@pytest.mark.parametrize(
-    ("claimed", "stored"), [("3", "4"), ("9" * 5000, "1"), ("²", "1"), ("9" * 9, "1000000000")]
-)
+@pytest.mark.parametrize(("claimed", "stored"), [("3", "4"), ("9" * 5000, "1"), ("²", "1"), ("9" * 9, "1000000000")])
 async def test_a_producer_cannot_stop_the_delivery_by_a_number_of_rolls(tmp_path, clock, claimed, stored):
     async with running(tmp_path, clock) as it:
         it.send(b"far", 5000, TIMER_ROLL_TIMES=claimed)
@@ -536,10 +525,7 @@ async def test_a_damaged_message_waits_until_it_is_mended_and_the_others_do_not(
         assert caplog.text.count("waits, and is tried again each minute") == 1
         mend()
         await clock.advance(61)
-        assert (
-            it.bodies() == [b"number 0", b"number 2", b"number 1"]
-            and it.figure("sparrowmq_timers_pending") == 0
-        )
+        assert it.bodies() == [b"number 0", b"number 2", b"number 1"] and it.figure("sparrowmq_timers_pending") == 0
 
 
 async def test_what_a_damaged_recall_names_does_not_come_before_it_is_mended(tmp_path, clock):
@@ -571,9 +557,7 @@ async def test_timers_of_a_store_of_javas_say_in_their_record_when_they_are_due(
         text = render(
             {"TIMER_OUT_MS": str(clock.now_ms() + 5000), "REAL_TOPIC": "Orders", "REAL_QID": "0", "TAGS": "a"}
         )
-        it.store.append(
-            Entry(TIMERS, 0, b"java", Properties(text), 1, BORN)
-        )  # its entry has the hash of the tag
+        it.store.append(Entry(TIMERS, 0, b"java", Properties(text), 1, BORN))  # its entry has the hash of the tag
         it.store.publish()
         await clock.advance(4)
         assert it.bodies() == []

@@ -62,9 +62,7 @@ async def test_a_sum_over_a_master_and_its_slave_counts_nothing_twice(tmp_path):
             async with mq.subscribe("t", group="g", start="earliest") as messages:
                 await anext(aiter(messages))
         await both.same()
-        of_master, of_slave = [
-            await samples(each.metrics_address, "node_id", "role") for each in (master, slave)
-        ]
+        of_master, of_slave = [await samples(each.metrics_address, "node_id", "role") for each in (master, slave)]
         assert set(REPLICATED) <= of_master.keys() and not set(REPLICATED) & of_slave.keys()
         assert of_master["rocketmq_storage_size"].keys() == {("broker-a", "master")}
         assert of_slave["rocketmq_storage_size"].keys() == {("broker-a", "slave")}

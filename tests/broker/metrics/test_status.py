@@ -70,9 +70,7 @@ async def test_rates_follow_the_counters(desk, clock):
         desk.status.sample()
     table = desk.status.table()
     assert [float(rate) for rate in table["putTps"].split()] == [20, 20, 20]
-    paces = {
-        name: float(table[f"get{name}Tps"].split()[0]) for name in ("Transferred", "Found", "Miss", "Total")
-    }
+    paces = {name: float(table[f"get{name}Tps"].split()[0]) for name in ("Transferred", "Found", "Miss", "Total")}
     assert paces == {"Transferred": 50, "Found": 1, "Miss": 2, "Total": 3}
 
 
@@ -118,9 +116,7 @@ async def test_the_times_of_puts_and_of_the_longest_read_are_told(desk, clock):
     desk.consumption.took("g", "Orders", 0, took_s=0.0305)
     desk.consumption.took("g", "Orders", 1, took_s=0.001)
     table = desk.status.table()
-    assert table["putMessageDistributeTime"].startswith(
-        "[<=0ms]:990 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~"
-    )
+    assert table["putMessageDistributeTime"].startswith("[<=0ms]:990 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~")
     assert (table["putMessageEntireTimeMax"], table["getMessageEntireTimeMax"]) == ("2500", "30")
     assert (table["putLatency99"], table["putLatency999"]) == ("1.00", "120.00")
     assert table["putMessageFailedTimes"] == "0"

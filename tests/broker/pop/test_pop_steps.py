@@ -60,8 +60,6 @@ def test_what_is_no_step_is_refused():
 def test_runs_have_the_same_offsets_and_each_once(offsets):
     runs = runs_of(sorted(offsets))
     found = [
-        offset
-        for begin, count in zip(runs[::2], runs[1::2], strict=True)
-        for offset in range(begin, begin + count)
+        offset for begin, count in zip(runs[::2], runs[1::2], strict=True) for offset in range(begin, begin + count)
     ]
     assert found == sorted(set(offsets))

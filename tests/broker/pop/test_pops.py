@@ -321,9 +321,7 @@ async def test_a_reset_that_no_slave_has_is_not_answered_as_done(tmp_path):
         async with slave_at(broker.broker.ha_address) as slave:
             slave.report(0)
             await slave.piece()
-            with pytest.raises(
-                RemoteError, match="group poppers is reset and in effect here, but not yet safe"
-            ):
+            with pytest.raises(RemoteError, match="group poppers is reset and in effect here, but not yet safe"):
                 await broker.session.call(ResetOffset("orders", "poppers", 0, is_force=True))
 
 

@@ -40,8 +40,7 @@ async def again(live: Live, body: bytes = b"body", **arguments: Any) -> Any:
 async def counts(live: Live) -> dict[str, int]:
     table = KVTable.decode((await live.session.call(GetBrokerRuntime())).body).table
     return {
-        name: int(count)
-        for name, _, count in (each.partition(":") for each in table.get("repeatedSends", "").split())
+        name: int(count) for name, _, count in (each.partition(":") for each in table.get("repeatedSends", "").split())
     }
 
 
@@ -86,9 +85,7 @@ async def test_a_send_that_is_no_repeat_is_stored_as_before(tmp_path: Path) -> N
         {"properties": {}},
     ],
 )
-async def test_another_message_with_the_same_id_makes_none_vanish(
-    tmp_path: Path, other: dict[str, Any]
-) -> None:
+async def test_another_message_with_the_same_id_makes_none_vanish(tmp_path: Path, other: dict[str, Any]) -> None:
     async with live_broker(tmp_path) as live:
         await live.send(b"here", topic="elsewhere")
         await live.send(**{"properties": ID} | other)
@@ -260,8 +257,6 @@ async def test_the_next_master_recognises_what_the_one_before_stored(members: Me
     await members.stop(1)
     await members.leader(2)
     second = await members.pool.session(f"127.0.0.1:{members.settings(2).port}")
-    repeated = await second.call(
-        send_request(batch=True, may_be_stored=True), body, accept={10, 11, 12}, timeout_s=10
-    )
+    repeated = await second.call(send_request(batch=True, may_be_stored=True), body, accept={10, 11, 12}, timeout_s=10)
     assert repeated.header.queue_offset == stored.header.queue_offset
     assert await members.bodies(2) == [name.encode() for name in names]

@@ -192,9 +192,7 @@ class Killed:
         overwrite(path, at, content)
         return f"{kind} at {at} of {root.name}/{path.name}"
 
-    def _start(
-        self, scratch: Path, group: Group, order: list[int], alone: int, rng: random.Random
-    ) -> str | None:
+    def _start(self, scratch: Path, group: Group, order: list[int], alone: int, rng: random.Random) -> str | None:
         """Start the members, elect, follow and compare."""
         for number in [*order[:alone], *order[:alone]]:  # again those that had to wait for another one
             self._open(scratch, group, number)
@@ -203,9 +201,7 @@ class Killed:
             for number in [*order, *order]:
                 self._open(scratch, group, number)
             master = self._elected(group, rng)
-        if (
-            master is None
-        ):  # damage that no other member has is refused, and a member in doubt needs one to compare
+        if master is None:  # damage that no other member has is refused, and a member in doubt needs one to compare
             others = [doubt for number, doubt in group.doubts.items() if number not in group.refused]
             is_stuck = len(group.refused) == 1 and len(others) == 1 and all(others)
             return None if is_stuck else "no member leads, though all run"

@@ -27,9 +27,7 @@ class Pair:
         cluster = Cluster(path, 0, **given)
         cluster._namesrv = type("Address", (), {"address": namesrv})()
         self.namesrv = namesrv
-        self.master_settings = replace(
-            cluster._broker_settings("broker-a"), port=ports[0], store_path=path / "master"
-        )
+        self.master_settings = replace(cluster._broker_settings("broker-a"), port=ports[0], store_path=path / "master")
         self.slave_settings = replace(
             self.master_settings,
             role=BrokerRole.SLAVE,
@@ -68,9 +66,7 @@ class Pair:
 
     async def bodies(self, who: str, topic: str = "orders", **fields: Any) -> list[bytes]:
         """What one pull of the first queue brings."""
-        answer = await (await self.session(who)).call(
-            pull_request(topic, **fields), accept={19, 20, 21}, timeout_s=30
-        )
+        answer = await (await self.session(who)).call(pull_request(topic, **fields), accept={19, 20, 21}, timeout_s=30)
         return [bytes(message.body) for message in decoded(answer)]
 
     def log(self, who: str) -> bytes:

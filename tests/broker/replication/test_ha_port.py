@@ -97,9 +97,7 @@ def test_a_slave_has_none() -> None:
         ({"acl": True, "ha_secret": "Xq3"}, "Xq3"),
     ],
 )
-def test_a_master_with_access_control_or_enforced_tls_needs_a_secret(
-    given: dict[str, Any], secret: str | None
-) -> None:
+def test_a_master_with_access_control_or_enforced_tls_needs_a_secret(given: dict[str, Any], secret: str | None) -> None:
     assert primary_rules(settings(**given)).shipping.secret == secret
 
 
@@ -146,9 +144,7 @@ async def test_a_slave_takes_the_log_by_tls_and_strangers_get_nothing(encrypted:
     assert await said(master.ha_address, b"SMQ-HA-1" + bytes(32)) == b""
     with pytest.raises(ssl.SSLError, match="certificate required"):
         await said(master.ha_address, bytes(8), encrypted.stranger())
-    known = signed(
-        encrypted.files, "reader", Certificate(encrypted.tls["trust"], encrypted.files / "authority.key")
-    )
+    known = signed(encrypted.files, "reader", Certificate(encrypted.tls["trust"], encrypted.files / "authority.key"))
     assert await said(master.ha_address, bytes(8), encrypted.stranger(shows=known)) == b""
 
 

@@ -168,9 +168,7 @@ async def test_a_broker_that_has_other_records_repairs_nothing_and_is_named(memb
     async with asyncio.timeout(15):
         while "cannot connect" in why:
             why = await store_opening.repaired(members.settings(1), SystemClock(), 0, peers=peers)
-    found = re.fullmatch(
-        rf"the broker at {other.address} does not have the records from offset (\d+) to (\d+)", why
-    )
+    found = re.fullmatch(rf"the broker at {other.address} does not have the records from offset (\d+) to (\d+)", why)
     assert found and int(found[1]) <= place < int(found[2]), why
     assert flip(members, 1, b"3" * 5) == place
 

@@ -216,9 +216,7 @@ async def test_a_send_that_waits_long_for_its_slave_is_told_in_the_log(
         slave.report(offset + len(content))
         await sending
         (line,) = [line for line in caplog.messages if line.startswith("slow request ")]
-        assert (
-            line.startswith("slow request SEND_MESSAGE_V2 of 127.0.0.1:") and "ms until it was safe)" in line
-        )
+        assert line.startswith("slow request SEND_MESSAGE_V2 of 127.0.0.1:") and "ms until it was safe)" in line
 
 
 async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_answer_says_so(
@@ -319,9 +317,7 @@ async def test_with_sync_flush_a_lost_disk_is_told_and_no_slave_is_waited_for(
         disk.may_go_on.set()
 
 
-async def test_the_oldest_stranger_makes_room_for_a_slave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_oldest_stranger_makes_room_for_a_slave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
     async with master(tmp_path) as live, following(live) as slave:
         strangers = [await asyncio.open_connection(*address(live)) for _ in range(3)]

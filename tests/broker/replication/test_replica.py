@@ -142,9 +142,7 @@ async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: P
 async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
-        half = send_request(
-            "orders", properties={"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "k"}, sys_flag=4
-        )
+        half = send_request("orders", properties={"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "k"}, sys_flag=4)
         sent = await (await both.session("master")).call(half, b"half")
         offset = int(sent.header.msg_id[-16:], 16)
         end = EndTransaction("p", sent.header.queue_offset, offset, 8, sent.header.msg_id)

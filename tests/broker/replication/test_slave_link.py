@@ -231,9 +231,7 @@ async def test_speed_is_that_between_two_looks(master: Master, slave: ScriptedSl
     assert master.links[0].speed == 0
 
 
-async def test_a_silent_slave_is_let_go_and_one_that_reports_is_not(
-    master: Master, slave: ScriptedSlave
-) -> None:
+async def test_a_silent_slave_is_let_go_and_one_that_reports_is_not(master: Master, slave: ScriptedSlave) -> None:
     slave.report(0)
     await until(lambda: master.acknowledged == [0])
     await master.clock.advance(19)
@@ -400,9 +398,7 @@ async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Ma
         assert list(HEAD.iter_unpack(heads)) == [(100, SHOWN), (200, SHOWN)]
         elected.links[0].look()
         elected.fill(1)
-        assert (await other.piece())[1] == elected.log(elected.store.end // 4 * 3), (
-            "older ones know no such head"
-        )
+        assert (await other.piece())[1] == elected.log(elected.store.end // 4 * 3), "older ones know no such head"
 
 
 @pytest.mark.parametrize("epoch", [6, 8])

@@ -246,9 +246,7 @@ class MasterOfJava:
 
 
 async def test_a_master_without_a_journal_is_asked_for_everything(tmp_path: Path) -> None:
-    settings = BrokerSettings(
-        name="broker-a", store_path=tmp_path, commit_log_file_bytes=1 << 20, index=False
-    )
+    settings = BrokerSettings(name="broker-a", store_path=tmp_path, commit_log_file_bytes=1 << 20, index=False)
     with MessageStore.open(settings.store(1)) as store:
         state = KeptState.load(store, settings, SystemClock(), trusts_files=False)
         state.follow(store, SystemClock())

@@ -132,9 +132,7 @@ async def test_a_slave_that_was_away_for_too_long_says_so(
         slave.ship(FILE_SIZE, b"")
         assert await slave.has_left()
         assert isinstance(link.error, LogsDiffer)
-        assert f"log begins at offset {FILE_SIZE}, and ours ends at {end}: this slave was away" in str(
-            link.error
-        )
+        assert f"log begins at offset {FILE_SIZE}, and ours ends at {end}: this slave was away" in str(link.error)
     assert store.end == end
 
 
@@ -183,9 +181,7 @@ async def test_a_master_with_other_bytes_is_not_followed_and_nothing_is_changed(
     async with following(store, master) as (link, slave):
         slave.ship(0, log(master_store))
         assert await slave.has_left()
-        assert isinstance(link.error, LogsDiffer) and "has other bytes than we between 0 and" in str(
-            link.error
-        )
+        assert isinstance(link.error, LogsDiffer) and "has other bytes than we between 0 and" in str(link.error)
     assert log(store) == ours and not link.is_following
 
 
@@ -384,9 +380,7 @@ async def test_a_master_with_another_secret_or_none_is_left(
 # Where the master is elected ----------------------------------------------------------------------------------------
 
 
-async def test_a_member_says_who_it_is_ahead_of_its_first_report(
-    store: MessageStore, master: ScriptedMaster
-) -> None:
+async def test_a_member_says_who_it_is_ahead_of_its_first_report(store: MessageStore, master: ScriptedMaster) -> None:
     who = replication.introduction(3, 9)
     async with following(store, master, introduction=who) as (_, slave):
         assert await asyncio.wait_for(slave.reader.readexactly(len(who)), 10) == who

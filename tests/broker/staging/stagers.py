@@ -21,9 +21,7 @@ BORN = hosts.pack("127.0.0.1:5000")
 
 
 def parts(*bodies):
-    return [
-        BatchPart(body.encode(), f"UNIQ_KEY\x01id-{body}\x02TAGS\x01t\x02".encode(), 7) for body in bodies
-    ]
+    return [BatchPart(body.encode(), f"UNIQ_KEY\x01id-{body}\x02TAGS\x01t\x02".encode(), 7) for body in bodies]
 
 
 class Broker:
@@ -69,9 +67,7 @@ class Broker:
     def ends(self):
         """Behind each record of the log."""
         self.store.publish()
-        everything = [
-            message for queue in self.store.queues for message in self.messages(queue.topic, queue.queue_id)
-        ]
+        everything = [message for queue in self.store.queues for message in self.messages(queue.topic, queue.queue_id)]
         return sorted(message.physical_offset + message.store_size for message in everything)
 
     def kill(self, into, keep=None):

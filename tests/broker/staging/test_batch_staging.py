@@ -152,9 +152,7 @@ async def test_a_batch_of_an_older_checkpoint_is_refused(tmp_path, it):
 async def test_what_is_not_all_there_is_not_committed(it):
     it.stage(source(), "a", 0, "1")
     for attempts in ({"a": 2}, {"a": 1, "b": 1}, {"a": 0}):
-        with pytest.raises(
-            RemoteError, match=r"batch 0 of query cannot be committed: .*stage the batch again"
-        ):
+        with pytest.raises(RemoteError, match=r"batch 0 of query cannot be committed: .*stage the batch again"):
             it.commit(source(), **attempts)
     it.stage(source(1), "later", 0, "2")
     with pytest.raises(RemoteError, match="cannot be committed"):
@@ -278,9 +276,7 @@ async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
 
 @pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("is_published", [False, True])
-async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice(
-    tmp_path, it, is_staged, is_published
-):
+async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice(tmp_path, it, is_staged, is_published):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)
     it.publish()

@@ -66,9 +66,7 @@ async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_
     found.store.close()
 
 
-async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_of_others_do_not(
-    it, clock, caplog
-):
+async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_of_others_do_not(it, clock, caplog):
     it.stage(source(), "a", 0, "1")
     it.stage(source(), "a", 1, "2")
     it.commit(source(), a=2)

@@ -244,9 +244,7 @@ async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):
     it.stage(source(), "a", 0, "1")
     for number in range(REMEMBERED_RUNS):
         it.stage(source(run=f"{number}" * 120), "a", 0, "1")
-    it.staging.writers["query"].others = json_of(
-        {f"broker-{number}": {"a" * 255: 1} for number in range(300)}
-    )
+    it.staging.writers["query"].others = json_of({f"broker-{number}": {"a" * 255: 1} for number in range(300)})
     it.stage(source(writer="small"), "a", 0, "1")
     next_file(it)
     for _ in range(2):
@@ -293,9 +291,7 @@ async def stage(session: Session, batch: int) -> None:
 async def commit(session: Session, batch: int) -> bool:
     """Whether the batch had been committed before."""
     body = msgspec.json.encode({"attempts": {"a": 1}})
-    return bool(
-        (await session.call(CommitBatch("query", "run-1", batch), body, timeout_s=10)).header.repeated
-    )
+    return bool((await session.call(CommitBatch("query", "run-1", batch), body, timeout_s=10)).header.repeated)
 
 
 async def test_a_slave_that_becomes_the_master_knows_a_writer_whose_records_are_deleted(

@@ -26,10 +26,7 @@ FOREIGN = [
         for text in ("x", "--1", "1.5", "\u0663", str(1 << 63), "9" * 5000)
     ],
     *[(SAID | {"STAGED_QUEUE": text}, BODY, "no client may send") for text in ("-1", "65535")],
-    *[
-        (SAID | {"STAGED_TOPIC": name}, BODY, name[:9])
-        for name in ("../x", STATE_TOPIC, STAGED_TOPIC, "t" * 200)
-    ],
+    *[(SAID | {"STAGED_TOPIC": name}, BODY, name[:9]) for name in ("../x", STATE_TOPIC, STAGED_TOPIC, "t" * 200)],
     *[(SAID, body, "batch") for body in (b"", b"x", b"\0" * 64)],
     (SAID | {"STAGED_KIND": "other"}, BODY, "no kind"),
     *[

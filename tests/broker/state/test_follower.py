@@ -128,9 +128,7 @@ async def knows(both: Pair, holds: Callable[[dict[str, TopicConfig]], bool]) -> 
     """Return when the slave's topics are as expected."""
     session = await both.session("slave")
     async with asyncio.timeout(20):
-        while not holds(
-            TopicConfigTable.decode((await session.call(GetAllTopicConfig())).body).topic_config_table
-        ):
+        while not holds(TopicConfigTable.decode((await session.call(GetAllTopicConfig())).body).topic_config_table):
             await asyncio.sleep(0.02)
 
 

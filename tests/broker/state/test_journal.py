@@ -69,9 +69,7 @@ async def delete(live: Live) -> None:
 
 
 async def change_group(live: Live) -> None:
-    await live.session.call(
-        UpdateAndCreateSubscriptionGroup(), GroupConfig("workers", retry_max_times=7).encode()
-    )
+    await live.session.call(UpdateAndCreateSubscriptionGroup(), GroupConfig("workers", retry_max_times=7).encode())
 
 
 async def delete_group(live: Live) -> None:
@@ -105,9 +103,7 @@ async def test_an_answered_change_survives_a_kill_at_once(
         assert has(await after_kill(live, tmp_path))
 
 
-async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_offsets_of_pulls_are_in_the_log_within_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.05)
     async with live_broker(tmp_path / "live") as live:
         await live.send()
@@ -122,9 +118,7 @@ async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
         assert len(await changes_of(live)) <= before + 1, "what did not change is not written again"
 
 
-async def test_many_offsets_are_written_in_several_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_offsets_are_written_in_several_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.05)
     monkeypatch.setattr(journal, "_OFFSETS_AT_ONCE", 1)
     async with live_broker(tmp_path / "live") as live:
@@ -138,9 +132,7 @@ async def test_many_offsets_are_written_in_several_steps(
         assert len(await changes_of(live)) >= before + 3
 
 
-@pytest.mark.parametrize(
-    "request_", [DeleteSubscriptionGroup("others"), UpdateConsumerOffset("workers", "made", 0, 8)]
-)
+@pytest.mark.parametrize("request_", [DeleteSubscriptionGroup("others"), UpdateConsumerOffset("workers", "made", 0, 8)])
 async def test_an_answer_waits_for_many_offsets_that_are_written_in_several_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: Any
 ) -> None:
@@ -196,9 +188,7 @@ async def test_a_master_that_waits_for_slaves_answers_nothing_that_no_slave_has(
     async with live_broker(tmp_path, **settings) as live, slave_at(live.broker.ha_address) as slave:
         slave.report(0)
         await slave.piece()
-        with pytest.raises(
-            RemoteError, match="topic made is set and in effect here, but not yet safe"
-        ) as told:
+        with pytest.raises(RemoteError, match="topic made is set and in effect here, but not yet safe") as told:
             await make(live)
         assert told.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         table = TopicConfigTable.decode((await live.session.call(GetAllTopicConfig())).body)
@@ -234,9 +224,7 @@ async def test_what_a_full_log_could_not_take_is_told_once_and_comes_as_a_snapsh
         assert found.width("second") == 2 and "workers" in found.groups
 
 
-async def test_a_large_state_comes_in_steps_after_a_full_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_state_comes_in_steps_after_a_full_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.3)
     monkeypatch.setattr(journal, "_LARGEST", 512)
     monkeypatch.setattr(journal, "_LEAST_GROWTH", 1000)
@@ -295,9 +283,7 @@ async def test_a_new_snapshot_comes_when_changes_take_more_room(
         assert found.width("made") == 3 and found.offsets["workers"]["made"][2] == number
 
 
-async def test_the_log_keeps_a_snapshot_in_its_last_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_log_keeps_a_snapshot_in_its_last_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.02)
     async with live_broker(tmp_path / "live", commit_log_file_bytes=1 << 16) as live:
         await make(live)
@@ -311,9 +297,7 @@ async def test_the_log_keeps_a_snapshot_in_its_last_files(
 async def test_a_restart_knows_all_and_saves_it_for_other_brokers(tmp_path: Path) -> None:
     async with live_broker(tmp_path / "live") as live:
         await widen(live)
-        settings = replace(
-            live.broker.settings, store_path=killed(live.broker.settings.store_path, tmp_path / "k")
-        )
+        settings = replace(live.broker.settings, store_path=killed(live.broker.settings.store_path, tmp_path / "k"))
     for file in (tmp_path / "k" / "config").glob("topics.json*"):
         file.unlink()
     async with Broker(replace(settings, port=0)):

@@ -45,16 +45,12 @@ async def holders_after_kill(live: Live, tmp_path: Path) -> Holders:
     return (await after_kill(live, tmp_path)).locks
 
 
-async def test_holders_are_in_the_log_when_they_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_holders_are_in_the_log_when_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 60)
     async with live_broker(tmp_path / "live") as live:
         await make(live.session)
         assert await lock(live.session, "one") == 3
-        assert await holders_after_kill(live, tmp_path) == {
-            ("g", "made", number): "one" for number in range(3)
-        }
+        assert await holders_after_kill(live, tmp_path) == {("g", "made", number): "one" for number in range(3)}
         await unlock(live.session, "one", 2)
         await live.send(topic="made")  # what is freed waits for nothing, but is in the log before this
         assert await holders_after_kill(live, tmp_path) == {("g", "made", 2): "one"}
@@ -85,9 +81,7 @@ async def test_a_lock_that_no_slave_has_is_not_told_and_neither_is_its_renewal(t
             slave.report(0)
             await slave.piece()
             for _ in range(2):
-                with pytest.raises(
-                    RemoteError, match="the queues are locked and in effect here, but not yet safe"
-                ):
+                with pytest.raises(RemoteError, match="the queues are locked and in effect here, but not yet safe"):
                     await lock(live.session, "one")
 
 

@@ -82,12 +82,7 @@ def step(master: Master, chance: random.Random) -> None:
         lambda: state.groups.put(GroupConfig(name, retry_max_times=chance.randrange(9))),
         lambda: state.groups.delete(name),
         lambda: state.offsets.delete_group(name),
-        *[
-            lambda: state.offsets.commit(
-                chance.choice("abcd"), name, chance.randrange(3), chance.randrange(99)
-            )
-        ]
-        * 4,
+        *[lambda: state.offsets.commit(chance.choice("abcd"), name, chance.randrange(3), chance.randrange(99))] * 4,
         lambda: master.journal.write_snapshot(),
         lambda: put(master.store, b"x", "other"),
     ]
@@ -119,11 +114,7 @@ async def test_a_store_without_a_journal_has_its_state_in_files_and_gets_a_snaps
 ) -> None:
     config = settings.config_path
     config.mkdir(parents=True)
-    topics = {
-        "topicConfigTable": {
-            "made": {"topicName": "made", "readQueueNums": 5, "writeQueueNums": 5, "perm": 6}
-        }
-    }
+    topics = {"topicConfigTable": {"made": {"topicName": "made", "readQueueNums": 5, "writeQueueNums": 5, "perm": 6}}}
     (config / "topics.json").write_text(json.dumps(topics | {"dataVersion": {"counter": 3, "timestamp": 1}}))
     (config / "consumerOffset.json").write_text('{"offsetTable":{"made@g":{0:1}}}')
     with MessageStore.open(settings.store(1)) as store:
@@ -164,9 +155,7 @@ async def test_files_that_another_broker_has_changed_count(settings: BrokerSetti
     for file in settings.config_path.glob("*"):
         file.unlink()
     found = kept(settings)
-    assert (
-        found.width("made") == 7 and found.offsets == {"g": {"made": {0: 9}}} and found.width("second") == 1
-    )
+    assert found.width("made") == 7 and found.offsets == {"g": {"made": {0: 9}}} and found.width("second") == 1
 
 
 async def test_an_edit_by_hand_counts_if_its_checksum_is_taken_off(settings: BrokerSettings) -> None:

@@ -42,9 +42,7 @@ async def company(tmp_path, **more):
 
     async def connect(account):
         pushed = []
-        pool = Pool(
-            SystemClock(), lambda _, command: pushed.append(command), sign=signer(account, "12345678")
-        )
+        pool = Pool(SystemClock(), lambda _, command: pushed.append(command), sign=signer(account, "12345678"))
         pools.append(pool)
         return await pool.session(live.broker.address), pushed
 
@@ -66,9 +64,7 @@ async def bodies(session):
 async def test_only_the_account_that_began_a_transaction_ends_it(tmp_path):
     async with company(tmp_path) as (_, connect):
         (owner, _), (operator, _) = await connect("payments"), await connect("operators")
-        first, second = [
-            (await owner.call(send_request(properties=HALF), body)).header for body in (b"one", b"two")
-        ]
+        first, second = [(await owner.call(send_request(properties=HALF), body)).header for body in (b"one", b"two")]
         for account, words in (
             ("thieves", "No default permission for topic:orders"),
             ("partners", "another"),

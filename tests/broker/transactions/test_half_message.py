@@ -19,9 +19,7 @@ def stored(made, offset=500, queue_offset=9):
     return record.decode(record.encode(made, Placed(offset, queue_offset, 2000, HOST)))
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"), [("true", True), ("TRUE", True), ("false", False), ("", False)]
-)
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("TRUE", True), ("false", False), ("", False)])
 def test_a_half_message_is_one_whose_mark_says_true(value, expected):
     assert half_message.is_half(Properties(f"TRAN_MSG\x01{value}\x02")) is expected
     assert not half_message.is_half(Properties(f"NOT_TRAN_MSG\x01{value}\x02"))
@@ -91,9 +89,7 @@ def test_the_owner_is_kept_in_the_half_message_and_not_in_the_committed_one():
     copied = half_message.copy(stored(made), 9, 1)
     assert copied.properties.get("TRAN_OWNER") == "payments-key"
     commit = record.decode(half.commit(to, Placed(900, 1, 3000, HOST), crc=True))
-    assert render(commit.properties) == (
-        sent + "PGROUP\x01payments\x02REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
-    )
+    assert render(commit.properties) == (sent + "PGROUP\x01payments\x02REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02")
     _, asked = half_message.question(stored(made), copied, Placed(700, 10, 2000, HOST))
     assert "TRAN_OWNER" not in record.decode(asked).properties
 

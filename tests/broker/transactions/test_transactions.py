@@ -262,9 +262,7 @@ async def test_immunity_puts_the_first_question_off_and_costs_no_question(it):
     assert await it.after(149) == []
     copies = it.messages(HALF, 0)
     assert [each.properties.get("TRANSACTION_CHECK_TIMES") for each in copies] == [None] * len(copies)
-    assert [each.properties.get("TRAN_PREPARED_QUEUE_OFFSET") for each in copies[1:]] == ["0"] * (
-        len(copies) - 1
-    )
+    assert [each.properties.get("TRAN_PREPARED_QUEUE_OFFSET") for each in copies[1:]] == ["0"] * (len(copies) - 1)
     ((_, message),) = await it.after(1)
     assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
     it.end(first, commit=True)
@@ -321,9 +319,7 @@ async def hours(it, count):
         await it.transactions.ask()
 
 
-async def test_what_nobody_can_be_asked_about_is_stored_again_now_and_then_and_put_aside_in_the_end(
-    tmp_path, clock
-):
+async def test_what_nobody_can_be_asked_about_is_stored_again_now_and_then_and_put_aside_in_the_end(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock, present=False)
     it.begin(b"paid")
     await hours(it, 72)
@@ -417,9 +413,7 @@ async def test_offsets_rest_on_what_is_on_disk(it):
     it.end(it.begin(b"one"), commit=True)
     it.transactions.pass_ended()
     it.transactions.pass_ended()
-    assert it.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) is None, (
-        "its op record may be lost with the machine"
-    )
+    assert it.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) is None, "its op record may be lost with the machine"
     it.store.flush()
     it.transactions.pass_ended()
     assert it.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1

@@ -84,9 +84,7 @@ class near:
 @pytest.mark.parametrize("batch", [1, 7])
 def test_as_many_as_were_said_are_sent_and_the_figures_add_up(run, cluster, topic, batch):
     before, count = stored(cluster, topic), 500 * batch
-    figures, errors = measured(
-        run, "send", topic, "--count", str(count), "--size", "1000", "--batch", str(batch)
-    )
+    figures, errors = measured(run, "send", topic, "--count", str(count), "--size", "1000", "--batch", str(batch))
     assert stored(cluster, topic) - before == figures["messages"] == count
     assert figures["failed"] == 0 and errors == []
     shortest, longest = (

@@ -66,6 +66,4 @@ async def test_the_first_interrupt_stops_and_afterwards_all_is_as_before():
         for _ in range(20):
             await asyncio.sleep(0)
         assert turns.is_over
-        assert (
-            signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        )  # the second one ends the program
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # the second one ends the program

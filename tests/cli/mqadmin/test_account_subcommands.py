@@ -25,9 +25,7 @@ def guarded(tmp_path, monkeypatch):
 
 def test_accounts_are_made_changed_and_removed(guarded):
     said = guarded.ok("updateAclConfig -c DefaultCluster -a rocket-1 -s 12345678 -t T=PUB,U=SUB -m true")
-    assert said.startswith(
-        f"create or update plain access config to {guarded.broker} success.\nPlainAccessConfig{{"
-    )
+    assert said.startswith(f"create or update plain access config to {guarded.broker} success.\nPlainAccessConfig{{")
     assert "topicPerms=[T=PUB, U=SUB]" in said and "12345678" not in said
     rows = guarded.ok("clusterAclConfigVersion -c DefaultCluster").splitlines()
     assert rows[0].split()[0] == "#Cluster" and rows[1].split()[:2] == ["DefaultCluster", "broker-0"]

@@ -8,9 +8,7 @@ def test_settings_are_shown_and_changed(admin):
     shown = admin.ok("getBrokerConfig -b {broker}")
     assert shown.startswith(f"============{admin.broker}============\n")
     assert f"{'maxMessageSize':<50}=  4000000\n" in shown and shown.endswith("\n\n")
-    assert f"============Master: {admin.broker}============\n" in admin.ok(
-        "getBrokerConfig -c DefaultCluster"
-    )
+    assert f"============Master: {admin.broker}============\n" in admin.ok("getBrokerConfig -c DefaultCluster")
     refused = admin("updateBrokerConfig -c DefaultCluster -k nothing -v x")
     assert refused.code == 1 and "MQBrokerException" in refused.err
     assert admin.ok("updateBrokerConfig -k a -v b").startswith("usage: mqadmin updateBrokerConfig")

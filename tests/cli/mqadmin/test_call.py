@@ -47,9 +47,7 @@ def test_errors_become_javas_where_they_are_asked(admin) -> None:
         return said
 
     route, stats = asyncio.run(ask())
-    assert (
-        "MQClientException: CODE: 17  DESC: No topic route info in name server for the topic: Absent" in route
-    )
+    assert "MQClientException: CODE: 17  DESC: No topic route info in name server for the topic: Absent" in route
     assert f"MQBrokerException: CODE: 17  DESC: topic[Absent] not exist BROKER: {admin.broker}" in stats
 
 

@@ -11,17 +11,13 @@ def test_topics_and_groups_are_exported(admin, topic, tmp_path):
     said = admin.ok(f"exportMetadata -c DefaultCluster -f {tmp_path}")
     assert said == f"export {tmp_path}/metadata.json success\n"
     found = exported(said)
-    assert (
-        found["topicConfigTable"][topic]["readQueueNums"] == 2 and "TBW102" not in found["topicConfigTable"]
-    )
+    assert found["topicConfigTable"][topic]["readQueueNums"] == 2 and "TBW102" not in found["topicConfigTable"]
     assert f"exported-{topic}" in found["subscriptionGroupTable"] and found["exportTime"] > 0
     assert not any(name.startswith("%") for name in found["topicConfigTable"])
     for option, file in (("-t", "topic.json"), ("-g", "subscriptionGroup.json")):
         for place in ("-c DefaultCluster", "-b {broker}"):
             said = admin.ok(f"exportMetadata {place} -f {tmp_path} {option}").strip()
-            assert said == f"export {tmp_path}/{file} success" and len(exported(said)) == (
-                2 if "-c" in place else 1
-            )
+            assert said == f"export {tmp_path}/{file} success" and len(exported(said)) == (2 if "-c" in place else 1)
     assert admin.ok("exportMetadata").startswith("usage: mqadmin exportMetadata")
 
 

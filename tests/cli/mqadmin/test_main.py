@@ -33,9 +33,7 @@ def test_an_unknown_command_is_told_on_stdout(words: list[str]) -> None:
     assert says(*words, "--java-exit-codes")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "words", ["topicStatus", "topicStatus -x", "updateTopic -b a -c b -t T", "topicStatus -h"]
-)
+@pytest.mark.parametrize("words", ["topicStatus", "topicStatus -x", "updateTopic -b a -c b -t T", "topicStatus -h"])
 def test_a_wrong_command_line_gets_the_usage_and_fails_in_any_case(words: str) -> None:
     for more in ([], ["--java-exit-codes"]):
         code, out, err = says(*words.split(), *more)

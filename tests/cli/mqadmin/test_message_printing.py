@@ -38,6 +38,4 @@ def test_a_queue_of_a_broker_that_is_not_there_is_told(admin, topic):
     said = admin(f"printMsgByQueue -t {topic} -a broker-z -i 0")
     assert said.code == 1 and "MQClientException: The broker[broker-z] not exist" in said.err
     said = admin("printMsg -t Absent")
-    assert (
-        said.err.count("Caused by: ") == 2 and "Can not find Message Queue for this topic, Absent" in said.err
-    )
+    assert said.err.count("Caused by: ") == 2 and "Can not find Message Queue for this topic, Absent" in said.err

@@ -1,12 +1,7 @@
 def test_a_value_is_kept_shown_and_forgotten(admin):
-    assert (
-        admin.ok("updateKvConfig -s NS -k name -v value")
-        == "create or update kv config to namespace success.\n"
-    )
+    assert admin.ok("updateKvConfig -s NS -k name -v value") == "create or update kv config to namespace success.\n"
     assert admin.ok("deleteKvConfig -s NS -k name") == "delete kv config from namespace success.\n"
-    assert admin.ok("updateOrderConf -m put -t Some -v broker-0:4").endswith(
-        "topic=[Some], orderConf=[broker-0:4]"
-    )
+    assert admin.ok("updateOrderConf -m put -t Some -v broker-0:4").endswith("topic=[Some], orderConf=[broker-0:4]")
     assert admin.ok("updateOrderConf -m get -t Some").endswith("orderConf=[broker-0:4] ")
     assert admin.ok("updateOrderConf -m delete -t Some") == "delete orderConf success. topic=[Some]"
     gone = admin("updateOrderConf -m get -t Some")
@@ -32,6 +27,4 @@ def test_a_broker_is_hidden_from_producers_and_shown_again(admin):
 def test_a_name_server_that_is_away_is_told_and_the_next_one_asked(admin):
     said = admin("wipeWritePerm -b broker-0 -n 127.0.0.1:1")
     assert said.out == "wipe write perm of broker[broker-0] in name server[127.0.0.1:1] Failed\n"
-    assert said.code == 1 and said.err.startswith(
-        "org.apache.rocketmq.remoting.exception.RemotingConnectException"
-    )
+    assert said.code == 1 and said.err.startswith("org.apache.rocketmq.remoting.exception.RemotingConnectException")

@@ -35,9 +35,7 @@ def test_a_group_that_is_away_is_reset_in_its_place(admin, topic, group):
     admin.ok(f"resetOffsetByTime -g {group} -t {topic} -s 0")
     kept = admin.ok(f"resetOffsetByTime -g {group} -t {topic} -s now -f false")
     assert ["broker-0", "0", "3", "0", "3", "0"] in rows(kept)
-    assert ["broker-0", "0", "3", "0", "3", "3"] in rows(
-        admin.ok(f"skipAccumulatedMessage -g {group} -t {topic}")
-    )
+    assert ["broker-0", "0", "3", "0", "3", "3"] in rows(admin.ok(f"skipAccumulatedMessage -g {group} -t {topic}"))
 
 
 def test_a_time_that_is_none_and_a_topic_that_is_nowhere_are_told(admin, topic, group):
@@ -51,7 +49,5 @@ def test_offsets_are_cloned(admin, topic, group):
     assert said == f"clone group offset success. srcGroup[{group}], destGroup=[clone-{group}], topic[{topic}]"
     progress = admin.ok("brokerConsumeStats -b {broker}")
     admin.ok(f"updateSubGroup -b {{broker}} -g clone-{group}")
-    assert re.search(
-        rf"^{topic} +clone-{group} +broker-0 +0 +3 +3 ", admin.ok("brokerConsumeStats -b {broker}"), re.M
-    )
+    assert re.search(rf"^{topic} +clone-{group} +broker-0 +0 +3 +3 ", admin.ok("brokerConsumeStats -b {broker}"), re.M)
     assert f"clone-{group}" not in progress

@@ -21,9 +21,7 @@ def bodies(said):
 def test_all_messages_of_a_topic_are_printed_queue_by_queue(admin, filled):
     said = admin.ok(f"printMsg -t {filled}")
     assert bodies(said) == ["one", "two", "three", "four", "five"] and said.count("-" * 56 + "\n") == 2
-    assert (
-        f"minOffset=0, maxOffset=5, MessageQueue [topic={filled}, brokerName=broker-0, queueId=0]\n" in said
-    )
+    assert f"minOffset=0, maxOffset=5, MessageQueue [topic={filled}, brokerName=broker-0, queueId=0]\n" in said
     assert bodies(admin.ok(f"printMsg -t {filled} -d false -s B")) == ["NOT PRINT BODY"]
     assert bodies(admin.ok(f"printMsg -t {filled} -e 2020-01-01#00:00:00:000")) == []
     assert "is no time" in admin(f"printMsg -t {filled} -b soon").err

@@ -35,9 +35,7 @@ def consumed(admin, topic):
 
 def test_members_progress_and_rates_of_a_group_are_shown(admin, topic, consumed):
     said = admin.ok(f"consumerConnection -g {consumed}")
-    assert said.startswith(
-        "#ClientId                            #ClientAddr            #Language  #Version\n"
-    )
+    assert said.startswith("#ClientId                            #ClientAddr            #Language  #Version\n")
     assert re.search(rf"^{topic} +\*$", said, re.M) and "ConsumeType: CONSUME_PASSIVELY\n" in said
     assert admin.ok(f"consumerConnection -g {consumed} -b {{broker}}") == said
     rows = admin.ok(f"consumerProgress -g {consumed} -s true").splitlines()
@@ -62,20 +60,14 @@ def test_a_member_consumes_a_message_on_demand_and_the_message_says_so(admin, to
     (sent,) = admin.send(topic, b"once more")
     client_id = admin.ok(f"consumerConnection -g {consumed}").splitlines()[1].split()[0]
     said = admin(f"queryMsgById -i {sent.offset_msg_id} -g {consumed} -d {client_id}")
-    assert said.out.startswith(
-        "ConsumeMessageDirectlyResult [order=false, autoCommit=true, consumeResult="
-    ), said
+    assert said.out.startswith("ConsumeMessageDirectlyResult [order=false, autoCommit=true, consumeResult="), said
     shown = admin.ok(f"queryMsgById -i {sent.offset_msg_id}")
-    assert re.search(
-        rf"MessageTrack \[consumerGroup={consumed}, trackType=(NOT_CONSUME_YET|CONSUMED), ", shown
-    )
+    assert re.search(rf"MessageTrack \[consumerGroup={consumed}, trackType=(NOT_CONSUME_YET|CONSUMED), ", shown)
 
 
 def test_a_group_that_nobody_knows_is_told(admin, topic):
     for line in ("consumerProgress -g nobody", "consumerConnection -g nobody", "consumerStatus -g nobody"):
         said = admin(line)
-        assert (
-            said.code == 1 and "No topic route info in name server for the topic: %RETRY%nobody" in said.err
-        )
+        assert said.code == 1 and "No topic route info in name server for the topic: %RETRY%nobody" in said.err
     said = admin(f"producerConnection -g nobody -t {topic}")
     assert "CODE: 1  DESC: the producer group[nobody] not exist" in said.err

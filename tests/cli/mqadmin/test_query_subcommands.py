@@ -61,9 +61,7 @@ def test_a_unique_id_is_not_taken_for_an_address(admin, unique_id):
 
 def test_a_message_is_sent_again(admin, topic, sent):
     said = admin.ok(f"queryMsgById -i {sent.offset_msg_id} -s true")
-    assert said.startswith(
-        f"prepare resend msg. originalMsgId={sent.offset_msg_id}SendResult [sendStatus=SEND_OK"
-    )
+    assert said.startswith(f"prepare resend msg. originalMsgId={sent.offset_msg_id}SendResult [sendStatus=SEND_OK")
     assert len(admin.ok(f"queryMsgByKey -t {topic} -k k1").splitlines()) == 3
     assert admin.ok(f"queryMsgById -i {sent.offset_msg_id} -s false") == ""
 

@@ -7,9 +7,7 @@ import sparrowmq.sync
 from sparrowmq.testing.background import BackgroundCluster
 from tests.cli.mqadmin.conftest import Tool
 
-CREATED = (
-    "create topic to {} success.\nTopicConfig [topicName={}, readQueueNums=2, writeQueueNums=3, perm=RW-, "
-)
+CREATED = "create topic to {} success.\nTopicConfig [topicName={}, readQueueNums=2, writeQueueNums=3, perm=RW-, "
 
 
 def test_a_topic_is_created_shown_and_deleted(admin):
@@ -59,13 +57,9 @@ def test_an_ordered_topic_has_its_order_kept_by_broker_or_by_cluster(admin):
 
 def test_a_permission_is_changed_and_the_same_one_told(admin, topic):
     said = admin.ok(f"updateTopicPerm -b {{broker}} -t {topic} -p 4")
-    assert said.startswith(
-        f"update topic perm from 6 to 4 in {admin.broker} success.\nTopicConfig [topicName={topic}"
-    )
+    assert said.startswith(f"update topic perm from 6 to 4 in {admin.broker} success.\nTopicConfig [topicName={topic}")
     assert admin.ok(f"updateTopicPerm -b {{broker}} -t {topic} -p 4") == "new perm equals to the old one!\n"
-    assert admin(f"updateTopicPerm -b 127.0.0.1:1 -t {topic} -p 6").out.startswith(
-        "updateTopicPerm error broker"
-    )
+    assert admin(f"updateTopicPerm -b 127.0.0.1:1 -t {topic} -p 6").out.startswith("updateTopicPerm error broker")
     said = admin.ok(f"updateTopicPerm -c DefaultCluster -t {topic} -p 6")
     assert said == f"update topic perm from 4 to 6 in {admin.broker} success.\n"
 

@@ -40,9 +40,7 @@ def rows(said):
 
 def test_a_user_is_created_shown_changed_and_deleted(guarded):
     where = f"{guarded.broker} success.\n"
-    assert (
-        guarded.ok("createUser -b {broker} -u alice -p secretOfAlice -t Normal") == f"create user to {where}"
-    )
+    assert guarded.ok("createUser -b {broker} -u alice -p secretOfAlice -t Normal") == f"create user to {where}"
     said = guarded("createUser -b {broker} -u alice -p other")
     assert said.code == 1 and "MQBrokerException: CODE: 16  DESC: The user alice exists" in said.err
     # As Java's tool printed it with 5.4.0.
@@ -79,10 +77,7 @@ def test_policies_are_created_shown_changed_and_deleted(guarded):
     guarded.ok("createUser -b {broker} -u carol -p secretOfCarol")
     acl = "createAcl -b {broker} -s User:carol"
     where = f"{guarded.broker} success.\n"
-    assert (
-        guarded.ok(f"{acl} -r Topic:orders,Group:* -a Pub,Sub -d Allow -i 10.0.0.0/8")
-        == f"create acl to {where}"
-    )
+    assert guarded.ok(f"{acl} -r Topic:orders,Group:* -a Pub,Sub -d Allow -i 10.0.0.0/8") == f"create acl to {where}"
     guarded.ok(f"{acl} -r Topic:ord* -a all -d Deny")
     # As Java's tool printed it with 5.4.0.
     wanted = (

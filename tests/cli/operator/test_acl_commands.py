@@ -40,9 +40,7 @@ def told(run):
     result = run("list", "-o", "json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    return {each["account"]: each for each in found["accounts"]}, [
-        each["needs_no_account"] for each in found["white"]
-    ]
+    return {each["account"]: each for each in found["accounts"]}, [each["needs_no_account"] for each in found["white"]]
 
 
 def test_an_account_is_made_changed_and_deleted(run, guarded):
@@ -86,9 +84,7 @@ def test_a_change_leaves_an_admin_an_admin_unless_it_says_otherwise(run):
 
 
 def test_a_secret_may_be_asked_for_and_is_shown_nowhere(run, guarded, namesrv):
-    made = run(
-        "set", "newcomer", "--secret", "-", "--topic", "orders=pub", given="typedSecret\ntypedSecret\n"
-    )
+    made = run("set", "newcomer", "--secret", "-", "--topic", "orders=pub", given="typedSecret\ntypedSecret\n")
     assert made.exit_code == 0 and "typedSecret" not in made.output
     keys = ("--access-key", "newcomer", "--secret-key", "typedSecret")
     command = [sys.executable, "-m", "sparrowmq", "topic", "show", "orders", "-n", namesrv.address, *keys]
@@ -111,9 +107,7 @@ def test_who_is_no_admin_is_refused_with_the_brokers_words(run):
     assert refused.exit_code == 1 and "Check signature failed for accessKey=administrator" in refused.stderr
 
 
-def test_a_broker_without_accounts_is_named_and_the_others_are_listed(
-    run, start, broker_args, namesrv, tmp_path
-):
+def test_a_broker_without_accounts_is_named_and_the_others_are_listed(run, start, broker_args, namesrv, tmp_path):
     own = ("--set", f"storePathRootDir={tmp_path}/plain", "--set", "brokerName=plain")
     start(*broker_args, "-n", namesrv.address, *own).ready()
     found = run("list")

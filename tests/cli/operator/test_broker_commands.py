@@ -47,9 +47,7 @@ def test_brokers_are_listed_with_what_they_run_and_take(run, cluster):
 def test_settings_are_shown_and_changed_while_it_runs(run, cluster):
     rows = {row["key"]: row["value"] for row in json.loads(run("config", "broker-0", "-o", "json").stdout)}
     assert rows["brokerName"] == "broker-0"
-    assert (
-        "changed fileReservedTime of broker broker-0" in run("set", "broker-0", "fileReservedTime=71").stdout
-    )
+    assert "changed fileReservedTime of broker broker-0" in run("set", "broker-0", "fileReservedTime=71").stdout
     address = cluster.cluster.brokers[0].address
     assert run("config", address, "fileReservedTime").stdout.split()[-2:] == ["fileReservedTime", "71"]
     assert "has no setting nonsense" in run("config", "broker-0", "nonsense", code=1).output

@@ -96,20 +96,14 @@ def test_a_bundle_has_all_texts_of_all_servers_and_no_secret(closed: Closed) -> 
     texts = texts_in(file)
     assert texts["MISSING.txt"] == "nothing is missing\n"
     for name in closed.brokers:
-        of = {
-            path.rpartition("/")[2]: text
-            for path, text in texts.items()
-            if path.startswith(f"broker/{name}-0/")
-        }
+        of = {path.rpartition("/")[2]: text for path, text in texts.items() if path.startswith(f"broker/{name}-0/")}
         assert "boot success" in of["log.txt"] or "registered" in of["log.txt"], of["log.txt"][:500]
         assert "thread MainThread" in of["stacks.txt"] and "task " in of["stacks.txt"]
         assert "sparrowmq: " in of["process.txt"] and f"brokerName={name}" in of["settings.properties"]
         assert "sparrowmq_ready" in of["metrics.txt"]
         assert "putTps" in json.loads(of["status.json"]) and "orders" in json.loads(of["topics.json"])
     (path,) = {each.rpartition("/")[0] for each in texts if each.startswith("namesrv/")}
-    assert (
-        "sparrowmq_namesrv_brokers" in texts[f"{path}/metrics.txt"] and "broker-a" in texts[f"{path}/log.txt"]
-    )
+    assert "sparrowmq_namesrv_brokers" in texts[f"{path}/metrics.txt"] and "broker-a" in texts[f"{path}/log.txt"]
     assert set(json.loads(texts["routes.json"])) >= {"orders"} and json.loads(texts["doctor.json"])
     whole = "".join(texts.values())
     for secret in SECRETS:

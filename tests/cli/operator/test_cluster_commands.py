@@ -60,8 +60,6 @@ def test_orders_to_a_broker_that_is_no_member_are_refused(run):
 
 def test_messages_are_given_up_only_after_a_question(run):
     result = run("elect", "-b", "broker-0", "--member", "1", "--force")
-    assert (
-        result.exit_code == 1 and "Messages that the new master lacks are lost to consumers" in result.output
-    )
+    assert result.exit_code == 1 and "Messages that the new master lacks are lost to consumers" in result.output
     result = run("elect", "-b", "broker-0", "--member", "1", "--force", "--yes")
     assert "no broker that answers" in result.stderr

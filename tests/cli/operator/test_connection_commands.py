@@ -56,8 +56,4 @@ def test_one_group_is_shown_alone(live):
 def test_a_missing_broker_is_named_and_the_status_says_so(live):
     live.run(live.cluster.brokers[1]._server.stop())
     shown = run(live, "--timeout", "2")
-    assert (
-        shown.exit_code == 1
-        and "the answer lacks broker broker-1: " in shown.stderr
-        and "billing" in shown.output
-    )
+    assert shown.exit_code == 1 and "the answer lacks broker broker-1: " in shown.stderr and "billing" in shown.output

@@ -67,9 +67,7 @@ def test_a_secret_can_be_typed_and_a_shell_gets_all_of_it() -> None:
     )
     assert typed.exit_code == 0 and "it's" not in typed.output
     lines = invoke("context", "env").stdout
-    script = (
-        f'{lines}\nprintf "%s|%s|%s" "$NAMESRV_ADDR" "$ROCKETMQ_SECRET_KEY" "${{SPARROWMQ_TLS_CONFIG-unset}}"'
-    )
+    script = f'{lines}\nprintf "%s|%s|%s" "$NAMESRV_ADDR" "$ROCKETMQ_SECRET_KEY" "${{SPARROWMQ_TLS_CONFIG-unset}}"'
     printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed == "10.0.0.1:9876|it's|unset"
 
@@ -98,10 +96,7 @@ def test_commands_take_address_and_account_from_one_context(tmp_path: Path) -> N
         assert invoke("context", "set", "prod", "-n", cluster.namesrv, *account).exit_code == 0
         assert invoke("topic", "create", "orders").exit_code == 0
         assert (
-            invoke(
-                "topic", "show", "orders", "--context", "prod", env={"NAMESRV_ADDR": "127.0.0.1:1"}
-            ).exit_code
-            == 0
+            invoke("topic", "show", "orders", "--context", "prod", env={"NAMESRV_ADDR": "127.0.0.1:1"}).exit_code == 0
         )
         # The account of the environment belongs to another cluster, and that of the context is not sent elsewhere.
         others = {"ROCKETMQ_ACCESS_KEY": "other", "ROCKETMQ_SECRET_KEY": "12345678"}

@@ -64,9 +64,7 @@ def bodies(run, *options):
 
 def test_dead_letters_are_shown_the_oldest_first_and_chosen(run):
     assert bodies(run) == ["one", "two", "three"]
-    assert bodies(run, "--tag", "A") == ["one", "three"] and bodies(run, "--tag", "A", "--limit", "1") == [
-        "one"
-    ]
+    assert bodies(run, "--tag", "A") == ["one", "three"] and bodies(run, "--tag", "A", "--limit", "1") == ["one"]
     assert bodies(run, "--since", "1h") == ["one", "two", "three"] and bodies(run, "--topic", "None") == []
     assert "three" in run("list", "billing").stdout
     assert "no dead letter of group billing is X" in run("list", "billing", "--id", "X", code=1).output

@@ -85,9 +85,7 @@ def test_an_account_that_the_broker_refuses_is_wrong_and_the_right_one_helps(tmp
             assert "--access-key and --secret-key" in said.output and "brokerIP1" not in said.output
         right = doctor(cluster, "--access-key", ADMIN[0], "--secret-key", ADMIN[1])
         assert right.exit_code == 0, right.output
-        assert (
-            "warning" in right.output and "no slave is let in" in right.output
-        )  # it has no haSecret, a notice
+        assert "warning" in right.output and "no slave is let in" in right.output  # it has no haSecret, a notice
 
 
 # Where the network is the cause: two machines, each with a network of its own ----------------------------------------

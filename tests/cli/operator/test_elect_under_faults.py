@@ -70,9 +70,7 @@ class Group:
 
     def command(self, *words: str) -> subprocess.Popen[str]:
         line = [sys.executable, "-m", "sparrowmq", "cluster", *words, "-n", self._namesrv]
-        return subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY
-        )
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY)
 
     def elect(self, *words: str) -> tuple[int, str]:
         process = self.command("elect", "-b", "group", *words)
@@ -141,9 +139,7 @@ def test_a_member_that_may_open_too_few_files_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 @pytest.mark.timeout(180)
-def test_a_member_that_is_gone_after_the_order_is_told_and_never_leads_beside_another(
-    tmp_path: Path, how: str
-) -> None:
+def test_a_member_that_is_gone_after_the_order_is_told_and_never_leads_beside_another(tmp_path: Path, how: str) -> None:
     with group(tmp_path) as found:
         member = found.members[1]
         process = found.command("elect", "-b", "group", "--member", "1")

@@ -17,9 +17,7 @@ def cluster(tmp_path):
 
 @pytest.fixture
 def run(cluster):
-    return lambda verb, *args, **kwargs: CliRunner().invoke(
-        group, [verb, *args, "-n", cluster.namesrv], **kwargs
-    )
+    return lambda verb, *args, **kwargs: CliRunner().invoke(group, [verb, *args, "-n", cluster.namesrv], **kwargs)
 
 
 @pytest.mark.covers("S-ADM-02")
@@ -91,9 +89,7 @@ def test_lag_is_told_and_a_reset_changes_it(run, cluster):
     assert rows[2] == "lag: 3 messages; 0.0 messages per second"
     planned = run("reset", "billing", "orders", "latest", "--dry-run")
     assert planned.output.splitlines()[1].split() == ["broker-0", "0", "3"]
-    assert run("lag", "billing", "orders").output.splitlines()[1].split()[4] == "0", (
-        "a dry run resets nothing"
-    )
+    assert run("lag", "billing", "orders").output.splitlines()[1].split()[4] == "0", "a dry run resets nothing"
     for to, offset in (("latest", "3"), ("earliest", "0"), ("2", "2"), ("2020-01-01T00:00", "0")):
         assert run("reset", "billing", "orders", to, input="n\n").exit_code == 1
         moved = run("reset", "billing", "orders", to, "--yes")

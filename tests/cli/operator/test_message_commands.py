@@ -57,9 +57,7 @@ def test_lines_of_a_file_or_a_pipe_are_messages_of_their_own(run, tmp_path):
     file.write_bytes(b"\x00\xff\n\x01")
     (row,) = sent(run, "Lines", "--file", str(file))
     assert json.loads(run("show", row["id"], "Lines").stdout)["body_hex"] == "00ff0a01"
-    assert (
-        len(json.loads(run("find", "Lines", "--since", "1h", "--limit", "2000", "-o", "json").stdout)) == 1002
-    )
+    assert len(json.loads(run("find", "Lines", "--since", "1h", "--limit", "2000", "-o", "json").stdout)) == 1002
 
 
 def test_lines_that_are_not_sent_are_told(run):
@@ -79,9 +77,7 @@ def test_messages_are_printed_as_they_come_and_chosen_by_tag(run):
         run("send", "Tailed", body, "--tag", tag)
     lines = run("tail", "Tailed", "--since", "1h", "--tag", "A", "--limit", "2").stdout.splitlines()
     assert [line.split()[-1] for line in sorted(lines)] == ["one", "three"] and "tag=A" in lines[0]
-    (line,) = run(
-        "tail", "Tailed", "--since", "1h", "--tag", "B", "--limit", "1", "--json"
-    ).stdout.splitlines()
+    (line,) = run("tail", "Tailed", "--since", "1h", "--tag", "B", "--limit", "1", "--json").stdout.splitlines()
     assert json.loads(line)["body"] == "two"
     assert "write 'A || B' for messages with any" in run("tail", "Tailed", "--tag", "A && B", code=1).output
 

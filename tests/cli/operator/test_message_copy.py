@@ -65,13 +65,9 @@ def test_a_copy_has_every_message_with_what_was_its_own_and_each_queue_in_its_or
     }
     assert len(copies) == COUNT
     for queue in range(4):
-        told = [
-            int(row["body"]) for row in sorted(copies, key=lambda row: row["offset"]) if row["queue"] == queue
-        ]
+        told = [int(row["body"]) for row in sorted(copies, key=lambda row: row["offset"]) if row["queue"] == queue]
         assert told == [
-            int(row["body"])
-            for row in sorted(originals, key=lambda row: row["offset"])
-            if row["queue"] == queue
+            int(row["body"]) for row in sorted(originals, key=lambda row: row["offset"]) if row["queue"] == queue
         ]
     shown = json.loads(run("show", copies[0]["id"], "To").stdout)
     assert shown["properties"]["number"] == copies[0]["body"]
@@ -115,9 +111,7 @@ def test_another_cluster_with_access_control_knows_who_copies(run, tmp_path):
 def test_what_goes_to_another_cluster_is_encrypted_as_is_said(run, tmp_path):
     trusting = tmp_path / "tls.properties"
     trusting.write_text("tls.client.authServer=false\n")
-    with BackgroundCluster(
-        tmp_path / "store"
-    ) as other:  # which takes both, with a certificate of its own making
+    with BackgroundCluster(tmp_path / "store") as other:  # which takes both, with a certificate of its own making
         with sparrowmq.sync.admin(other.namesrv) as admin:
             admin.create_topic("From")
         words = ("copy", "From", "From", "--to", other.namesrv, "--yes", "--limit", "5")

@@ -10,9 +10,7 @@ from sparrowmq.testing.background import BackgroundCluster
 @pytest.fixture
 def run(tmp_path):
     with BackgroundCluster(tmp_path) as cluster:
-        yield lambda verb, *args, **kwargs: CliRunner().invoke(
-            topic, [verb, *args, "-n", cluster.namesrv], **kwargs
-        )
+        yield lambda verb, *args, **kwargs: CliRunner().invoke(topic, [verb, *args, "-n", cluster.namesrv], **kwargs)
 
 
 @pytest.mark.covers("S-ADM-01")
@@ -20,9 +18,7 @@ def test_a_topic_is_created_changed_shown_and_deleted(run):
     created = run("create", "orders", "-q", "2")
     assert (created.exit_code, created.output) == (0, "created topic orders at broker-0\n")
     assert run("list").output == "orders\n"
-    assert run("change", "orders", "--write-queues", "1", "--perm", "r").output.startswith(
-        "changed topic orders"
-    )
+    assert run("change", "orders", "--write-queues", "1", "--perm", "r").output.startswith("changed topic orders")
     shown = run("show", "orders").output.splitlines()
     assert [line.split() for line in shown] == [
         ["BROKER", "READ", "QUEUES", "WRITE", "QUEUES", "PERM", "ORDERED", "TYPE"],

@@ -48,10 +48,7 @@ def test_a_topic_gets_fewer_and_more_queues(run):
 
 
 def test_a_topic_moves_to_a_broker_and_unread_messages_stop_that(run, cluster):
-    assert (
-        "delete topic orders"
-        in run("move", "orders", "--from", "broker-0", "--to", "broker-1", "--dry-run").stdout
-    )
+    assert "delete topic orders" in run("move", "orders", "--from", "broker-0", "--to", "broker-1", "--dry-run").stdout
     with sparrowmq.sync.connect(cluster.namesrv) as mq:
         for _ in range(8):
             mq.send("orders", b"x")

@@ -44,9 +44,7 @@ def shakes_hands(server: Files, client: Files, ours: Files, host: str) -> None:
     assert ends[0].read(1) == b"x"
 
 
-def test_servers_and_clients_trust_each_other_and_no_client_poses_as_a_server(
-    tmp_path: Path, ours: Files
-) -> None:
+def test_servers_and_clients_trust_each_other_and_no_client_poses_as_a_server(tmp_path: Path, ours: Files) -> None:
     server, client = files(tmp_path, "server"), files(tmp_path, "client")
     sign(server, "broker-a", ("127.0.0.1", "broker.example"), ours, 5)
     sign(client, "orders-service", (), ours, 5)
@@ -77,9 +75,7 @@ def test_keys_are_private_and_stay_when_a_certificate_is_renewed(tmp_path: Path,
     assert {each.key.stat().st_mode & 0o777 for each in (ours, server)} == {0o600}
 
 
-def test_without_openssl_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_openssl_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="install the program openssl"):
         make_authority(files(tmp_path, "ca"), "our CA", 10)

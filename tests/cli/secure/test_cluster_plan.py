@@ -63,12 +63,8 @@ def test_no_address_is_used_twice(size: dict[str, Any]) -> None:
 
 def test_a_slave_is_on_another_host_than_its_master() -> None:
     made = plan(Wishes(place="/etc/mq", hosts=("10.0.0.1", "10.0.0.2"), brokers=2, slaves=1))
-    where = {
-        (each.name, each.broker_id): each.ip for each in settings_of(made) if isinstance(each, BrokerSettings)
-    }
-    assert (
-        where[("broker-a", 0)] != where[("broker-a", 1)] and where[("broker-b", 0)] != where[("broker-b", 1)]
-    )
+    where = {(each.name, each.broker_id): each.ip for each in settings_of(made) if isinstance(each, BrokerSettings)}
+    assert where[("broker-a", 0)] != where[("broker-a", 1)] and where[("broker-b", 0)] != where[("broker-b", 1)]
 
 
 def test_each_account_has_its_certificate_and_no_more_rights_than_it_needs() -> None:
@@ -86,10 +82,7 @@ def test_each_account_has_its_certificate_and_no_more_rights_than_it_needs() -> 
     }
     assert len({each.access_key for each in accounts}) == 7
     environment = made.texts["orders-service/environment"]
-    assert (
-        "ROCKETMQ_ACCESS_KEY=orders-service\n" in environment
-        and "NAMESRV_ADDR='127.0.0.1:9876'" in environment
-    )
+    assert "ROCKETMQ_ACCESS_KEY=orders-service\n" in environment and "NAMESRV_ADDR='127.0.0.1:9876'" in environment
 
 
 def test_etcd_has_an_authority_of_its_own_that_signs_for_brokers_only() -> None:

@@ -52,9 +52,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_settings_name_the_place_of_the_files_at_the_servers(tmp_path: Path) -> None:
     assert (
-        secure(
-            "init", tmp_path / "cluster", "--place", "/etc/mq/", "--data", "/data/", "--host", "10.0.0.5"
-        ).exit_code
+        secure("init", tmp_path / "cluster", "--place", "/etc/mq/", "--data", "/data/", "--host", "10.0.0.5").exit_code
         == 0
     )
     conf = (tmp_path / "cluster" / "broker-a" / "broker.conf").read_text()

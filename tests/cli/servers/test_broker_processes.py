@@ -60,9 +60,7 @@ def test_what_was_typed_goes_on_to_each_and_what_is_its_own_comes_last():
     words = command(BrokerSettings(name="x"), given, 1)
     assert words[:6] == [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin", "-c"]
     assert (
-        words[words.index("-n") + 1] == "ns:9876"
-        and words[words.index("--log-file") + 1] == "/l-1"
-        and "-v" in words
+        words[words.index("-n") + 1] == "ns:9876" and words[words.index("--log-file") + 1] == "/l-1" and "-v" in words
     )
     changes = [word for word in words if word.startswith("brokerName=")]
     assert changes == ["brokerName=x", "brokerName=x-1"]
@@ -112,9 +110,7 @@ def ended(brokers: Brokers, number: int, clock: HandClock, after_s: float = 0.0)
 def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
     clock, wrong = HandClock(), tmp_path / "wrong"
     of_file = f"import os, time; os.path.exists({str(wrong)!r}) and os._exit(2); time.sleep(60)"
-    brokers = Brokers(
-        [[sys.executable, "-c", "import time; time.sleep(60)"], [sys.executable, "-c", of_file]], clock
-    )
+    brokers = Brokers([[sys.executable, "-c", "import time; time.sleep(60)"], [sys.executable, "-c", of_file]], clock)
     assert brokers.look() == 0
     well, broken = brokers._brokers
     assert well.process is not None and broken.process is not None

@@ -50,11 +50,7 @@ def test_one_line_of_json_tells_a_script_where_it_is(dev):
 def test_a_person_is_told_what_to_paste(dev):
     process, line = dev("--topic", "orders")
     (namesrv,) = re.findall(r"name server (\S+),", line)
-    said = (
-        line
-        + "".join(iter(process.stdout.readline, "\n"))
-        + "".join(process.stdout.readline() for _ in range(7))
-    )
+    said = line + "".join(iter(process.stdout.readline, "\n")) + "".join(process.stdout.readline() for _ in range(7))
     for who in ("shell", "Python", "Java", "Go", "Node", "Spark"):
         (told,) = [each for each in said.splitlines() if each.split()[:1] == [who]]
         assert namesrv in told
@@ -118,6 +114,4 @@ def test_a_console_shows_it_if_one_wants(dev, tmp_path):
         assert b"Password" in page.read()
     assert ready["user"] == "admin" and len(ready["password"]) >= 12
     status, said = stop(process)
-    assert status == 0 and "the figures of the last hour are lost" in said, (
-        "they are kept beside the messages"
-    )
+    assert status == 0 and "the figures of the last hour are lost" in said, "they are kept beside the messages"

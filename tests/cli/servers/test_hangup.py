@@ -25,9 +25,7 @@ serve.run(Starting, lambda _: "up", RELOAD)
 """
 
 
-@pytest.mark.parametrize(
-    ("reload", "said"), [("lambda _: print('read anew')", "read anew\nup\n"), ("None", "up\n")]
-)
+@pytest.mark.parametrize(("reload", "said"), [("lambda _: print('read anew')", "read anew\nup\n"), ("None", "up\n")])
 def test_a_hangup_while_it_starts_is_kept_until_it_runs(reload, said):
     program = [sys.executable, "-c", HUNG_UP.replace("RELOAD", reload)]
     done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)

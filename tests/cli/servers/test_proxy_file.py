@@ -66,9 +66,7 @@ async def test_a_broker_with_a_grpc_port_starts_by_apaches_commands(
     assert f"{file}: these keys have no effect here: grpcBossLoopNum, rocketMQClusterName\n" in log
 
 
-async def test_mqproxy_starts_with_apaches_file(
-    start: Callable[..., Any], namesrv: Any, tmp_path: Path
-) -> None:
+async def test_mqproxy_starts_with_apaches_file(start: Callable[..., Any], namesrv: Any, tmp_path: Path) -> None:
     grpc, remoting = free_ports(2)
     file = written(tmp_path, grpcServerPort=grpc, remotingListenPort=remoting, grpcThreadPoolNums=16)
     server = start("-n", namesrv.address, "-pc", file, program=script("mqproxy"))
@@ -121,9 +119,7 @@ def test_the_keys_of_a_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_certificate_does_not_count_in_javas_test_mode(tmp_path: Path) -> None:
-    file = ProxyFile.load(
-        written(tmp_path, tlsTestModeEnable=True, tlsCertPath="/c.pem", tlsKeyPath="/k.pem")
-    )
+    file = ProxyFile.load(written(tmp_path, tlsTestModeEnable=True, tlsCertPath="/c.pem", tlsKeyPath="/k.pem"))
     assert file.broker_settings() == {} == file.options()
 
 
@@ -179,9 +175,7 @@ def test_metrics_of_mqproxy_need_their_exporter(tmp_path: Path) -> None:
         (mqbroker, "listenPort", "write key=value"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2_and_advice(
-    tmp_path: Path, program: Any, words: str, advice: str
-) -> None:
+def test_a_wrong_command_line_ends_with_2_and_advice(tmp_path: Path, program: Any, words: str, advice: str) -> None:
     file = written(tmp_path, authenticationEnabled=True)
     done = CliRunner().invoke(program, words.replace("AUTH", file).split())
     assert done.exit_code == 2 and advice in done.stderr, done.stderr

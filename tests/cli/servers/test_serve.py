@@ -91,17 +91,13 @@ def test_without_a_name_server_that_answers_it_starts_and_says_so(start, broker_
 def test_a_name_server_that_comes_later_is_found(start, broker_args, tmp_path, until):
     port = free_ports(1)[0]
     broker = start(*broker_args, "-n", f"127.0.0.1:{port}").ready()
-    late = start(
-        "namesrv", "--set", f"listenPort={port}", "--set", f"kvConfigPath={tmp_path}/kv.json"
-    ).ready()
+    late = start("namesrv", "--set", f"listenPort={port}", "--set", f"kvConfigPath={tmp_path}/kv.json").ready()
     until(lambda: brokers_at(late).get("broker-a", {}).get("brokerAddrs") == {"0": broker.address})
 
 
 def test_the_settings_of_a_file_hold_and_what_has_no_effect_is_told(start, namesrv, broker_args, tmp_path):
     file = tmp_path / "broker.conf"
-    file.write_text(
-        "brokerClusterName=East\nsendMessageThreadPoolNums=16\nlistenprot=1\nfileReservedTime=48\n"
-    )
+    file.write_text("brokerClusterName=East\nsendMessageThreadPoolNums=16\nlistenprot=1\nfileReservedTime=48\n")
     broker = start(*broker_args, "-c", str(file), "-n", namesrv.address).ready()
     assert brokers_at(namesrv)["broker-a"]["cluster"] == "East"
     with Wire(broker.port) as wire:
@@ -142,9 +138,7 @@ def test_all_settings_are_printed_or_only_the_important_ones(start):
 @pytest.mark.parametrize("program", ["mqnamesrv", "mqbroker"])
 def test_the_scripts_have_apaches_names(program):
     code = f"from sparrowmq.cli.scripts import {program}; {program}()"
-    run = subprocess.run(
-        [sys.executable, "-c", code, "-h"], capture_output=True, text=True, timeout=20, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code, "-h"], capture_output=True, text=True, timeout=20, check=True)
     assert "--config, --configFile FILE" in run.stdout and "--namesrvAddr ADDRESSES" in run.stdout
 
 
@@ -221,9 +215,7 @@ def test_a_hangup_has_the_settings_read_anew(start, namesrv, broker_args, tmp_pa
 
     def reserved():
         with Wire(broker.port) as wire:
-            return dict(
-                line.split("=", 1) for line in wire.ask(BROKER_CONFIG).body.decode().split("\n") if line
-            )
+            return dict(line.split("=", 1) for line in wire.ask(BROKER_CONFIG).body.decode().split("\n") if line)
 
     file.write_text("fileReservedTime=71\nmaxMessageSize=1000\nbrokerIP2=10.0.0.1\n")
     broker.process.send_signal(signal.SIGHUP)

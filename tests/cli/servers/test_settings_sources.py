@@ -10,9 +10,7 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 def test_the_strongest_source_comes_last(tmp_path):
     file = tmp_path / "namesrv.conf"
     file.write_text("listenPort=1\norderMessageEnable=true\nbindAddress=::1\n")
-    given = sources(
-        str(file), {"listenPort": "2", "bindAddress": "127.0.0.2"}, ["listenPort=3"], {"insecure": "true"}
-    )
+    given = sources(str(file), {"listenPort": "2", "bindAddress": "127.0.0.2"}, ["listenPort=3"], {"insecure": "true"})
     assert [source for source, _ in given] == [str(file), "the environment", "the command line"]
     settings = merge(NamesrvSettings, given)
     assert (settings.port, settings.bind_address, settings.order_messages) == (3, "127.0.0.2", True)

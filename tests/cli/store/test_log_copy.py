@@ -46,9 +46,7 @@ def repair(folder, *args):
 
 
 @pytest.mark.slow
-def test_a_damaged_store_is_repaired_from_a_broker_that_has_the_same_log(
-    start, broker_args, filled, tmp_path
-):
+def test_a_damaged_store_is_repaired_from_a_broker_that_has_the_same_log(start, broker_args, filled, tmp_path):
     folder, offsets = filled
     other = tmp_path / "other"
     shutil.copytree(folder, other)
@@ -57,10 +55,7 @@ def test_a_damaged_store_is_repaired_from_a_broker_that_has_the_same_log(
     slave = start(*broker_args, "--set", f"storePathRootDir={other}").ready()
     result = repair(folder, "--from", slave.address)
     assert result.exit_code == 0, result.output
-    assert (
-        f"3 records are as {slave.address} has them\n{folder} is sound; set-aside holds 2 pieces"
-        in result.output
-    )
+    assert f"3 records are as {slave.address} has them\n{folder} is sound; set-aside holds 2 pieces" in result.output
     slave.stop()
     names = "commitlog/" + f"{0:020d}"
     assert (folder / names).read_bytes() == (other / names).read_bytes()

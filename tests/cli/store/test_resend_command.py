@@ -38,9 +38,7 @@ async def plain(mq: Client) -> str:
     return sent[0].offset_msg_id
 
 
-def run(
-    cluster: BackgroundCluster | None, *words: object, code: int = 0, answer: str | None = None
-) -> Result:
+def run(cluster: BackgroundCluster | None, *words: object, code: int = 0, answer: str | None = None) -> Result:
     namesrv = ("-n", cluster.namesrv) if cluster else ()
     result = CliRunner().invoke(store, ["resend", *map(str, words), *namesrv], input=answer)
     assert result.exit_code == code, (result.output, result.exception)
@@ -139,10 +137,7 @@ def test_transactions_recalls_and_requests_are_not_sent_and_counted(tmp_path: Pa
         found = told(cluster, piece, "--delete")
         assert found["sent"] == 4 and piece.exists() and not found["deleted"]
         left = found["left_out"]
-        assert (
-            left["half"] >= 4
-            and (left["open"], left["recall"], left["recalled"], left["request"]) == (1,) * 4
-        )
+        assert left["half"] >= 4 and (left["open"], left["recall"], left["recalled"], left["request"]) == (1,) * 4
         assert sorted(bodies(cluster, 2)) == [b"committed", b"plain"]
         again = told(cluster, piece)
         assert (again["sent"], again["there_already"]) == (0, 4), "those for later wait, and are found"

@@ -17,9 +17,7 @@ def log(folder: Path, begin: int, *records: tuple[str, str, dict[str, str], int]
     content = b""
     for topic, unique_id, properties, tries in records:
         text = render({"UNIQ_KEY": unique_id} | properties).encode()
-        content += encoded(
-            topic, properties=text, physical_offset=begin + len(content), reconsume_times=tries
-        )
+        content += encoded(topic, properties=text, physical_offset=begin + len(content), reconsume_times=tries)
     return piece(folder, begin, content, "forked")
 
 
@@ -28,13 +26,9 @@ def ids(draft: Draft) -> list[str]:
 
 
 def test_of_several_tries_the_last_one_is_chosen_and_of_copies_one(tmp_path: Path) -> None:
-    retries: list[tuple[str, str, dict[str, str], int]] = [
-        ("%RETRY%g", "U1", {}, tries) for tries in (1, 2, 1)
-    ]
+    retries: list[tuple[str, str, dict[str, str], int]] = [("%RETRY%g", "U1", {}, tries) for tries in (1, 2, 1)]
     draft = Draft([log(tmp_path, 0, *retries, ("orders", "U2", {}, 0), ("orders", "U2", {}, 0))])
-    assert [
-        (message.unique_id, message.stored.reconsume_times) for _, message in draft.messages(draft.places)
-    ] == [
+    assert [(message.unique_id, message.stored.reconsume_times) for _, message in draft.messages(draft.places)] == [
         ("U1", 2),
         ("U2", 0),
     ]

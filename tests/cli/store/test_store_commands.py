@@ -57,9 +57,7 @@ def test_a_sound_store_is_sound(path):
 
 def test_the_sizes_may_stand_in_the_brokers_file(path, tmp_path):
     file = tmp_path / "broker.conf"
-    file.write_text(
-        "".join(f"{key}={value}\n" for key, value in SIZES.items()) + "storePathRootDir=/elsewhere\n"
-    )
+    file.write_text("".join(f"{key}={value}\n" for key, value in SIZES.items()) + "storePathRootDir=/elsewhere\n")
     result = CliRunner().invoke(store, ["check", str(path), "-c", str(file)])
     assert result.output == f"{path} is sound\n"
 
@@ -189,9 +187,7 @@ def test_programs_get_what_people_get(path, settings, tmp_path):
     told = json.loads(CliRunner().invoke(store, ["inspect", str(path), "-o", "json"]).stdout)
     assert [each["line"] for each in told] == lines and len(lines) > 5
     copy = tmp_path / "copy"
-    (copied,) = json.loads(
-        CliRunner().invoke(store, ["backup", str(path), str(copy), *CHANGES, "-o", "json"]).stdout
-    )
+    (copied,) = json.loads(CliRunner().invoke(store, ["backup", str(path), str(copy), *CHANGES, "-o", "json"]).stdout)
     assert (copied["copy"], copied["store"]) == (str(*points_in(copy)), str(path))
     assert copied["end_offset"] > 0 and copied["linked"] == 0
     next(each for each in (path / "consumequeue").rglob("*") if each.is_file()).write_bytes(b"x" * 20)

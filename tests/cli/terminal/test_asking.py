@@ -14,9 +14,7 @@ def invoke(*args, env=None):
 
 def test_without_an_address_it_says_where_to_give_one():
     result = invoke("topic", "list")
-    assert result.exit_code == 2 and result.stderr.startswith(
-        "main topic list: no name server is known; give one"
-    )
+    assert result.exit_code == 2 and result.stderr.startswith("main topic list: no name server is known; give one")
 
 
 def test_the_environment_may_tell_the_address():

@@ -21,9 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(current: str = "prod") -> None:
-    contexts.save(
-        Contexts(current, {"prod": Context("10.0.0.1:9876", "a", "s"), "test": Context("[::1]:9876")})
-    )
+    contexts.save(Contexts(current, {"prod": Context("10.0.0.1:9876", "a", "s"), "test": Context("[::1]:9876")}))
 
 
 def test_without_a_file_there_is_none() -> None:

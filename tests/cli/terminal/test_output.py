@@ -34,10 +34,7 @@ def run(what, *options):
 
 def test_people_get_columns_and_what_is_said():
     assert run("one")[0] == (
-        "BROKER  MAX OFFSET  LAST STORED\n"
-        "a               10  2026-03-04 05:06:07\n"
-        "bb               7  -\n"
-        "two brokers\n"
+        "BROKER  MAX OFFSET  LAST STORED\na               10  2026-03-04 05:06:07\nbb               7  -\ntwo brokers\n"
     )
     assert run("two")[0] == "NAME\na\n\nQUEUE\n"
     assert run("names")[0] == "a\nb\n"

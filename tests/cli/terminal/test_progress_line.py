@@ -74,9 +74,7 @@ def progress(terminal: Terminal, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
     return Progress(clock)
 
 
-def test_a_step_is_a_bar_with_its_share_and_what_is_left(
-    progress: Progress, terminal: Terminal, clock: Clock
-):
+def test_a_step_is_a_bar_with_its_share_and_what_is_left(progress: Progress, terminal: Terminal, clock: Clock):
     progress("reading the log", 0, 400)
     assert terminal.line() == f"reading the log   {bar(0)}    0%"
     clock.now_s += 30
@@ -145,9 +143,7 @@ def test_what_stays_comes_into_a_line_of_its_own(progress: Progress, terminal: T
 
 
 @pytest.mark.parametrize(("done", "total", "share"), [(5, 0, 1), (7, 5, 1), (0, 5, 0), (-1, 5, 0)])
-def test_more_than_all_is_all(
-    progress: Progress, terminal: Terminal, clock: Clock, done: int, total: int, share: int
-):
+def test_more_than_all_is_all(progress: Progress, terminal: Terminal, clock: Clock, done: int, total: int, share: int):
     progress("log", done, total)
     assert terminal.line() == f"log   {bar(share)}  {share:4.0%}"
 

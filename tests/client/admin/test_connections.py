@@ -21,9 +21,7 @@ async def test_each_client_is_shown_once_with_its_connections(admin, two):
             ("consumer", "billing", mq.client_id, "PYTHON"),
         ]
         assert set(found[1].addresses) == {"broker-0", "broker-1"}
-        assert len(set(found[1].addresses.values())) == 2 and all(
-            ":" in each for each in found[1].addresses.values()
-        )
+        assert len(set(found[1].addresses.values())) == 2 and all(":" in each for each in found[1].addresses.values())
 
 
 async def test_a_broker_that_does_not_answer_is_missing_by_name(admin, two):

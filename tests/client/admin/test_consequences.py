@@ -25,9 +25,7 @@ def test_a_full_disk_of_a_slave_comes_first_and_everything_else_follows_from_it(
 
 
 @pytest.mark.parametrize("effect", ["no_slave", "slave_gone", "slave_behind"])
-@pytest.mark.parametrize(
-    "cause", [NO_ANSWER, DIED, "disk_full", "store_failed", "disk_hangs", "process_paused"]
-)
+@pytest.mark.parametrize("cause", [NO_ANSWER, DIED, "disk_full", "store_failed", "disk_hangs", "process_paused"])
 def test_what_a_master_lacks_follows_from_its_slave_and_no_other_broker(effect, cause):
     assert causes([sign(effect), sign(cause, SLAVE)]) == [1, None]
     assert causes([sign(effect), sign(cause, SLAVE, broker="b")]) == [None, None]

@@ -39,9 +39,7 @@ NOBODY = "127.0.0.1:9"
 def wrong(findings: list[Finding], *words: str) -> Finding:
     """The one finding that is not well and says all of this."""
     (found,) = [
-        each
-        for each in findings
-        if each.verdict is not Verdict.OK and all(word in each.what for word in words)
+        each for each in findings if each.verdict is not Verdict.OK and all(word in each.what for word in words)
     ]
     assert found.mend and found.check
     return found
@@ -53,9 +51,7 @@ async def registered(namesrv: str, name: str, address: str, number: int = 0) -> 
     pool = Pool(SystemClock())
     try:
         session = await pool.session(namesrv)
-        await session.call(
-            RegisterBroker(name, address, "DefaultCluster", "", number), RegisterBrokerBody().encode()
-        )
+        await session.call(RegisterBroker(name, address, "DefaultCluster", "", number), RegisterBrokerBody().encode())
         yield
     finally:
         pool.close()
@@ -105,9 +101,7 @@ async def test_without_any_name_server_that_is_all_there_is_to_say():
 
 async def test_a_cluster_without_brokers_is_told_how_to_get_one(tmp_path):
     async with Cluster(tmp_path, brokers=0) as cluster, Admin(cluster.namesrv) as admin:
-        assert (
-            f"mqbroker -n {cluster.namesrv}" in wrong(await admin.examine(), "no broker is registered").mend
-        )
+        assert f"mqbroker -n {cluster.namesrv}" in wrong(await admin.examine(), "no broker is registered").mend
 
 
 async def test_name_servers_that_know_different_brokers_are_told_apart(tmp_path):
@@ -307,10 +301,7 @@ def test_messages_that_were_deleted_before_they_were_taken_are_told():
     queue = MessageQueue("t", "a", 0)
     lag = GroupLag("g", (QueueLag(queue, 100, 20, None),), 0.0)
     (found,) = _outside("g", lag, {"t": {queue: range(50, 100)}})
-    assert (
-        found.verdict is Verdict.WARNING
-        and "30 messages of t were deleted before g consumed them" in found.what
-    )
+    assert found.verdict is Verdict.WARNING and "30 messages of t were deleted before g consumed them" in found.what
     assert _outside("g", lag, {"t": {queue: range(20, 100)}}) == []
 
 

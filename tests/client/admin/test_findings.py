@@ -48,9 +48,7 @@ def test_an_effect_names_its_cause_and_comes_after_it():
     }
     master = {"condition.no_slave": '{"what":"no slave follows"}'}
     well = Finding(Verdict.OK, "broker b answers", "asked")
-    found = causes_first(
-        [well, *of_conditions("a", master, "a", "h:1"), *of_conditions("s", slave, "a", "h:2", False)]
-    )
+    found = causes_first([well, *of_conditions("a", master, "a", "h:1"), *of_conditions("s", slave, "a", "h:2", False)])
     assert [each.sign.name if each.sign else "" for each in found] == [
         "",
         "disk_full",

@@ -48,8 +48,7 @@ async def test_a_change_leaves_what_is_not_given(admin, two):
     await admin.change_group("billing", may_consume=False)
     settings = (await admin.group("billing")).settings
     assert {
-        name: (each.retry_max_times, each.retry_queue_nums, each.consume_enable)
-        for name, each in settings.items()
+        name: (each.retry_max_times, each.retry_queue_nums, each.consume_enable) for name, each in settings.items()
     } == dict.fromkeys(BOTH, (3, 2, False))
 
 
@@ -95,9 +94,7 @@ async def test_a_member_that_cannot_say_what_it_does_is_shown_with_the_reason(ad
         "clientID": "old",
         "consumerDataSet": [{"groupName": "billing", "consumeType": "CONSUME_PASSIVELY"}],
     }
-    writer.write(
-        frame({"code": 34, "language": "CPP", "version": 273, "opaque": 1}, json.dumps(beat).encode())
-    )
+    writer.write(frame({"code": 34, "language": "CPP", "version": 273, "opaque": 1}, json.dumps(beat).encode()))
     while (await received(reader))["opaque"] != 1:
         pass
     asked = asyncio.create_task(admin.members("billing"))
@@ -205,9 +202,7 @@ async def test_a_group_that_is_away_is_moved_to_a_time(admin, stored, mq):
     past = await admin.find("orders", since=datetime(2020, 1, 1))
     await asyncio.sleep(0.002)  # the next message has another millisecond
     sent = await mq.send("orders", b"late", queue=QUEUES[0])
-    (late,) = [
-        each for each in await admin.find("orders", since=datetime(2020, 1, 1)) if each.body == b"late"
-    ]
+    (late,) = [each for each in await admin.find("orders", since=datetime(2020, 1, 1)) if each.body == b"late"]
     assert late.store_timestamp_ms > max(each.store_timestamp_ms for each in past)
     at = datetime.fromtimestamp(late.store_timestamp_ms / 1000)
     assert (await admin.reset("billing", "orders", at))[QUEUES[0]] == sent.offset

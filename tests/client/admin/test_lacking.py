@@ -13,9 +13,7 @@ from tests.broker.replication.pairs import pair
 
 
 @pytest.mark.parametrize("has_some", [True, False])
-async def test_the_messages_that_a_slave_lacks_are_counted_topic_by_topic(
-    tmp_path: Path, has_some: bool
-) -> None:
+async def test_the_messages_that_a_slave_lacks_are_counted_topic_by_topic(tmp_path: Path, has_some: bool) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
         if has_some:

@@ -72,9 +72,7 @@ async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
     monkeypatch.setattr(leadership, "place_of", place_of)
     monkeypatch.setattr(leadership, "_log_at", log_at)
     monkeypatch.setattr(leadership, "broker_figures", figures)
-    with pytest.raises(
-        NotElected, match=r"g has most is not known: cannot connect to b:1 .*Nothing has changed"
-    ):
+    with pytest.raises(NotElected, match=r"g has most is not known: cannot connect to b:1 .*Nothing has changed"):
         await leadership.elect(Asked(), "g", None, force=False)  # type: ignore[arg-type]
     with pytest.raises(NotElected, match=r"has the brokerId 2: cannot connect to b:1 .*Nothing has changed"):
         await leadership.elect(Asked(), "g", 2, force=True)  # type: ignore[arg-type]
@@ -115,11 +113,7 @@ async def test_an_order_is_done_once_the_member_leads_also_if_its_answer_is_lost
     first = {"memberId": "1", "replicationProblem": "etcd has lost its data"}
     assert await elect(first, restarts, {"memberId": "1", "inSyncMembers": "1"}) == 1
     assert len(looks) == 4
-    with pytest.raises(
-        NotElected, match=r"1 of g does not lead after 0.5 s: the disk is slow\. It begins once"
-    ):
+    with pytest.raises(NotElected, match=r"1 of g does not lead after 0.5 s: the disk is slow\. It begins once"):
         await elect(restarts, first | {"replicationProblem": "the disk is slow"})
-    with pytest.raises(
-        NotElected, match=r"does not lead after 0.5 s: cannot connect to a:1 .* If it has ended"
-    ):
+    with pytest.raises(NotElected, match=r"does not lead after 0.5 s: cannot connect to a:1 .* If it has ended"):
         await elect(first, restarts)

@@ -28,9 +28,7 @@ async def resending(admin: Admin) -> Resending:
     return made
 
 
-async def test_it_goes_to_its_queue_or_always_to_the_same_other_one(
-    resending: Resending, two: Cluster
-) -> None:
+async def test_it_goes_to_its_queue_or_always_to_the_same_other_one(resending: Resending, two: Cluster) -> None:
     for broker in two.brokers:
         here = sent(stored(queue_id=1, store_host=hosts.pack(broker.address)))
         assert resending.queue_of(here) == MessageQueue("orders", broker.settings.name, 1)
@@ -38,9 +36,7 @@ async def test_it_goes_to_its_queue_or_always_to_the_same_other_one(
     assert len(others) == 4, "all queues take their share of a broker that is gone"
 
 
-async def test_it_is_missing_until_it_was_sent_whichever_broker_has_it(
-    resending: Resending, two: Cluster
-) -> None:
+async def test_it_is_missing_until_it_was_sent_whichever_broker_has_it(resending: Resending, two: Cluster) -> None:
     for number, broker in enumerate(two.brokers):
         message = sent(stored(properties={"UNIQ_KEY": f"U{number}"}, store_host=hosts.pack(broker.address)))
         assert await resending.standing(message) is Standing.MISSING
@@ -73,9 +69,7 @@ async def test_a_retry_comes_to_its_group_with_its_tries(resending: Resending, t
         again.ack()
 
 
-async def test_a_dead_letter_is_one_again_where_the_group_has_none(
-    resending: Resending, admin: Admin
-) -> None:
+async def test_a_dead_letter_is_one_again_where_the_group_has_none(resending: Resending, admin: Admin) -> None:
     message = sent(stored("%DLQ%billing", {"RETRY_TOPIC": "orders"}, reconsume_times=16))
     assert await resending.standing(message) is Standing.MISSING
     await resending.send(message)

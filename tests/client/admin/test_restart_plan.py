@@ -48,8 +48,7 @@ def test_a_slave_whose_master_alone_has_a_topic_is_a_risk():
     plan = plan_of([SYNC, A1], {"broker-a": ["orders"]}, since_ms=200)
     assert steps(plan) == [("broker-a", 1, "restart"), ("broker-a", 0, "restart")]
     assert (
-        len(plan.risks) == 2
-        and "no other broker has orders; sends to these say SLAVE_NOT_AVAILABLE" in plan.risks[0]
+        len(plan.risks) == 2 and "no other broker has orders; sends to these say SLAVE_NOT_AVAILABLE" in plan.risks[0]
     )
 
 

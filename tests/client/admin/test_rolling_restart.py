@@ -121,9 +121,7 @@ async def test_no_member_restarts_before_all_members_are_in_sync(admin, monkeypa
 
 async def test_a_condition_of_before_may_say_something_else_afterwards(admin, monkeypatch):
     """`--yes` restarts brokers with a condition. With another text for the same one it waited in vain."""
-    broker = BrokerNow(
-        "b", 0, "h:1", 1, problems=("2 open, no producer is online (transactions_open)", "slow")
-    )
+    broker = BrokerNow("b", 0, "h:1", 1, problems=("2 open, no producer is online (transactions_open)", "slow"))
     looks = [
         [replace(broker, problems=("no room (disk_full)", "slow"))],
         [replace(broker, problems=("2 open, no producer ends them (transactions_open)", "slow"))],

@@ -65,9 +65,7 @@ async def test_fewer_queues_wait_for_the_groups_and_the_same_call_continues(two,
     assert set((await shares(admin)).values()) == {(6, 6)}
 
 
-async def test_a_broker_that_does_not_answer_is_waited_for_and_looked_up_again(
-    two, admin, scaling, monkeypatch
-):
+async def test_a_broker_that_does_not_answer_is_waited_for_and_looked_up_again(two, admin, scaling, monkeypatch):
     await admin.create_topic("orders", queues=4)
     looks: list[str] = []
     ranges, all_masters = topics.ranges, admin.servers.all_masters
@@ -172,18 +170,14 @@ async def test_messages_that_a_group_lacks_are_never_given_up(two, admin, scalin
     await fill(two, 4)
     await consume(two, 4)
     await fill(two, 4)
-    with pytest.raises(
-        StillUnread, match=r"\(billing 4\); run this again.*--yes deletes those without a group"
-    ):
+    with pytest.raises(StillUnread, match=r"\(billing 4\); run this again.*--yes deletes those without a group"):
         await scaling(SOON).move("orders", "broker-0", "broker-1", with_unread=True)
     await consume(two, 4)
 
 
 async def test_queues_that_still_get_messages_are_named_as_such(two, admin, scaling):
     await admin.create_topic("orders", queues=2)
-    with pytest.raises(
-        StillUnread, match="these still got some a moment ago; run this again to go on waiting"
-    ):
+    with pytest.raises(StillUnread, match="these still got some a moment ago; run this again to go on waiting"):
         await scaling(Waits(60, 0)).scale("orders", 1, None)
 
 

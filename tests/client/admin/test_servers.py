@@ -72,9 +72,7 @@ async def test_a_change_that_reaches_one_of_two_masters_says_which(two, half):
         (half.change_group("billing", max_retries=1), "changing group billing"),
         (half.delete_group("billing"), "deleting group billing"),
     ]:
-        with pytest.raises(
-            ChangeFailed, match=rf"{said} failed at broker-1: .*; it was done at broker-0"
-        ) as caught:
+        with pytest.raises(ChangeFailed, match=rf"{said} failed at broker-1: .*; it was done at broker-0") as caught:
             await change
         assert caught.value.done == ["broker-0"] and caught.value.what == said
         assert isinstance(caught.value.failures["broker-1"], BrokerUnreachable)

@@ -30,9 +30,7 @@ async def test_a_slave_that_has_all_is_not_behind_and_what_is_not_elected_has_no
     assert master.end == slave.end is not None and (slave.behind_bytes, slave.behind_s) == (0, 0.0)
     assert (master.behind_bytes, master.epoch, master.in_sync, master.member) == (None, None, None, None)
     assert (
-        (master.version, master.protocol) == (VERSION, "V4_9_8")
-        and slave.in_tps is not None
-        and master.problem is None
+        (master.version, master.protocol) == (VERSION, "V4_9_8") and slave.in_tps is not None and master.problem is None
     )
 
 
@@ -63,16 +61,12 @@ def test_an_elected_master_tells_its_epoch_and_who_is_in_sync() -> None:
 
 
 def test_one_that_neither_leads_nor_follows_says_why_and_is_measured_all_the_same() -> None:
-    slave = _standing(
-        PLACE, 1, {"m:1": figures(1000), "s:1": figures(400, replicationProblem="not the store")}
-    )
+    slave = _standing(PLACE, 1, {"m:1": figures(1000), "s:1": figures(400, replicationProblem="not the store")})
     assert (slave.problem, slave.behind_bytes) == ("not the store", 600)
 
 
 @pytest.mark.parametrize(("broker_id", "is_told"), [(0, True), (1, False)])
-def test_one_that_does_not_answer_says_why_and_who_follows_it_is_not_measured(
-    broker_id: int, is_told: bool
-) -> None:
+def test_one_that_does_not_answer_says_why_and_who_follows_it_is_not_measured(broker_id: int, is_told: bool) -> None:
     found = _standing(PLACE, broker_id, {"m:1": BrokerUnreachable("m:1", "refused"), "s:1": figures(400, 1)})
     assert (found.problem is not None) == is_told
     assert (found.behind_bytes, found.behind_s) == (None, None)

@@ -59,8 +59,7 @@ async def test_the_newest_come_first_where_they_are_wanted(many):
     assert sorted(int(each.body) for each in found) == list(range(COUNT))
     assert times == sorted(times, reverse=True) and (back.looked, back.total) == (COUNT, COUNT)
     moments = [
-        datetime.fromtimestamp(each.stored.store_timestamp_ms / 1000).astimezone()
-        for each in (every[300], every[900])
+        datetime.fromtimestamp(each.stored.store_timestamp_ms / 1000).astimezone() for each in (every[300], every[900])
     ]
     old = [each async for each in await read(many.servers, topic, *moments)]
     new = [each async for each in await read(many.servers, topic, *moments, newest_first=True)]

@@ -57,9 +57,7 @@ async def test_a_change_leaves_what_is_not_given(admin):
     for share in (await admin.topic("orders")).shares:
         assert (share.read_queues, share.write_queues, share.perm) == (4, 2, "w")
     await admin.change_topic("orders", queues=6)
-    assert {(each.read_queues, each.write_queues) for each in (await admin.topic("orders")).shares} == {
-        (6, 6)
-    }
+    assert {(each.read_queues, each.write_queues) for each in (await admin.topic("orders")).shares} == {(6, 6)}
 
 
 async def test_a_deleted_topic_is_nowhere(admin):

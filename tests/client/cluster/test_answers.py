@@ -48,9 +48,7 @@ async def test_an_answer_repeats_what_the_request_is_known_by(peer, answers):
     }
 
 
-async def test_the_broker_of_the_request_is_told_first_then_those_that_the_asker_may_be_connected_to(
-    peer, answers
-):
+async def test_the_broker_of_the_request_is_told_first_then_those_that_the_asker_may_be_connected_to(peer, answers):
     async with Scripted("broker-b") as other:
         peer.has(REPLY_TOPIC, queues=1, others={"broker-b": other.address})
         other.usual[REPLY] = lambda _: TAKEN
@@ -133,9 +131,7 @@ def push(correlation_id: str, body: bytes = b"1", **fields) -> tuple[PushReply, 
 
 async def test_an_answer_reaches_who_expects_it(answers):
     with answers.expect("one") as one, answers.expect("two") as two:
-        answers.arrived(
-            *push("two", b"2", born_host="10.0.0.3:1", store_host="10.0.0.9:2", store_timestamp=5)
-        )
+        answers.arrived(*push("two", b"2", born_host="10.0.0.3:1", store_host="10.0.0.9:2", store_timestamp=5))
         message = await two
         assert not one.done()
     assert (message.body, message.properties["own"], message.flag) == (b"2", "2", 3)

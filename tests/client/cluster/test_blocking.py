@@ -68,9 +68,7 @@ def test_topics_of_a_broker_itself_are_none_of_users_also_when_it_has_gone(peer,
 
 def test_all_name_servers_down_is_an_error_after_the_retries():
     waits: list[float] = []
-    unreachable = BlockingNetwork(
-        ["127.0.0.1:1", "127.0.0.1:2"], patience=RetryPolicy(3, 1.0), sleep=waits.append
-    )
+    unreachable = BlockingNetwork(["127.0.0.1:1", "127.0.0.1:2"], patience=RetryPolicy(3, 1.0), sleep=waits.append)
     with pytest.raises(NameServerUnreachable, match=r"127\.0\.0\.1:1;127\.0\.0\.1:2"):
         unreachable.retrying(unreachable.topics)
     assert waits == [1.0, 1.0]  # the first attempt follows at once
@@ -106,8 +104,7 @@ def test_answers_to_more_than_is_asked_at_once_are_told_apart(peer, connect):
     for number in range(count):
         peer.committed["G", number] = number * 7
     asked = {
-        number: (MessageQueue("T", BROKER, number), QueryConsumerOffset("G", "T", number))
-        for number in range(count)
+        number: (MessageQueue("T", BROKER, number), QueryConsumerOffset("G", "T", number)) for number in range(count)
     }
     found = connect().ask(asked)
     assert {number: found[number].offset for number in asked} == {number: number * 7 for number in asked}
@@ -117,9 +114,7 @@ def test_the_bodies_of_many_answers_come_at_once_with_refusals_beside_them(peer,
     for number in range(600):
         peer.store("T", number, [b"body-%d" % number])
     peer.answers[11].append(Refuse(21))
-    asked = {
-        queue: (queue, pull(queue)) for queue in (MessageQueue("T", BROKER, number) for number in range(600))
-    }
+    asked = {queue: (queue, pull(queue)) for queue in (MessageQueue("T", BROKER, number) for number in range(600))}
     found = connect().ask_for_bodies(asked)
     refusal = found[MessageQueue("T", BROKER, 0)]
     assert isinstance(refusal, RemoteError) and refusal.code == 21

@@ -41,9 +41,9 @@ async def test_every_request_is_signed_in_the_name_of_the_user(peer):
     for command in peer.received:
         fields = command.ext_fields()
         assert (fields["AccessKey"], fields["SecurityToken"]) == ("me", "token")
-        assert SigningKey("my secret").has_signed(fields, command.body) and not SigningKey(
-            "another"
-        ).has_signed(fields, command.body)
+        assert SigningKey("my secret").has_signed(fields, command.body) and not SigningKey("another").has_signed(
+            fields, command.body
+        )
 
 
 async def test_an_operators_requests_are_signed_too(peer):

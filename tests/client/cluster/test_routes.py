@@ -45,9 +45,7 @@ async def test_a_route_is_asked_once_however_many_want_it(peer, routes):
 async def test_a_topic_that_does_not_exist_is_sent_by_the_template(peer, routes):
     peer.has("TBW102", queues=8)
     route = await routes.for_sending("new")
-    assert not route.readable and route.writable == tuple(
-        MessageQueue("new", "broker-a", n) for n in range(4)
-    )
+    assert not route.readable and route.writable == tuple(MessageQueue("new", "broker-a", n) for n in range(4))
     assert routes.cached("new") is None
     with pytest.raises(NoRoute):
         await routes.of("new")

@@ -347,9 +347,7 @@ async def test_closing_waits_for_the_next_master_only_for_a_while(peer, owner):
 
 
 @pytest.mark.parametrize("answer", [Reply(ResponseCode.SYSTEM_ERROR), OF_SLAVE, None])
-async def test_closing_waits_for_no_broker_that_is_away_and_for_no_slave_of_a_dead_master(
-    peer, owner, answer
-):
+async def test_closing_waits_for_no_broker_that_is_away_and_for_no_slave_of_a_dead_master(peer, owner, answer):
     await never_committed(peer, owner)
     if answer is OF_SLAVE:
         owner.routes._brokers["broker-a"] = {1: peer.address}

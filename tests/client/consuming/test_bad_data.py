@@ -96,9 +96,7 @@ async def test_retries_come_exactly_after_their_delays_and_end_as_a_dead_letter(
     assert 0.3 <= second - first < 0.9 and 0.6 <= third - second < 1.2
 
 
-async def test_in_a_broadcast_group_there_are_no_retries_and_a_rejected_message_is_dropped(
-    mq, tmp_path, caplog
-):
+async def test_in_a_broadcast_group_there_are_no_retries_and_a_rejected_message_is_dropped(mq, tmp_path, caplog):
     with pytest.raises(ConfigError, match="broadcast messages are not retried: leave out retry="):
         mq.subscribe("orders", group="g", broadcast=True, retry=Retry("1s"))
     await mq.send("orders", b"x")

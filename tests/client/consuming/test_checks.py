@@ -51,19 +51,14 @@ async def ask(peer, mq):
 def told(peer):
     """How the client said that each transaction ended, in the order of its answers."""
     commands = peer.requests(RequestCode.END_TRANSACTION)
-    return [
-        (each.header(EndTransaction).msg_id, each.header(EndTransaction).commit_or_rollback)
-        for each in commands
-    ]
+    return [(each.header(EndTransaction).msg_id, each.header(EndTransaction).commit_or_rollback) for each in commands]
 
 
 @pytest.mark.parametrize(
     ("known", "expected"),
     [(True, COMMIT), (False, ROLLBACK), (None, UNKNOWN), ("yes", UNKNOWN), (1, UNKNOWN)],
 )
-async def test_what_a_check_says_is_told_one_way_and_what_is_no_answer_is_unknown(
-    peer, mq, ask, known, expected
-):
+async def test_what_a_check_says_is_told_one_way_and_what_is_no_answer_is_unknown(peer, mq, ask, known, expected):
     @mq.check()
     async def check(message):
         assert (message.topic, message.body, message.msg_id) == ("t", b"5", "u5")

@@ -93,9 +93,7 @@ async def test_topics_come_and_go_while_it_consumes(mq, cluster):
     got: list[str] = []
     await mq.send("one", b"x")
     await mq.send("two", b"x")
-    async with mq.subscribe(
-        "one", lambda message: got.append(message.topic), group="g", start="earliest"
-    ) as consumer:
+    async with mq.subscribe("one", lambda message: got.append(message.topic), group="g", start="earliest") as consumer:
         await until(lambda: got == ["one"])
         await consumer.subscribe("two")
         await until(lambda: sorted(got) == ["one", "two"])
@@ -109,9 +107,7 @@ async def test_one_consumer_takes_several_topics_with_their_own_tags(mq):
             await mq.send(topic, b"x", tag=tag)
     got: set[tuple[str, str]] = set()
     topics = {"one": "a", "two": "b"}
-    async with mq.subscribe(
-        topics, lambda message: got.add((message.topic, message.tag)), group="g", start="earliest"
-    ):
+    async with mq.subscribe(topics, lambda message: got.add((message.topic, message.tag)), group="g", start="earliest"):
         await until(lambda: len(got) == 2)
     assert got == {("one", "a"), ("two", "b")}
 
@@ -389,9 +385,7 @@ async def test_what_failed_is_given_back_before_the_last_commit(peer):
         (session,) = peer.sessions
         session.reply(held[0], 0, None, None, b"")
         await leaving
-    commits = [
-        each.header(UpdateConsumerOffset) for each in peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
-    ]
+    commits = [each.header(UpdateConsumerOffset) for each in peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)]
     assert {commit.commit_offset for commit in commits} == {1}
 
 
@@ -488,9 +482,7 @@ async def test_the_program_hears_which_queues_it_has(cluster):
 
     async with connect(cluster.namesrv) as one, connect(cluster.namesrv) as two:
         await one.send("t", b"x")
-        async with one.subscribe(
-            "t", group="g", start="earliest", on_assigned=assigned, on_revoked=revoked
-        ) as first:
+        async with one.subscribe("t", group="g", start="earliest", on_assigned=assigned, on_revoked=revoked) as first:
             assert events == [("assigned", 4)]
             async with two.subscribe("t", group="g"):
                 await until(lambda: len(events) == 2)

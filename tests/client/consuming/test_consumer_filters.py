@@ -59,9 +59,7 @@ async def test_what_failed_comes_again_past_the_expression(filtering):
 @pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
 async def test_a_bad_expression_tells_its_place_to_the_caller(filtering, ask):
     await amounts(filtering, 1)
-    with pytest.raises(
-        ConfigError, match=r"the SQL92 expression 'amount > > 5' .*line 1, column 10, before '> 5'"
-    ):
+    with pytest.raises(ConfigError, match=r"the SQL92 expression 'amount > > 5' .*line 1, column 10, before '> 5'"):
         async with filtering.subscribe("t", group="g", where="amount > > 5") as consumer:
             await asyncio.wait_for(ask(consumer), 5)
 

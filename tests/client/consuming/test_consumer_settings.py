@@ -19,10 +19,7 @@ from sparrowmq.protocol.subscription import SQL92
 @pytest.mark.covers("S-CONS-02", "S-CONS-06", "S-CONS-09", "S-CONS-10")
 def test_what_java_takes_is_taken():
     usual = ConsumerSettings("g")
-    assert (
-        consume_from_where(usual.start) == "CONSUME_FROM_LAST_OFFSET"
-        and strategy_of(usual.strategy) is averagely
-    )
+    assert consume_from_where(usual.start) == "CONSUME_FROM_LAST_OFFSET" and strategy_of(usual.strategy) is averagely
     assert usual.pull_batch == 256
     assert (usual.flow.messages, usual.flow.size_bytes, usual.flow.span) == (1000, 100 << 20, 2000)
 

@@ -76,10 +76,7 @@ def says_0_for_a_young_queue(peer, group_has_committed: bool | None = None) -> N
     """Answer as a broker with a young queue; without `group_has_committed` as Apache's brokers up to 4.9."""
 
     def answer(command: Command) -> Reply:
-        if (
-            group_has_committed is False
-            and command.header(QueryConsumerOffset).set_zero_if_not_found is False
-        ):
+        if group_has_committed is False and command.header(QueryConsumerOffset).set_zero_if_not_found is False:
             return Reply(ResponseCode.QUERY_NOT_FOUND)
         return Reply(header=OffsetReply(offset=0))
 
@@ -99,9 +96,7 @@ async def test_new_is_behind_what_a_young_queue_holds(answers, brokers, kept, of
 
 
 @pytest.mark.parametrize(("start", "offset"), [("new", 100), (THEN, 50)])
-async def test_a_list_of_all_offsets_is_not_needed_where_the_broker_knows_the_question(
-    answers, brokers, start, offset
-):
+async def test_a_list_of_all_offsets_is_not_needed_where_the_broker_knows_the_question(answers, brokers, start, offset):
     says_0_for_a_young_queue(answers, group_has_committed=False)
     answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Reply()
     assert await first_offset(QUEUE, start, BrokerOffsets("g", brokers), brokers) == offset

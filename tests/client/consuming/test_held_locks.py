@@ -54,18 +54,14 @@ async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     assert sent == [QUEUES[:1], QUEUES[1:]]
 
 
-async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(
-    peer, brokers
-):
+async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(peer, brokers):
     """The broker may have locked them. Then no member could consume them for a minute."""
     peer.script(RequestCode.LOCK_BATCH_MQ, Reply(ResponseCode.SYSTEM_ERROR))
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Reply())
     locks = HeldLocks("g", "me", brokers)
     await locks.lock(QUEUES)
     await locks.unlock_owed(QUEUES[1:])
-    (sent,) = [
-        LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)
-    ]
+    (sent,) = [LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)]
     assert sent == QUEUES[:1]
 
 

@@ -78,9 +78,7 @@ async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_
 
 async def test_what_a_slave_refused_is_gone_on_with_too(peer, offsets):
     """Its master is elsewhere now, and the broker was the master before."""
-    peer.script(
-        UPDATE, Reply(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"the offset is not committed: {A_SLAVE}")
-    )
+    peer.script(UPDATE, Reply(ResponseCode.SLAVE_NOT_AVAILABLE, remark=f"the offset is not committed: {A_SLAVE}"))
     assert list(await offsets.commit({ONE: 9})) == [ONE]
     peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(offset=4))
     peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Reply(header=OffsetReply(offset=9))
@@ -149,9 +147,7 @@ async def test_local_offsets_outlast_the_program_in_javas_form(tmp_path):
 
 async def test_a_file_of_java_is_read(tmp_path):
     file = tmp_path / "offsets.json"
-    file.write_text(
-        '{\n\t"offsetTable":{{\n\t\t"brokerName":"broker-a",\n\t\t"queueId":0,\n\t\t"topic":"t"\n\t}:9}\n}'
-    )
+    file.write_text('{\n\t"offsetTable":{{\n\t\t"brokerName":"broker-a",\n\t\t"queueId":0,\n\t\t"topic":"t"\n\t}:9}\n}')
     assert await LocalOffsets(file).read(ONE) == 9
 
 

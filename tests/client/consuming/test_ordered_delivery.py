@@ -36,9 +36,7 @@ class Aside(Retries):
 
 
 class World:
-    def __init__(
-        self, background: Background, batch: int = 1, limit: int | None = None, lock: bool = True
-    ) -> None:
+    def __init__(self, background: Background, batch: int = 1, limit: int | None = None, lock: bool = True) -> None:
         self.clock = ManualClock()
         self.aside = Aside()
         self.delivery = OrderedDelivery(batch, self.aside, limit, lock, self.clock, background.spawn)
@@ -226,13 +224,9 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     ],
 )
 @pytest.mark.covers("S-CONS-17")
-async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise(
-    background, suspend_s, wish, waits_s
-):
+async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise(background, suspend_s, wish, waits_s):
     world = World(background)
-    world.delivery = OrderedDelivery(
-        1, world.aside, None, False, world.clock, background.spawn, suspend_s=suspend_s
-    )
+    world.delivery = OrderedDelivery(1, world.aside, None, False, world.clock, background.spawn, suspend_s=suspend_s)
     world.pull(1)
     (first,) = await world.take()
     first.retry(suspend_s=wish)
@@ -260,9 +254,7 @@ async def test_the_delay_of_a_retry_is_the_pause_of_its_queue(background, delay,
 
 async def test_program_that_forgets_to_settle_is_warned(background, caplog):
     world = World(background)
-    world.delivery = OrderedDelivery(
-        1, world.aside, None, False, world.clock, background.spawn, is_iterated=True
-    )
+    world.delivery = OrderedDelivery(1, world.aside, None, False, world.clock, background.spawn, is_iterated=True)
     world.pull(2)
     (first,) = await world.take()
     taking = asyncio.ensure_future(world.delivery.take(1))

@@ -49,9 +49,7 @@ def test_filtered_messages_move_what_is_committed():
     assert owned.commit_offset == 40
 
 
-@pytest.mark.parametrize(
-    "limits", [FlowLimits(messages=3), FlowLimits(size_bytes=300), FlowLimits(span=2)], ids=str
-)
+@pytest.mark.parametrize("limits", [FlowLimits(messages=3), FlowLimits(size_bytes=300), FlowLimits(span=2)], ids=str)
 async def test_a_full_queue_waits_until_something_is_settled(limits):
     owned, messages = filled(3, limits)
     assert not owned.has_room

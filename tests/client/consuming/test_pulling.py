@@ -32,9 +32,7 @@ LINES = LogLimit(SystemClock())
 
 def rec(offset: int, tag: str = "a", body: bytes = b"body", stored_ms: int = 2) -> bytes:
     properties = f"TAGS\x01{tag}\x02".encode()
-    return encoded(
-        "t", 1, body, properties, queue_offset=offset, physical_offset=1000, store_timestamp_ms=stored_ms
-    )
+    return encoded("t", 1, body, properties, queue_offset=offset, physical_offset=1000, store_timestamp_ms=stored_ms)
 
 
 def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Reply:
@@ -114,9 +112,10 @@ def test_a_request_says_what_it_carries(options, flags):
 @pytest.mark.covers("S-CONS-15")
 def test_tags_are_compared_exactly():
     body = rec(0, "Aa") + rec(1, "BB") + rec(2, "C")  # Aa and BB have one hash
-    assert [
-        each.queue_offset for each in messages_in(body, QUEUE, subscription("t", "Aa || C", None, 1), LINES)
-    ] == [0, 2]
+    assert [each.queue_offset for each in messages_in(body, QUEUE, subscription("t", "Aa || C", None, 1), LINES)] == [
+        0,
+        2,
+    ]
     assert len(messages_in(body, QUEUE, ALL, LINES)) == 3
 
 
@@ -173,9 +172,7 @@ async def test_an_offset_outside_of_the_queue_is_corrected(peer, pulled, caplog)
 
 
 @pytest.mark.parametrize(("committed", "following"), [(2, 2), (None, 4), (9, 4)])
-async def test_a_broker_that_lost_messages_is_read_from_the_committed_offset_on(
-    peer, pulled, committed, following
-):
+async def test_a_broker_that_lost_messages_is_read_from_the_committed_offset_on(peer, pulled, committed, following):
     pulled.committed = committed
     peer.script(
         PULL,

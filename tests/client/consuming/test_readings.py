@@ -58,9 +58,7 @@ async def test_a_queue_begins_where_the_group_stands_and_is_asked_once(peer, rea
         readings.ask()
         await asyncio.sleep(0.001)
     (asked,) = [command.header(PullMessage) for command in peer.requests(PULL)]
-    assert asked.queue_offset == 3 and asked.sys_flag == (
-        PullFlag.SUBSCRIPTION | PullFlag.SUSPEND | PullFlag.LITE_PULL
-    )
+    assert asked.queue_offset == 3 and asked.sys_flag == (PullFlag.SUBSCRIPTION | PullFlag.SUSPEND | PullFlag.LITE_PULL)
 
 
 async def test_what_a_broker_does_not_know_is_told_to_it_and_one_line_logged(peer, readings, caplog):
@@ -186,9 +184,7 @@ async def test_a_shorter_queue_is_read_from_the_first_newer_message_on(peer, rea
 
 
 @pytest.mark.parametrize(("stored_ms", "following"), [(2, 6), (9, 4)])
-async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(
-    peer, readings, stored_ms, following
-):
+async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(peer, readings, stored_ms, following):
     peer.usual[SEARCH] = lambda _: Reply(header=OffsetReply(offset=4))
     peer.script(PULL, found(rec(5), next_offset=6))
     reading = readings.add(QUEUE, ALL)

@@ -180,9 +180,7 @@ async def test_a_delay_that_is_no_level_takes_the_nearest_one_at_a_broker_with_l
     assert not peer.sent
 
 
-async def test_a_rejected_message_is_a_copy_without_tries_and_without_the_properties_of_its_delay(
-    peer, retries
-):
+async def test_a_rejected_message_is_a_copy_without_tries_and_without_the_properties_of_its_delay(peer, retries):
     message = failed(UNIQ_KEY="ID", DELAY="3", TIMER_DELAY_MS="500", TIMER_OUT_MS="1")
     message._wish = Wish(reason="no\x01such\ncustomer")
     await retries.reject(message)

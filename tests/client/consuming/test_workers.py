@@ -193,9 +193,7 @@ async def test_an_ordered_handler_is_cancelled_before_its_message_fails(backgrou
 
 
 @pytest.mark.parametrize(("ordered", "told"), [(False, [(0, Outcome.RETRY), (1, Outcome.DONE)]), (True, [])])
-async def test_a_thread_that_takes_too_long_is_reported_and_in_order_waited_for(
-    background, caplog, ordered, told
-):
+async def test_a_thread_that_takes_too_long_is_reported_and_in_order_waited_for(background, caplog, ordered, told):
     started, go_on = threading.Event(), threading.Event()
 
     def handle(message) -> None:

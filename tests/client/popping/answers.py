@@ -38,9 +38,7 @@ def answers(peer: Scripted) -> None:
 
 
 def changed(command: Command) -> Reply:
-    return Reply(
-        header=ChangeInvisibleTimeReply(POPPED_MS + 5, int(command.ext_fields()["invisibleTime"]), 3)
-    )
+    return Reply(header=ChangeInvisibleTimeReply(POPPED_MS + 5, int(command.ext_fields()["invisibleTime"]), 3))
 
 
 def rec(offset: int, tag: str = "a", properties: str = "", topic: str = "t", queue_id: int = 1) -> bytes:

@@ -50,9 +50,7 @@ async def test_a_handle_in_the_record_wins_and_names_the_retry_topic(peer, poppi
     ]
 
 
-@pytest.mark.parametrize(
-    "text", ["x", HANDLE.replace("broker-a", "b"), HANDLE.replace(" 0 broker-a", " 1 b")]
-)
+@pytest.mark.parametrize("text", ["x", HANDLE.replace("broker-a", "b"), HANDLE.replace(" 0 broker-a", " 1 b")])
 async def test_a_handle_that_a_producer_put_into_a_message_is_not_used(peer, popping, text):
     forged = text.replace(str(POPPED_MS), str(POPPED_MS - 1))
     peer.script(POP, popped(rec(7, properties=f"POP_CK\x01{forged}\x02"), rec(9)))

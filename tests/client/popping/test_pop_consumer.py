@@ -40,9 +40,7 @@ async def test_new_group_that_pops_starts_in_a_young_queue_as_one_that_pulls(tmp
         (True, {"prefetch": 0}, 1),
     ],
 )
-async def test_members_that_are_idle_get_the_messages_that_a_busy_one_does_not_handle(
-    tmp_path, iterates, tuning, held
-):
+async def test_members_that_are_idle_get_the_messages_that_a_busy_one_does_not_handle(tmp_path, iterates, tuning, held):
     by_first, by_second, is_free = [], [], asyncio.Event()
 
     async def work(message):

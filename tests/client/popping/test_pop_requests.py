@@ -116,9 +116,7 @@ async def test_messages_of_other_tags_are_acknowledged_here(peer, popping):
 
 
 async def test_a_broker_that_cannot_pop_is_named_with_advice(peer, popping):
-    peer.script(
-        POP, Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="request type 200050 not supported")
-    )
+    peer.script(POP, Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="request type 200050 not supported"))
     with pytest.raises(ConfigError, match=r"broker-a cannot pop: .* Apache RocketMQ 5"):
         await popping.pop()
     peer.script(NOTIFICATION, Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))

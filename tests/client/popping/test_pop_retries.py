@@ -40,9 +40,7 @@ async def message(peer, popping):
     ("wish", "failures", "ms"),
     [(Wish(), 0, "10000"), (Wish(), 2, "60000"), (Wish(delay_level=1), 2, "1000"), (Wish(delay_s=2.5), 0, "2500")],
 )  # fmt: skip
-async def test_a_failed_message_becomes_visible_after_its_delay(
-    peer, popping, noted, message, wish, failures, ms
-):
+async def test_a_failed_message_becomes_visible_after_its_delay(peer, popping, noted, message, wish, failures, ms):
     message._wish, message.reconsume_times = wish, failures
     await PopRetries(popping.pops, noted, 16).give_back(message)
     assert [each["invisibleTime"] for each in fields(peer, CHANGE)] == [ms]

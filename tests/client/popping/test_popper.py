@@ -120,8 +120,6 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
 async def test_no_pause_comes_between_messages_of_another_tag(peer, popping):
     peer.usual[POP] = lambda _: None
     peer.script(POP, *(popped(rec(offset, "b")) for offset in range(20)))
-    running = asyncio.create_task(
-        World(popping, prefetch=100, wanted=subscription("t", "a", None, 5)).popper.run()
-    )
+    running = asyncio.create_task(World(popping, prefetch=100, wanted=subscription("t", "a", None, 5)).popper.run())
     await until(lambda: len(fields(peer, POP)) == 21)
     running.cancel()

@@ -67,9 +67,7 @@ async def test_messages_are_received_and_acknowledged_one_by_one(peer, consumer)
 
 @pytest.mark.parametrize("wrong", [None, 7, "m1", [None]])
 async def test_only_messages_are_acknowledged(consumer, wrong):
-    with pytest.raises(
-        ConfigError, match="was not received by a simple consumer; give a message of `receive`"
-    ):
+    with pytest.raises(ConfigError, match="was not received by a simple consumer; give a message of `receive`"):
         await consumer.ack(wrong)
 
 
@@ -121,9 +119,7 @@ async def test_a_broker_that_has_lost_the_topic_is_no_error(peer, other, consume
     peer.usual[POP] = other.usual[POP] = lambda _: popped(rec(7))
     assert len(await consumer.receive(2)) == 2
     peer.usual[POP] = lambda _: gone
-    peer.routes["t"] = msgspec.structs.replace(
-        peer.routes["t"], queue_datas=[QueueRoute("broker-b", 4, 4, 6)]
-    )
+    peer.routes["t"] = msgspec.structs.replace(peer.routes["t"], queue_datas=[QueueRoute("broker-b", 4, 4, 6)])
     for _ in range(2):
         assert len(await consumer.receive(1)) == 1
 
@@ -226,9 +222,7 @@ async def test_receives_that_run_out_of_time_count_as_no_delivery(tmp_path):
     """A pop that waited at the broker would take the next message for a program that is gone."""
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=1)
-        async with mq.simple_consumer(
-            "orders", group="g", start="earliest", max_reconsume_times=3
-        ) as consumer:
+        async with mq.simple_consumer("orders", group="g", start="earliest", max_reconsume_times=3) as consumer:
             for _ in range(8):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(consumer.receive(), 0.05)
@@ -472,9 +466,7 @@ async def test_wrong_arguments_are_refused_before_any_request(peer, consumer, ar
     assert not fields(peer, POP)
 
 
-@pytest.mark.parametrize(
-    "tuning", [{"start": "yesterday"}, {"start": []}, {"order": 1}, {"max_reconsume_times": -1}]
-)
+@pytest.mark.parametrize("tuning", [{"start": "yesterday"}, {"start": []}, {"order": 1}, {"max_reconsume_times": -1}])
 async def test_wrong_settings_are_refused(mq, tuning):
     with pytest.raises(ConfigError, match=next(iter(tuning))):
         mq.simple_consumer("t", group="g", **tuning)

@@ -63,9 +63,7 @@ async def test_sends_of_one_turn_are_one_request_with_a_result_for_each(peer):
         parts = batch.decode(peer.sent[1].body)
     assert bodies(peer) == [[b"0", b"1", b"2"]]
     assert header.batch and header.properties == ""
-    assert [properties.parse(part.properties)["UNIQ_KEY"] for part in parts] == [
-        each.msg_id for each in results
-    ]
+    assert [properties.parse(part.properties)["UNIQ_KEY"] for part in parts] == [each.msg_id for each in results]
     assert [(each.offset_msg_id, each.offset) for each in results] == [("A0", 10), ("A1", 11), ("A2", 12)]
     assert {each.queue for each in results} == {MessageQueue("t", "broker-a", 2)}
     assert {each.status for each in results} == {SendStatus.OK}
@@ -419,9 +417,7 @@ async def test_what_is_gathered_is_consumed_as_what_is_sent_alone(cluster: Clust
     async with connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("t", queues=2)
         alone = await mq.send("t", b"0", **arguments)
-        results = await asyncio.gather(
-            *(mq.send("t", b"%d" % number, **arguments) for number in range(1, 40))
-        )
+        results = await asyncio.gather(*(mq.send("t", b"%d" % number, **arguments) for number in range(1, 40)))
         found = await consumed(mq, 40)
     by_id = {each.msg_id: each for each in found}
     for number, result in enumerate([alone, *results]):

@@ -380,9 +380,7 @@ async def test_leaving_by_an_error_does_not_wait(peer):
 # The window ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"fifo": 5}, {"queue": "t"}, {"tag": 5}, {"timeout_s": 0}, {"body": 5}]
-)
+@pytest.mark.parametrize("arguments", [{"fifo": 5}, {"queue": "t"}, {"tag": 5}, {"timeout_s": 0}, {"body": 5}])
 async def test_what_cannot_be_sent_takes_no_place_in_the_window(peer, arguments):
     peer.has("t")
     async with client(peer, window=1) as mq:
@@ -553,9 +551,7 @@ async def test_without_a_name_server_the_error_names_it_when_the_time_is_over():
     async with connect(NOBODY, settings=ProducerSettings(timeout_s=0.3)) as mq:
         begin = asyncio.get_running_loop().time()
         late = mq.send_soon("t", b"x", timeout_s=1.0)
-        with pytest.raises(
-            SendFailed, match=r"was not sent: cannot ask name server 127\.0\.0\.1:1"
-        ) as caught:
+        with pytest.raises(SendFailed, match=r"was not sent: cannot ask name server 127\.0\.0\.1:1") as caught:
             await mq.send("t", b"x")
         assert 0.3 <= asyncio.get_running_loop().time() - begin < 0.9 and not late.done()
         assert isinstance(caught.value.cause, NameServerUnreachable) and not caught.value.is_in_doubt

@@ -55,9 +55,7 @@ async def run(program: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("program", [IN_THREADS, STARTED])
-async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(
-    cluster: Cluster, program: str
-) -> None:
+async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(cluster: Cluster, program: str) -> None:
     said = await run(program, cluster.namesrv, "open")
     assert said.count("messages were not answered when the client ended") == 1 and "close()" in said
 
@@ -75,9 +73,7 @@ async def test_a_closed_client_has_sent_them_and_says_nothing(cluster: Cluster, 
         assert (await mq.admin.topic("orders")).count == 5001
 
 
-async def test_sends_while_a_client_is_left_are_stored_or_refused(
-    cluster: Cluster, caplog, monkeypatch
-) -> None:
+async def test_sends_while_a_client_is_left_are_stored_or_refused(cluster: Cluster, caplog, monkeypatch) -> None:
     monkeypatch.setattr("sparrowmq.client.sending.outboxes.FLUSH_S", 1.0)
     ends: list[BaseException] = []
     stored = 0

@@ -28,8 +28,6 @@ def test_what_another_broker_or_a_later_moment_may_mend_is_tried_again(error):
     assert may_go_right_again(error)
 
 
-@pytest.mark.parametrize(
-    "error", [RemoteError(13), RemoteError(24), InvalidMessage("no body"), TimeoutError()]
-)
+@pytest.mark.parametrize("error", [RemoteError(13), RemoteError(24), InvalidMessage("no body"), TimeoutError()])
 def test_what_stays_wrong_is_not_tried_again(error):
     assert not may_go_right_again(error)

@@ -42,7 +42,5 @@ def test_a_batch_carries_what_was_prepared():
 
 
 def test_the_message_that_cannot_be_sent_is_named():
-    with pytest.raises(
-        InvalidMessage, match=r"message 1 of those to send: the body is empty.*None of them was sent"
-    ):
+    with pytest.raises(InvalidMessage, match=r"message 1 of those to send: the body is empty.*None of them was sent"):
         list(packing().prepare_all([Message("t", b"x"), Message("t", b"")]))

@@ -42,9 +42,7 @@ def sent_properties(command) -> dict[str, str]:
 @pytest.mark.covers("S-PROD-17")
 @pytest.mark.covers("S-PROD-20")
 async def test_a_message_is_sent_with_all_that_belongs_to_it(peer, sender):
-    result = await sender.send(
-        "t", b"hello", tag="paid", keys=["k1", "k2"], delay="10s", properties={"a": "1"}
-    )
+    result = await sender.send("t", b"hello", tag="paid", keys=["k1", "k2"], delay="10s", properties={"a": "1"})
     (command,) = peer.sent
     header = command.header(SendMessageV2)
     assert (header.topic, header.default_topic, header.default_topic_queue_nums) == ("t", "TBW102", 4)
@@ -223,9 +221,7 @@ async def test_a_batch_is_one_request_with_a_result_for_each_message(peer, sende
     parts = batch.decode(command.body)
     assert header.batch and properties.parse(header.properties) == {"WAIT": "true"}
     assert [bytes(part.body) for part in parts] == [b"0", b"1", b"2"]
-    assert [properties.parse(part.properties)["UNIQ_KEY"] for part in parts] == [
-        each.msg_id for each in results
-    ]
+    assert [properties.parse(part.properties)["UNIQ_KEY"] for part in parts] == [each.msg_id for each in results]
     assert [(each.offset_msg_id, each.offset) for each in results] == [("A0", 10), ("A1", 11), ("A2", 12)]
     assert {each.queue for each in results} == {MessageQueue("t", "broker-a", 2)}
 
@@ -303,9 +299,7 @@ async def test_of_many_messages_each_has_its_result_or_error_when_some_fail(peer
         Reply(ResponseCode.MESSAGE_ILLEGAL, remark="no"),
     )
     async with connect(peer.address) as client:
-        with pytest.raises(
-            SendManyFailed, match=r"1 of 3 messages failed, the first one so: .*`results`"
-        ) as caught:
+        with pytest.raises(SendManyFailed, match=r"1 of 3 messages failed, the first one so: .*`results`") as caught:
             await client.send_many([Message("t", b"%d" % number, delay_level=1) for number in range(3)])
     first, second, third = caught.value.results
     assert (first.offset, third.offset) == (5, 7) and isinstance(second, SendFailed)

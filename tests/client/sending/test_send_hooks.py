@@ -40,9 +40,7 @@ def seen() -> list:
 async def mq(peer, seen):
     peer.has("t")
     hooks = [Recording("one", seen), Recording("two", seen)]
-    async with connect(
-        peer.address, hooks=hooks, settings=ProducerSettings(retries=0, timeout_s=1)
-    ) as client:
+    async with connect(peer.address, hooks=hooks, settings=ProducerSettings(retries=0, timeout_s=1)) as client:
         yield client
 
 

@@ -22,9 +22,7 @@ async def test_several_are_a_batch_as_brokers_read_it():
 
 async def test_one_is_a_single_message():
     item = together(parts(1), "")
-    assert (
-        not item.is_batch and item.body == b"0" and item.properties == "WAIT\x01true\x02UNIQ_KEY\x01id0\x02"
-    )
+    assert not item.is_batch and item.body == b"0" and item.properties == "WAIT\x01true\x02UNIQ_KEY\x01id0\x02"
 
 
 async def test_those_still_wanted_go_on_alone_with_the_time_that_is_left():
@@ -36,9 +34,7 @@ async def test_those_still_wanted_go_on_alone_with_the_time_that_is_left():
         (b"0", ("id0",), "WAIT\x01true\x02UNIQ_KEY\x01id0\x02"),
         (b"2", ("id2",), "WAIT\x01true\x02UNIQ_KEY\x01id2\x02"),
     ]
-    assert {(each.started, each.deadline, each.attempts, each.namespace) for each in singles} == {
-        (1.0, 4.0, 1, "shop")
-    }
+    assert {(each.started, each.deadline, each.attempts, each.namespace) for each in singles} == {(1.0, 4.0, 1, "shop")}
     assert not item.is_abandoned
     for each in singles:
         assert each.future is not None

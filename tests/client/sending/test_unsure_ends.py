@@ -45,10 +45,7 @@ class Ending(World):
     def seen(self):
         """The number of each end, and whether it was one-way."""
         commands = self.peer.requests(END)
-        return [
-            (int(each.ext_fields()["tranStateTableOffset"]), bool(each.flag & ONEWAY_FLAG))
-            for each in commands
-        ]
+        return [(int(each.ext_fields()["tranStateTableOffset"]), bool(each.flag & ONEWAY_FLAG)) for each in commands]
 
     async def sees(self, *ends):
         async with asyncio.timeout(10):

@@ -27,15 +27,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run stress", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to send (default 5)")
     parser.add_argument("--hours", type=float, help="the same in hours")
-    parser.add_argument(
-        "--kills", type=int, help="kill brokers about so often; by default as often as there is time"
-    )
-    parser.add_argument(
-        "--messages", type=int, help="send about so many, evenly; by default a few hundred a second"
-    )
-    parser.add_argument(
-        "--plain", action="store_true", help="without ordered topics: shows which keys move, and fails"
-    )
+    parser.add_argument("--kills", type=int, help="kill brokers about so often; by default as often as there is time")
+    parser.add_argument("--messages", type=int, help="send about so many, evenly; by default a few hundred a second")
+    parser.add_argument("--plain", action="store_true", help="without ordered topics: shows which keys move, and fails")
     parser.add_argument(
         "--rounds", type=int, help="kill a broker and a name server together so often, and nothing else"
     )
@@ -57,9 +51,7 @@ def main() -> int:
     seconds = minutes * 60 if arguments.rounds is None else FIRST_S + arguments.rounds * ROUND_S
     print(f"seed {arguments.seed}, {seconds / 60:.1f} minutes, everything in {folder}", flush=True)
     rate = arguments.messages / seconds if arguments.messages else None
-    rig = Rig(
-        folder, arguments.seed, QUIET_S, tell, rate=rate, has_ordered_topics=not arguments.plain, part=part
-    )
+    rig = Rig(folder, arguments.seed, QUIET_S, tell, rate=rate, has_ordered_topics=not arguments.plain, part=part)
     if arguments.rounds is None:
         acts = (*MEMBERS, *CLUSTER)
         pause_s = pause_for(arguments.kills, seconds, acts) if arguments.kills else PAUSE_S

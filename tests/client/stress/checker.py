@@ -108,9 +108,7 @@ def check(
         if message not in ledger.sent:
             found.violations.append(Violation("phantom", f"{message} was never sent, {group} got it"))
         if message in ledger.rolled_back:
-            found.violations.append(
-                Violation("rolled back", f"{message}, {group} got it: {_told(deliveries[0])}")
-            )
+            found.violations.append(Violation("rolled back", f"{message}, {group} got it: {_told(deliveries[0])}"))
         _Repetitions(ledger, incidents, message, group in ordered, found).explain(deliveries)
     for messages in _keys(ledger).values():
         if messages[0][0].topic in fixed:
@@ -175,9 +173,7 @@ def effects_of(ledger: Ledger, group: str, count: Mapping[str, int]) -> Iterator
         if effects > 1:
             yield Violation("effect doubled", f"{message} has {effects} effects in group {group}")
         elif effects and message in ledger.rolled_back:
-            yield Violation(
-                "effect of nothing", f"{message} was rolled back, and has an effect in group {group}"
-            )
+            yield Violation("effect of nothing", f"{message} was rolled back, and has an effect in group {group}")
         elif not effects and message in done:
             yield Violation("effect lost", f"{message} was handled, and has no effect in group {group}")
 
@@ -201,9 +197,7 @@ class _Incidents:
 class _Repetitions:
     """Puts down each delivery of one message to one group, after the first one, to its cause."""
 
-    def __init__(
-        self, ledger: Ledger, incidents: _Incidents, message: str, is_ordered: bool, found: Findings
-    ) -> None:
+    def __init__(self, ledger: Ledger, incidents: _Incidents, message: str, is_ordered: bool, found: Findings) -> None:
         self._ledger = ledger
         self._incidents = incidents
         self._message = message
@@ -270,8 +264,7 @@ class _Repetitions:
 
     def _broker_was_down(self, before: Delivery, again: Delivery) -> bool:
         return any(
-            incident.who == before.begun.place.broker
-            and _spoils(incident, before, again, UNCOMMITTED_S + UNSAVED_S)
+            incident.who == before.begun.place.broker and _spoils(incident, before, again, UNCOMMITTED_S + UNSAVED_S)
             for incident in self._between(before, again, _BROKER)
         )
 
@@ -290,18 +283,14 @@ class _Repetitions:
 
     def _violate(self, kind: str, delivery: Delivery, deliveries: list[Delivery]) -> None:
         history = "; ".join(map(_told, deliveries))
-        self._found.violations.append(
-            Violation(kind, f"{self._message}, group {delivery.begun.group}: {history}")
-        )
+        self._found.violations.append(Violation(kind, f"{self._message}, group {delivery.begun.group}: {history}"))
 
 
 def _spoils(incident: Incident, before: Delivery, again: Delivery, reach_s: float) -> bool:
     """Whether what was handled up to `reach_s` before an incident, or while it settled, came again after it."""
     ended = before.ended_at if before.ended_at is not None else float("inf")
     settled = incident.until + (ROUTED_S if incident.what in _CLUSTER else SETTLES_S)
-    return (
-        incident.since - reach_s <= ended and before.begun.at <= settled and again.begun.at >= incident.since
-    )
+    return incident.since - reach_s <= ended and before.begun.at <= settled and again.begun.at >= incident.since
 
 
 def _is_retry(delivery: Delivery) -> bool:
@@ -347,9 +336,7 @@ def _stored_out_of_order(messages: list[tuple[Sent, Acknowledged]]) -> Iterator[
             before = answer
 
 
-def _handled_out_of_order(
-    ledger: Ledger, group: str, messages: list[tuple[Sent, Acknowledged]]
-) -> Iterator[Violation]:
+def _handled_out_of_order(ledger: Ledger, group: str, messages: list[tuple[Sent, Acknowledged]]) -> Iterator[Violation]:
     """Each must begin after all before it in its queue were done; by their places, however they were sent."""
     all_done_at, slowest = 0.0, ""
     for sent, _ in sorted(messages, key=lambda pair: pair[1].place):
@@ -376,9 +363,7 @@ def _left_behind(ledger: Ledger) -> Iterator[Violation]:
         if remains:
             yield Violation("leaked", f"{left.who}: {', '.join(remains)}")
         if left.took_s > LEAVING_S:
-            yield Violation(
-                "slow to leave", f"{left.who} took {left.took_s:.1f} s, at most {LEAVING_S:g} are due"
-            )
+            yield Violation("slow to leave", f"{left.who} took {left.took_s:.1f} s, at most {LEAVING_S:g} are due")
 
 
 # For people ---------------------------------------------------------------------------------------------------------

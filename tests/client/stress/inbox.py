@@ -50,9 +50,7 @@ class Effects:
     """
 
     def __init__(self, file: Path) -> None:
-        self._engine = sa.create_engine(
-            f"sqlite:///{file}", connect_args={"timeout": LOCKED_S}, poolclass=sa.NullPool
-        )
+        self._engine = sa.create_engine(f"sqlite:///{file}", connect_args={"timeout": LOCKED_S}, poolclass=sa.NullPool)
         with self._engine.connect() as connection:
             # Written to the system at each commit: it survives the death of a process, which is all that happens here.
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")

@@ -87,9 +87,7 @@ class Rig:
         self._inbox = folder / FILE
         self._goes_on = self._inbox.exists()
         self.effects = Effects(self._inbox)
-        self._settling = Settling(
-            self._check, lambda topic: [group for group in GROUPS if topic in GROUPS[group]]
-        )
+        self._settling = Settling(self._check, lambda topic: [group for group in GROUPS if topic in GROUPS[group]])
         self._rate = rate
         self._has_ordered_topics = has_ordered_topics
         self.sending_s = 0.0
@@ -123,8 +121,7 @@ class Rig:
         found = self._settling.finish(self.ledger)
         found.violations += self._unended
         found.violations += [
-            Violation("effect doubled", f"{message} has several effects")
-            for message in self.effects.doubled()
+            Violation("effect doubled", f"{message} has several effects") for message in self.effects.doubled()
         ]
         if self.sending_s >= SHORTEST_S:
             found.violations += [
@@ -149,9 +146,7 @@ class Rig:
             self._part,
             str(self._rate or 0),
         )
-        await self._spawn(
-            TRANSACTOR, TRANSACTOR, self._nodes.namesrv, str(self._book(TRANSACTOR)), self._part
-        )
+        await self._spawn(TRANSACTOR, TRANSACTOR, self._nodes.namesrv, str(self._book(TRANSACTOR)), self._part)
 
     async def _create(self) -> None:
         """The topics and the groups."""
@@ -262,9 +257,7 @@ class Rig:
             process.kill()
         status = await process.wait()
         if status != -signal.SIGKILL:
-            self._unended.append(
-                Violation("failed", f"{member} ended by itself:\n{self._last_words(member)}")
-            )
+            self._unended.append(Violation("failed", f"{member} ended by itself:\n{self._last_words(member)}"))
         self._note(checker.MEMBER_CRASHED, member, since)
 
     # Processes ------------------------------------------------------------------------------------------------------
@@ -295,9 +288,7 @@ class Rig:
                 process.kill()
             return
         if status:
-            self._unended.append(
-                Violation("failed", f"{who} ended with status {status}:\n{self._last_words(who)}")
-            )
+            self._unended.append(Violation("failed", f"{who} ended with status {status}:\n{self._last_words(who)}"))
 
     # The ledger -----------------------------------------------------------------------------------------------------
 
@@ -341,9 +332,7 @@ class Rig:
                 settled_at = time.monotonic()
                 self._settling.settle(self.ledger, settled_at - SETTLED_S)
             members = ", ".join(f"{len(members)} in {group}" for group, members in self._members.items())
-            self._tell(
-                f"          {self.ledger.counts['Acknowledged']} stored, {self._handled} handled; {members}"
-            )
+            self._tell(f"          {self.ledger.counts['Acknowledged']} stored, {self._handled} handled; {members}")
 
     def _weigh(self) -> None:
         """Sample the memory of what runs from beginning to end; members come and go."""

@@ -102,7 +102,5 @@ class Settling:
             if hash(message) in self._forgotten:
                 del ledger.deliveries[group, message]
                 self.found.violations.append(
-                    Violation(
-                        "doubled", f"{message} came to {group} again, {SETTLED_S:g} s after all was over"
-                    )
+                    Violation("doubled", f"{message} came to {group} again, {SETTLED_S:g} s after all was over")
                 )

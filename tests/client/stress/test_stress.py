@@ -30,9 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Both side by side: most of the time they wait."""
 
     async def run_all() -> list[Run]:
-        return await asyncio.gather(
-            *(run(tmp_path_factory.mktemp(name), acts) for name, acts in ACTS.items())
-        )
+        return await asyncio.gather(*(run(tmp_path_factory.mktemp(name), acts) for name, acts in ACTS.items()))
 
     return dict(zip(ACTS, asyncio.run(run_all()), strict=True))
 

@@ -87,19 +87,13 @@ def _target(owner: type | None, name: str, function: Callable[..., Any]) -> Targ
     several = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
     named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     needed = tuple(each.name for each in named if each.default is each.empty)
-    return Target(
-        owner, name, function, needed, (*(each.name for each in named), *_unpacked(function)), several
-    )
+    return Target(owner, name, function, needed, (*(each.name for each in named), *_unpacked(function)), several)
 
 
 def _unpacked(function: Callable[..., Any]) -> Iterator[str]:
     """The names of `**arguments: Unpack[...]`."""
     hint = next(
-        (
-            each.annotation
-            for each in inspect.signature(function).parameters.values()
-            if each.kind is each.VAR_KEYWORD
-        ),
+        (each.annotation for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_KEYWORD),
         None,
     )
     if hint is None:

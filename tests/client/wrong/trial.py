@@ -68,9 +68,7 @@ def generated(chance: random.Random, count: int) -> list[Call]:
 
 
 def _call(chance: random.Random, target: Target) -> Call:
-    place = (
-        HERE if target.owner is None or target.owner is sparrowmq.ReceivedMessage else chance.choice(PLACES)
-    )
+    place = HERE if target.owner is None or target.owner is sparrowmq.ReceivedMessage else chance.choice(PLACES)
     needed = {*target.needed, *({"body"} & set(target.names))}
     if str(target) == "SyncClient.subscribe":
         needed.add("group")
@@ -158,9 +156,7 @@ class Trial:
         await asyncio.to_thread(blocking_new.close)
 
     async def _living(self, stack: AsyncExitStack) -> Subjects:
-        stack.enter_context(
-            suppress(SparrowError)
-        )  # A consumer that was given a wrong filter says so when it is left.
+        stack.enter_context(suppress(SparrowError))  # A consumer that was given a wrong filter says so when it is left.
         mq = await stack.enter_async_context(sparrowmq.connect(self._namesrv))
         await mq.send_many([sparrowmq.Message(TOPIC, b'{"n": 1}') for _ in range(300)])
         found = of_client(mq)
@@ -249,9 +245,7 @@ class Trial:
         if call.target.name in WAITING and call.place not in (CHILD, CLOSED, BEFORE) and not call.arguments:
             return  # Its thread would wait until the end.
         if call.place == CHILD:
-            done = (
-                partial(_blocked, call, subject) if call.target.is_blocking else partial(_run, call, subject)
-            )
+            done = partial(_blocked, call, subject) if call.target.is_blocking else partial(_run, call, subject)
             said = await asyncio.to_thread(in_child, done)
             _raise_as_said(said)
         else:

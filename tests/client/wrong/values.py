@@ -51,9 +51,7 @@ RIGHT: dict[str, Any] = {
     **dict.fromkeys(("group", "instance", "client_id", "msg_id", "key", "name"), _name),
     **dict.fromkeys(("queue",), QUEUE),
     **dict.fromkeys(("queues", "offsets"), lambda: [QUEUE]),
-    **dict.fromkeys(
-        ("handler", "function", "changed", "check", "on_assigned", "on_revoked", "fn"), lambda: _plain
-    ),
+    **dict.fromkeys(("handler", "function", "changed", "check", "on_assigned", "on_revoked", "fn"), lambda: _plain),
     **dict.fromkeys(("timeout_s", "grace_s", "suspend_s"), 0.05),
     **dict.fromkeys(("broker", "cluster"), "nobody"),
     **dict.fromkeys(("max_count", "limit", "concurrency", "waiting", "batch", "pull_batch"), 4),

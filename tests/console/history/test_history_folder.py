@@ -50,9 +50,7 @@ def test_without_the_variable_it_is_in_the_home(tmp_path: Path, monkeypatch: pyt
         assert folder == tmp_path / ".local/state/sparrowmq/console/127.0.0.1_9876"
 
 
-def test_a_second_console_of_a_cluster_leaves_the_files_alone(
-    state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_console_of_a_cluster_leaves_the_files_alone(state: Path, caplog: pytest.LogCaptureFixture) -> None:
     with held(None, CLUSTER) as first:
         with held(None, CLUSTER) as second:
             assert first is not None and second is None
@@ -85,9 +83,7 @@ def test_a_home_that_cannot_be_used_is_named_once_and_ends_no_console(
     assert why in record.message and "by --history FOLDER, or --history off" in record.message
 
 
-def test_a_user_without_a_home_is_told_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_user_without_a_home_is_told_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as it does for a user id without an entry
     with held(None, CLUSTER) as folder:

@@ -51,9 +51,7 @@ async def test_new_choices_replace_the_old_and_the_first_is_chosen():
 
 async def test_a_search_starts_with_the_values_of_the_address():
     with page():
-        form = search_form(
-            seen(query="topic=orders"), [Field("topic", "Topic"), Field("tag", "Tag", value="paid")]
-        )
+        form = search_form(seen(query="topic=orders"), [Field("topic", "Topic"), Field("tag", "Tag", value="paid")])
     assert form.values == {"topic": "orders", "tag": "paid"}
 
 

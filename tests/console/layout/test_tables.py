@@ -66,8 +66,7 @@ async def test_a_long_text_is_sent_as_a_whole_only_where_it_is_shown_so():
     cells = ["k" * 32_000, link("g" * 501, "groups"), Badge("b" * 500, "red-9")]
     with page():
         cut, whole = (
-            Table(seen(prefix="/mq"), [Column("It", lambda row: row)], cells, wraps=wraps)
-            for wraps in (False, True)
+            Table(seen(prefix="/mq"), [Column("It", lambda row: row)], cells, wraps=wraps) for wraps in (False, True)
         )
     first, second, third = (row["column-0"] for row in cut.element.rows)
     assert (first, second["text"], third["text"]) == ("k" * 500 + "…", "g" * 500 + "…", "b" * 500)
@@ -76,9 +75,7 @@ async def test_a_long_text_is_sent_as_a_whole_only_where_it_is_shown_so():
 
 async def test_rows_are_replaced_and_columns_of_one_label_stay_apart():
     with page():
-        table = Table(
-            seen(), [*pairs("It", "It"), Column("Count", len, is_number=True, is_wide=True)], [("a", "b")]
-        )
+        table = Table(seen(), [*pairs("It", "It"), Column("Count", len, is_number=True, is_wide=True)], [("a", "b")])
         table.show([("c", "d")], "none there")
     assert table.element.rows == [{"id": 0, "column-0": "c", "column-1": "d", "column-2": "2"}]
     assert table.element.props["no-data-label"] == "none there"
@@ -116,9 +113,7 @@ def test_numbers_are_sorted_from_the_greatest_first_and_a_second_click_turns_the
 
 
 async def test_a_row_stays_unfolded_where_others_come_before_it():
-    folding: Folding[Any] = Folding(
-        lambda row: Details(f"all of {row}", {"id": row}, link("Open", "x", row)), str
-    )
+    folding: Folding[Any] = Folding(lambda row: Details(f"all of {row}", {"id": row}, link("Open", "x", row)), str)
     with page():
         table = Table(seen(), [COLUMN], ["a", "b"], folding=folding, may_tick=True)
         table._folded(SimpleNamespace(args="b"))

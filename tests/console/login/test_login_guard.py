@@ -97,9 +97,7 @@ def test_pages_get_no_cookie_with_quotes(client):
     assert client.get("/").text == "olga OPERATE, dark and without slow"
 
 
-@pytest.mark.parametrize(
-    "changed", [{}, {"olga": Account("olga", Role.VIEW, KEPT)}], ids=["gone", "another role"]
-)
+@pytest.mark.parametrize("changed", [{}, {"olga": Account("olga", Role.VIEW, KEPT)}], ids=["gone", "another role"])
 def test_a_user_who_changes_has_to_log_in_again(changed):
     now = [None]
     accounts = Accounts({"olga": Account("olga", Role.OPERATE, KEPT)}, now.pop)
@@ -128,9 +126,7 @@ def test_a_wrong_file_of_users_ends_no_session(tmp_path, caplog):
     ]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"password": "wrong"}, {"name": "nobody"}, {"password": ""}, {"name": "x" * 9000}]
-)
+@pytest.mark.parametrize("fields", [{"password": "wrong"}, {"name": "nobody"}, {"password": ""}, {"name": "x" * 9000}])
 def test_a_wrong_log_in_gets_no_cookie_and_is_not_told_why(client, fields):
     answer = log_in(client, **fields)
     assert answer.status_code == 403 and "set-cookie" not in answer.headers
@@ -141,11 +137,7 @@ def test_attempts_are_bounded_even_for_the_right_password(client):
     for _ in range(FREE):
         assert log_in(client, password="wrong").status_code == 403
     refused = log_in(client)
-    assert (
-        refused.status_code == 429
-        and "Too many attempts" in refused.text
-        and "set-cookie" not in refused.headers
-    )
+    assert refused.status_code == 429 and "Too many attempts" in refused.text and "set-cookie" not in refused.headers
 
 
 def test_log_out_ends_the_session_and_needs_a_post(client):

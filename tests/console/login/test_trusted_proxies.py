@@ -39,9 +39,7 @@ async def test_a_trusted_proxy_is_believed(proxies):
     assert (scope["client"][0], scope["scheme"], scope["headers"]) == ("1.2.3.4", "https", SENT)
 
 
-@pytest.mark.parametrize(
-    ("client", "proxies"), [("10.0.0.1", []), ("10.0.1.1", ["10.0.0.0/24"]), ("x", ["::/0"])]
-)
+@pytest.mark.parametrize(("client", "proxies"), [("10.0.0.1", []), ("10.0.1.1", ["10.0.0.0/24"]), ("x", ["::/0"])])
 async def test_another_address_is_not_believed(client, proxies):
     scope = await seen_by(client, SENT, proxies)
     assert (scope["client"][0], scope["scheme"]) == (client, "http")

@@ -21,9 +21,7 @@ async def test_a_slave_tells_how_much_it_does_not_have():
 
     assert behind(broker(1, 900), {"b": 1000}) == "100 B"
     assert behind(broker(0, 1000), {"b": 1000}) == ""
-    assert (
-        behind(broker(1, 900), {}) == behind(broker(1, 0, BrokerUnreachable("b", "x")), {"b": 1}) == "unknown"
-    )
+    assert behind(broker(1, 900), {}) == behind(broker(1, 0, BrokerUnreachable("b", "x")), {"b": 1}) == "unknown"
     assert percent("0.514") == "51%" and percent("?") == ""
 
 
@@ -37,9 +35,7 @@ async def test_the_cluster_shows_masters_and_the_slave_and_what_differs(visit):
 
 async def test_the_state_of_a_broker_is_its_worst_condition():
     def state(silence=None, **conditions):
-        figures = {
-            f"condition.{name}": f'{{"severity":"{severity}"}}' for name, severity in conditions.items()
-        }
+        figures = {f"condition.{name}": f'{{"severity":"{severity}"}}' for name, severity in conditions.items()}
         found = state_of(BrokerNow("c", "b", 0, "a:1", figures, silence))
         return found.text, found.color
 

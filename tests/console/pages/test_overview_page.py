@@ -36,9 +36,7 @@ async def test_totals_count_what_masters_take_and_all_give():
 async def test_a_chart_has_a_line_for_each_broker():
     drawn = chart("t", {"a": [Rate(90_000, 2.0, 3.0)], "b": []}, lambda rate: rate.taken)
     assert [(each["name"], each["data"]) for each in drawn["series"]] == [("a", [[90_000, 2.0]]), ("b", [])]
-    assert (drawn["xAxis"]["min"], drawn["xAxis"]["max"]) == (30_000, 90_000), (
-        "one point makes no axis of days"
-    )
+    assert (drawn["xAxis"]["min"], drawn["xAxis"]["max"]) == (30_000, 90_000), "one point makes no axis of days"
     assert chart("t", {}, lambda rate: rate.taken)["xAxis"]["min"] is None
 
 

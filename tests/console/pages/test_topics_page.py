@@ -54,9 +54,7 @@ async def test_who_only_looks_has_no_button_that_changes(visit):
         assert await vera.page.get_by_role("button", name=name, exact=True).count() == 0
     olga = await visit("olga")
     await olga.go("topics/orders")
-    names = [
-        await olga.page.get_by_role("button", name=name, exact=True).count() for name in ("Send", "Delete")
-    ]
+    names = [await olga.page.get_by_role("button", name=name, exact=True).count() for name in ("Send", "Delete")]
     assert names == [1, 0]
 
 
@@ -65,16 +63,12 @@ async def test_topics_show_what_they_have_and_are_sorted_by_it(visit):
     vera = await visit("vera")
     page = vera.page
     await vera.go("topics?sort=Messages&order=down")
-    await page.wait_for_function(
-        "document.querySelector('tbody tr').innerText.startsWith('ticks')", timeout=60_000
-    )
+    await page.wait_for_function("document.querySelector('tbody tr').innerText.startsWith('ticks')", timeout=60_000)
     heading = page.get_by_role("columnheader", name="Messages")
     assert await heading.get_attribute("aria-sort") == "descending"
     row = page.locator("tbody tr", has=page.get_by_role("link", name="orders", exact=True))
     cells = dict(
-        zip(
-            await page.locator("th").all_inner_texts(), await row.locator("td").all_inner_texts(), strict=True
-        )
+        zip(await page.locator("th").all_inner_texts(), await row.locator("td").all_inner_texts(), strict=True)
     )
     assert (cells["Messages ▼"], cells["Queues"]) == ("20", "4")
     assert int(cells["Groups"]) >= 1  # other tests may have had theirs

@@ -23,9 +23,7 @@ DRAWN = """() => Object.fromEntries([...document.querySelectorAll(".nicegui-echa
 
 async def test_a_day_is_one_that_is_over_or_today():
     assert day_of("2026-11-03", TODAY) == date(2026, 11, 3)
-    assert {day_of(text, TODAY) for text in ("", "2026-11-21", "yesterday", "2026-13-01", "0001-01-01")} == {
-        TODAY
-    }
+    assert {day_of(text, TODAY) for text in ("", "2026-11-21", "yesterday", "2026-13-01", "0001-01-01")} == {TODAY}
 
 
 async def test_a_day_that_is_over_is_drawn_whole_and_today_as_far_as_it_is_known():
@@ -57,9 +55,7 @@ async def test_the_first_page_shows_who_takes_the_most_and_the_trend_of_a_topic(
     # A click on a bar chooses its topic.
     at = drawn["Topic TOP 10: messages in 24 hours"]["at"]
     await page.locator(".nicegui-echart").nth(3).click(position={"x": at[0], "y": at[1]})
-    await page.wait_for_function(
-        f"({DRAWN})()['Topic 5 min trend: messages in per second'].names[0] == 'ticks'"
-    )
+    await page.wait_for_function(f"({DRAWN})()['Topic 5 min trend: messages in per second'].names[0] == 'ticks'")
     await page.wait_for_url("**/?topic=ticks")
 
 

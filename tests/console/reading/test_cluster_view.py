@@ -33,9 +33,7 @@ async def test_no_page_waits_for_a_broker_that_did_not_answer_the_last_look(two,
     assert [each.silence is None for each in brokers] == [True, False]
     assert look.servers.calls - asked == 2, "the name server and the other broker"
     partial = look.partial().counted
-    answers = await partial.all(
-        await partial.all_masters(), lambda _, address: broker_figures(partial, address)
-    )
+    answers = await partial.all(await partial.all_masters(), lambda _, address: broker_figures(partial, address))
     assert list(answers) == ["broker-0"] and list(partial.missing) == ["broker-1"]
     assert [each.silence for each in await look.look_again()] == [None, None]
     assert look.servers.silent == {} and len(await look.brokers()) == 2
@@ -57,9 +55,7 @@ async def test_topics_have_their_kind_and_their_settings_at_each_broker(look):
         "broker-1": 3,
     }
     kinds = {name: look.kind_of(name) for name in topics}
-    assert (
-        kinds["orders"] == "topic" and kinds["%RETRY%billing"] == "retry" and kinds["%DLQ%billing"] == "dlq"
-    )
+    assert kinds["orders"] == "topic" and kinds["%RETRY%billing"] == "retry" and kinds["%DLQ%billing"] == "dlq"
     assert [name for name, kind in kinds.items() if kind == "topic"] == ["orders"]
     assert kinds["broker-0"] == kinds["TBW102"] == "system"
 
@@ -95,9 +91,7 @@ def test_the_lag_in_time_is_that_of_the_queue_that_is_furthest_behind():
     told = GroupLag("g", (queue(0, 0, 9000), queue(1, 2, 30), queue(2, 1, 60), queue(3, 5, None)), 0.0)
     assert behind_s(told, NOW_MS) == 60
     assert behind_s(GroupLag("g", (queue(0, 0, 30),), 0.0), NOW_MS) is None
-    assert timedelta(seconds=behind_s(told, 0) or 0) == timedelta(0), (
-        "clocks that differ give no negative age"
-    )
+    assert timedelta(seconds=behind_s(told, 0) or 0) == timedelta(0), "clocks that differ give no negative age"
 
 
 async def test_a_dry_run_tells_where_each_queue_would_go_on_and_moves_nobody(look):

@@ -42,9 +42,7 @@ def test_a_new_secret_is_hidden_where_the_console_says_what_changes():
 
 def test_other_files_of_the_console_read_settings_only_here():
     console = Path(reading.__path__[0]).parent
-    files = {
-        file.name: file.read_text() for file in console.rglob("*.py") if file.name != "shown_settings.py"
-    }
+    files = {file.name: file.read_text() for file in console.rglob("*.py") if file.name != "shown_settings.py"}
     asking = re.compile(
         r"operations.*import.*\b(broker_settings|namesrv_settings|broker_operations|namesrv_operations)"
     )

@@ -18,9 +18,7 @@ def test_it_shows_the_cluster_until_it_is_left(tmp_path):
     with BackgroundCluster(tmp_path / "store") as cluster:
         with ConsoleProcess(cluster.namesrv, tmp_path) as console:
             assert "user admin, password " in console.sentence and console.address in console.sentence
-            page = urllib.request.Request(
-                f"{console.address}/topics/flights", headers={"accept": "text/html"}
-            )
+            page = urllib.request.Request(f"{console.address}/topics/flights", headers={"accept": "text/html"})
             with urllib.request.urlopen(page, timeout=60) as shown:
                 assert shown.status == 200 and shown.url.startswith(f"{console.address}/login")
         with pytest.raises(urllib.error.URLError):

@@ -99,9 +99,7 @@ async def test_a_flight_that_fails_ends_the_replay(tmp_path, flights):
     with DemoCluster(tmp_path, max_message_bytes=64 << 10) as cluster:
         cluster.create_topic("flights", 4)
         async with connect(cluster.namesrv) as mq:
-            with pytest.raises(
-                SendFailed, match=r"stopped after \d+ flights: .* maxMessageSize is"
-            ) as failed:
+            with pytest.raises(SendFailed, match=r"stopped after \d+ flights: .* maxMessageSize is") as failed:
                 await Replay(mq, "flights", stage).run([*flights[:1500], too_large, *flights[1501:]])
         assert f"after {stage.done} flights" in str(failed.value)
         stored = cluster.stored("flights", 4)

@@ -123,9 +123,7 @@ def wait_for(demo: subprocess.Popen[str], pattern: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_everything_soon_and_quietly(tmp_path, moment):
     started = time.monotonic()
     with start(tmp_path) as demo:

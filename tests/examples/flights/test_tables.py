@@ -73,9 +73,7 @@ def test_a_query_is_not_started_anew_for_ever():
 
 
 def test_a_query_without_data_does_not_hang():
-    with pytest.raises(
-        SparrowError, match=r"no progress since 0\.05 s: query 'flights' has read 4 of 10 messages"
-    ):
+    with pytest.raises(SparrowError, match=r"no progress since 0\.05 s: query 'flights' has read 4 of 10 messages"):
         follow([followed(Query(3))], stall_s=0.05)
 
 

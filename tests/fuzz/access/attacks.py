@@ -104,9 +104,7 @@ _WANTED: Final = {
 }
 _SERVED: Final = tuple(row for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV))
 # What makes and ends transactions, batches and replies has more states than one request shows.
-_LOADED: Final = [
-    row for row in _SERVED if row.code in {34, 37, 32001, 32002, 310, 325, 370, 41, 42, 11, 12, 33, 36}
-]
+_LOADED: Final = [row for row in _SERVED if row.code in {34, 37, 32001, 32002, 310, 325, 370, 41, 42, 11, 12, 33, 36}]
 # What any account may ask for, if it has the right on the topic or group.
 _DECIDING: Final = [
     *_LOADED,
@@ -270,12 +268,7 @@ class _Maker:
         return rng.choice(_NUMBERS)
 
     def _offsets(self) -> list[int]:
-        return [
-            value
-            for target in self._known.targets.values()
-            for name, value in target.items()
-            if "offset" in name
-        ]
+        return [value for target in self._known.targets.values() for name, value in target.items() if "offset" in name]
 
     def _text(self, name: str) -> str:
         rng = self._rng

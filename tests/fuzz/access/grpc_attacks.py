@@ -150,9 +150,7 @@ class Maker:
 
     def _one_of(self, group: Any) -> str:
         names = [field.name for field in group.fields]
-        return (
-            "settings" if "settings" in names and self._rng.random() < 0.6 else str(self._rng.choice(names))
-        )
+        return "settings" if "settings" in names and self._rng.random() < 0.6 else str(self._rng.choice(names))
 
     def _set(self, into: Any, field: Any, inside: str, depth: int) -> None:
         rng, name = self._rng, field.name

@@ -94,9 +94,7 @@ class GrpcWire:
         first = asyncio.get_running_loop().create_future()
         self._streams.append(stream)
         self._readers.append(asyncio.create_task(self._follow(stream, call, first)))
-        has_settings = any(
-            each.HasField("settings") for each in call.requests
-        )  # they are answered, or refused
+        has_settings = any(each.HasField("settings") for each in call.requests)  # they are answered, or refused
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S if has_settings else SILENCE_S):
                 return [answer for answer in [await asyncio.shield(first)] if answer is not None]

@@ -146,9 +146,7 @@ class Judge:
     async def _judge_batch(self) -> list[str]:
         commit = headers.CommitBatch("query", "run-1", self._victim.round)
         answer = await self._victim.main.ask(commit, msgspec.json.encode({"attempts": {"attempt": 1}}))
-        self._victim.unread += [
-            b"%s staged-%d-%d" % (MARKER, self._victim.round, each) for each in range(STAGED_COUNT)
-        ]
+        self._victim.unread += [b"%s staged-%d-%d" % (MARKER, self._victim.round, each) for each in range(STAGED_COUNT)]
         repeated = answer.header(headers.CommitBatchReply).repeated
         return ["it counts as committed before its commit"] if repeated else []
 
@@ -159,11 +157,7 @@ class Judge:
         self._victim.asker.pushes.clear()
         body = b"%s answer %d" % (MARKER, self._victim.round)
         await self._victim.main.ask(reply, body)
-        return (
-            []
-            if any(push.body == body for push in self._victim.asker.pushes)
-            else ["it went to another client"]
-        )
+        return [] if any(push.body == body for push in self._victim.asker.pushes) else ["it went to another client"]
 
     async def _judge_messages(self) -> list[str]:
         """Every message of `orders` is the owner's own, and there once."""

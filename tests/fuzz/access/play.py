@@ -116,9 +116,7 @@ class Life:
         self._played = played
         self._popped = Popped(victim)
         self._wires: dict[tuple[str, bool], Wire] = {}
-        self._known = Known(
-            victim.targets, victim.main.captured, log_end=lambda: cluster.brokers[0].store.end
-        )
+        self._known = Known(victim.targets, victim.main.captured, log_end=lambda: cluster.brokers[0].store.end)
 
     async def play(self, cases: Iterable[Case], together: bool = True) -> None:
         """Send the requests of some cases, a wave at once or one after the other, and wait for the answers."""
@@ -217,9 +215,7 @@ async def scene(stage: Stage, rounds: int = 1) -> AsyncIterator[Scene]:
         settings = SETTINGS | (USERS if stage.users else {"acl": True}) | {"acl_file": accounts}
         if stage.port != REMOTING:
             settings |= {"grpc_port": 0}
-        cluster = await stack.enter_async_context(
-            Cluster(folder, clock=clock, namesrv_settings=guarded, **settings)
-        )
+        cluster = await stack.enter_async_context(Cluster(folder, clock=clock, namesrv_settings=guarded, **settings))
         is_short = rounds * stage.round_s < LATE[True][0]
         victim = Victim(cluster.brokers[0], cluster.namesrv, clock, is_short=is_short)
         await victim.settle_in()

@@ -37,9 +37,7 @@ class Popped:
         assert self._message is not None
         faults = [f"{bytes(message.body)!r} is visible" for message in await self._pop()]
         # An acknowledgement would also be accepted if the message were acknowledged already.
-        answer = await self._victim.main.ask(
-            change(self._message, _HELD_MS), accept=(0, ResponseCode.NO_MESSAGE)
-        )
+        answer = await self._victim.main.ask(change(self._message, _HELD_MS), accept=(0, ResponseCode.NO_MESSAGE))
         return faults + ([f"its handle is refused: {answer.remark}"] if answer.code else [])
 
     async def _pop(self) -> list[StoredMessage]:

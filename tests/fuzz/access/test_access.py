@@ -105,9 +105,7 @@ async def test_harm_by_an_account_with_a_right_on_the_topic_is_seen(monkeypatch,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "found"), [(Deciders, "lasting' is strange"), (Recalls, "timed' is missing")]
-)
+@pytest.mark.parametrize(("kind", "found"), [(Deciders, "lasting' is strange"), (Recalls, "timed' is missing")])
 async def test_harm_by_an_account_that_may_send_to_the_topic_is_seen(monkeypatch, kind, found):
     ask_for_no_owner(monkeypatch, kind)
     faults = (await live(rounds_of(5, 0, ("publisher",), 800))).faults
@@ -115,10 +113,6 @@ async def test_harm_by_an_account_that_may_send_to_the_topic_is_seen(monkeypatch
 
 
 def test_the_same_seed_makes_the_same_cases():
-    assert (
-        rounds_of(5, 1, ("denied",), 100)
-        == rounds_of(5, 1, ("denied",), 100)
-        != rounds_of(5, 2, ("denied",), 100)
-    )
+    assert rounds_of(5, 1, ("denied",), 100) == rounds_of(5, 1, ("denied",), 100) != rounds_of(5, 2, ("denied",), 100)
     assert str(Case("denied", 17)) == "denied:17"
     assert Counter(len(cases) for cases in rounds_of(5, 1, ("denied",), 200)) == {80: 2, 40: 1}

@@ -155,9 +155,7 @@ class Victim:
             heard = heard.replace(body, b"")
         return heard
 
-    async def send(
-        self, topic: str, body: bytes, properties: dict[str, str], arrives: bool = True
-    ) -> Command:
+    async def send(self, topic: str, body: bytes, properties: dict[str, str], arrives: bool = True) -> Command:
         """Send one message. `arrives`: whether consumers get it in this round."""
         whole = b"%s %s" % (MARKER, body)
         if arrives and topic == "orders":
@@ -183,9 +181,7 @@ class Victim:
         lasting = {"topic": "orders", "key": "order-1", "consumer_group": "owners", "group": "owners"}
         self.targets["message"] = {**lasting, **_named(first), "queue_id": 0, "queue_offset": 0}
         for name, most, topic in (("retry", 5, "%RETRY%owners"), ("dead", 0, "%DLQ%owners")):
-            back = headers.ConsumerSendMsgBack(
-                _offset(first), "owners", self._level, None, "orders", None, most
-            )
+            back = headers.ConsumerSendMsgBack(_offset(first), "owners", self._level, None, "orders", None, most)
             await self.main.ask(back)
             self.targets[name] = {
                 "topic": topic,

@@ -44,15 +44,11 @@ class Wire(asyncio.Protocol):
         self.captured: list[tuple[int, dict[str, str], bytes]] = []
 
     @classmethod
-    async def to(
-        cls, address: str, credentials: Credentials | None = None, source: str = "127.0.0.1"
-    ) -> Wire:
+    async def to(cls, address: str, credentials: Credentials | None = None, source: str = "127.0.0.1") -> Wire:
         """Connect to a server. `source` is the address that the server sees."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(
-            lambda: cls(credentials), host, int(port), local_addr=(source, 0)
-        )
+        _, wire = await loop.create_connection(lambda: cls(credentials), host, int(port), local_addr=(source, 0))
         return wire
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -85,9 +85,7 @@ def _search(seed: str, requests: int, codes: tuple[int, ...], of_namesrv: bool) 
     if found.once:
         longest = f"the longest took {found.once_s * 1e3:.1f} ms in {found.once_where}"
         once += f", and not again with the same requests; {longest}"
-    return _Outcome(
-        [f"{name}: {dear}" for dear in found.found], found.corpora, found.requests, found.cases, once
-    )
+    return _Outcome([f"{name}: {dear}" for dear in found.found], found.corpora, found.requests, found.cases, once)
 
 
 def _show(outcome: _Outcome) -> None:

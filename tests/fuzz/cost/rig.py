@@ -142,9 +142,7 @@ class Rig:
                     break
         self._pass()
         totals[-1] = self._times[_TOTAL]  # the end of the connection belongs to the last request
-        costs = [
-            (after - before, size) for before, after, size in zip(totals[:-1], totals[1:], sizes, strict=True)
-        ]
+        costs = [(after - before, size) for before, after, size in zip(totals[:-1], totals[1:], sizes, strict=True)]
         cpu_s, size = max(costs, key=lambda cost: cost[0] / max(cost[1], LEAST_BYTES))
         at = len(frames) if self._times[_LONGEST] > longest else at
         where = self._where.value.decode("utf-8", "replace")
@@ -288,9 +286,7 @@ def _measure(times: Any, where: Any) -> None:
         times[_TOTAL] += took
         if took > times[_LONGEST]:
             times[_LONGEST] = took
-            garbage = (
-                f"{collected.took_s * 1e3:.1f} ms of garbage collection and " if collected.took_s else ""
-            )
+            garbage = f"{collected.took_s * 1e3:.1f} ms of garbage collection and " if collected.took_s else ""
             where.value = f"{garbage}{handle!r}".encode()[:399]
 
     events.Handle._run = measured  # type: ignore[method-assign, assignment]

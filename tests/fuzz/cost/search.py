@@ -73,9 +73,7 @@ class Dear(NamedTuple):
     def __str__(self) -> str:
         codes = " then ".join(str(gene["code"]) for gene in self.genes)
         at = "the end of the connection" if self.cost.at == len(self.genes) else self.code
-        return (
-            f"{at} of {codes}, {size_of(self.genes):,} bytes: {'; '.join(self.breaks) or 'within the limits'}"
-        )
+        return f"{at} of {codes}, {size_of(self.genes):,} bytes: {'; '.join(self.breaks) or 'within the limits'}"
 
 
 class Ranking:
@@ -126,9 +124,7 @@ class Corpus:
     def is_news(self, dear: Dear) -> bool:
         """Whether the case is much worse than what was reported of this code."""
         is_slow = dear.cost.step_s > max(STEP_S, self.told_step_s * WORSE)
-        is_dear = dear.cost.size >= LEAST_BYTES and dear.of_a_byte > max(
-            CPU_S_OF_A_BYTE, self.told_of_a_byte * WORSE
-        )
+        is_dear = dear.cost.size >= LEAST_BYTES and dear.of_a_byte > max(CPU_S_OF_A_BYTE, self.told_of_a_byte * WORSE)
         return is_slow or is_dear
 
     def note(self, dear: Dear) -> None:

@@ -190,9 +190,7 @@ async def test_a_client_that_names_no_broker_reaches_the_only_one(tmp_path, pool
         session, route = await plain_session(pool, place)
         assert {at for row in route.broker_datas for at in row.broker_addrs.values()} == {place.address}
         await session.call(send_request("orders"), b"hello")
-        assert (
-            sum([(await session.call(GetMaxOffset("orders", queue))).header.offset for queue in (0, 1)]) == 1
-        )
+        assert sum([(await session.call(GetMaxOffset("orders", queue))).header.offset for queue in (0, 1)]) == 1
 
 
 async def test_a_client_that_names_no_broker_is_refused_where_two_have_the_topic(tmp_path, pool):
@@ -266,9 +264,7 @@ async def test_after_the_refusal_of_a_slave_requests_reach_the_new_master(tmp_pa
 
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["the same client", "after it has connected again"])
-async def test_requests_leave_a_master_that_hangs_once_another_one_leads(
-    tmp_path, pool, monkeypatch, is_closed
-):
+async def test_requests_leave_a_master_that_hangs_once_another_one_leads(tmp_path, pool, monkeypatch, is_closed):
     made = []
 
     class Noted(Addresses):
@@ -351,9 +347,7 @@ PULL = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "body", "field"), [(1, 5 << 20, 0), (40, 0, 220_000)], ids=["body", "headers"]
-)
+@pytest.mark.parametrize(("count", "body", "field"), [(1, 5 << 20, 0), (40, 0, 220_000)], ids=["body", "headers"])
 async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, count, body, field):
     async with proxied(tmp_path, 1) as place, a_pool(lambda *_: {"unknown": "x" * field}) as pool:
         session, _ = await plain_session(pool, place)
@@ -412,9 +406,7 @@ async def test_when_requests_fill_the_memory_only_small_ones_go_on(tmp_path, mon
         assert (await greedy.call(GetMaxOffset("orders", 0), bytes(29_000))).code == 0
 
 
-async def test_requests_to_a_broker_that_cannot_be_reached_do_not_wait_for_each_other(
-    tmp_path, pool, monkeypatch
-):
+async def test_requests_to_a_broker_that_cannot_be_reached_do_not_wait_for_each_other(tmp_path, pool, monkeypatch):
     async def slow(*args):
         await asyncio.sleep(0.2)
         await unreachable(*args)

@@ -169,11 +169,7 @@ async def test_an_unknown_topic_is_said_to_be_so(tmp_path):
             header = BY_CODE[code].header
             assert header is not None
             has_topic = {"topic", "b", "originTopic"} & {*header.__struct_encode_fields__}
-            if (
-                REACH[code] in (Reach.ONE, Reach.ANY, Reach.RECORDS)
-                and has_topic
-                and code not in NAMED_INSIDE
-            ):
+            if REACH[code] in (Reach.ONE, Reach.ANY, Reach.RECORDS) and has_topic and code not in NAMED_INSIDE:
                 assert answer in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.VERSION_NOT_SUPPORTED), code
 
 

@@ -248,14 +248,10 @@ async def test_requests_in_flight_get_their_answers_when_it_stops(tmp_path):
             async with Proxy(ProxySettings(port=0, remoting_port=0), cluster.namesrv) as proxy:
                 session = await stack.enter_async_context(session_of(proxy.remoting_address))
                 held = pull_request(sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=400)
-                pull = session.call(
-                    held, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED}
-                )
+                pull = session.call(held, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
                 await until(lambda: any(each._waiting for each in cluster.brokers[0]._server.sessions))
                 late = asyncio.get_running_loop().create_future()
-                asyncio.get_running_loop().call_later(
-                    0.1, lambda: late.set_result(session.call(SEND, b"late"))
-                )
+                asyncio.get_running_loop().call_later(0.1, lambda: late.set_result(session.call(SEND, b"late")))
             assert (await pull).code == ResponseCode.PULL_NOT_FOUND
             with pytest.raises(RemoteError, match="mqproxy stops"):
                 await (await late)

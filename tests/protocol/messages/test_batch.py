@@ -19,9 +19,7 @@ from sparrowmq.protocol.messages.batch import (
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 
-PARTS = st.builds(
-    BatchPart, st.binary(max_size=50), st.binary(max_size=50), st.integers(-(1 << 31), (1 << 31) - 1)
-)
+PARTS = st.builds(BatchPart, st.binary(max_size=50), st.binary(max_size=50), st.integers(-(1 << 31), (1 << 31) - 1))
 
 # MessageDecoder.encodeMessages of Java 4.9.8.
 JAVA = bytes.fromhex(
@@ -86,9 +84,7 @@ def test_properties_that_are_too_long_are_refused() -> None:
 
 
 def test_some_of_its_messages_become_entries_with_all_but_their_own_shared():
-    content = encode(
-        [BatchPart(b"0", b"a\x011\x02", 5), BatchPart(b"11", b""), BatchPart(b"", b"TAGS\x01b\x02", 7)]
-    )
+    content = encode([BatchPart(b"0", b"a\x011\x02", 5), BatchPart(b"11", b""), BatchPart(b"", b"TAGS\x01b\x02", 7)])
     shared = Entry("T", 3, b"not looked at", Properties(), 1000, bytes(8), 9, sys_flag=16)
     found = entries(shared, content, places(content)[PLACE_BYTES:])
     assert [(bytes(entry.body), entry.properties.encode(), entry.flag) for entry in found] == [
@@ -96,6 +92,5 @@ def test_some_of_its_messages_become_entries_with_all_but_their_own_shared():
         (b"", b"TAGS\x01b\x02", 7),
     ]
     assert {
-        (entry.topic, entry.queue_id, entry.born_timestamp_ms, entry.born_host, entry.sys_flag)
-        for entry in found
+        (entry.topic, entry.queue_id, entry.born_timestamp_ms, entry.born_host, entry.sys_flag) for entry in found
     } == {("T", 3, 1000, bytes(8), 16)}

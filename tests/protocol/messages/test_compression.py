@@ -84,9 +84,7 @@ def test_an_unknown_kind_is_refused_both_ways() -> None:
 
 
 @pytest.mark.parametrize(("module", "kind"), [("lz4.frame", 0x100), ("zstandard", 0x200)])
-def test_a_missing_library_is_named_with_its_extra(
-    monkeypatch: pytest.MonkeyPatch, module: str, kind: int
-) -> None:
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, module: str, kind: int) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=r"sparrowmq\[compression\]"):
         compress(b"x", kind)

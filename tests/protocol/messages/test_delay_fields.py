@@ -44,9 +44,7 @@ def test_levels_begin_with_1(level):
 
 @pytest.mark.parametrize("delay", [3, 30, 1.5, 2**70])
 def test_a_bare_number_is_refused_because_it_could_be_seconds_or_a_level(delay):
-    with pytest.raises(
-        InvalidMessage, match=rf"could be seconds or a level; write delay='{delay}s' .* delay_level="
-    ):
+    with pytest.raises(InvalidMessage, match=rf"could be seconds or a level; write delay='{delay}s' .* delay_level="):
         wait_of(delay, None)
 
 

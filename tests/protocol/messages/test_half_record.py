@@ -63,9 +63,7 @@ def test_properties_of_java_without_their_last_end_get_it_before_the_crc():
     assert record.decode(found).properties == {"TAGS": "a"}
 
 
-@pytest.mark.parametrize(
-    ("at", "error"), [(3, RemoteProtocolError), (7, RemoteProtocolError), (90, CorruptRecord)]
-)
+@pytest.mark.parametrize(("at", "error"), [(3, RemoteProtocolError), (7, RemoteProtocolError), (90, CorruptRecord)])
 def test_what_is_damaged_is_no_half_message(at, error):
     made = bytearray(half_of())
     made[at] ^= 0x40

@@ -44,9 +44,7 @@ def test_zero_is_neither_keys_nor_properties(name) -> None:
         Message("Orders", b"x", **wrong)
 
 
-@pytest.mark.parametrize(
-    "body", [bytearray(b"one"), memoryview(b"one"), memoryview(bytearray(b"oonnee"))[::2]]
-)
+@pytest.mark.parametrize("body", [bytearray(b"one"), memoryview(b"one"), memoryview(bytearray(b"oonnee"))[::2]])
 def test_what_is_like_bytes_is_copied(body) -> None:
     message = Message("Orders", body)
     if isinstance(body, bytearray):

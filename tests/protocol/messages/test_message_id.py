@@ -40,9 +40,7 @@ def test_reserved_ids_are_those_of_their_time_and_of_nothing_else() -> None:
     ids, expected = UniqueIds(bytes(4), 1, 2, 0xFFF0), UniqueIds(bytes(4), 1, 2, 0xFFF0)
     reserved = ids.reserve(NOON_MS)
     after = ids.next(NOON_MS)
-    assert [reserved.next() for _ in range(reserved.left)] == [
-        expected.next(NOON_MS) for _ in range(RESERVED)
-    ]
+    assert [reserved.next() for _ in range(reserved.left)] == [expected.next(NOON_MS) for _ in range(RESERVED)]
     assert reserved.left == 0 and after == expected.next(NOON_MS)
 
 

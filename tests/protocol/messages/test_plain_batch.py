@@ -20,9 +20,7 @@ HOST, V6_HOST = hosts.pack("127.0.0.1:10911"), hosts.pack("[::1]:10911")
 SUFFIX = "CLUSTER\x01C\x02"
 SCAN = PlainScan(("DELAY", "TIMER_DEL", "CLUSTER"), SUFFIX)
 
-NAMES = st.sampled_from(
-    ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "WAITS", "TAG", "region", "", "\0", "D", "TIMER"]
-)
+NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "WAITS", "TAG", "region", "", "\0", "D", "TIMER"])
 VALUES = st.sampled_from(["", "a", "a b", " a\tb ", "true", "false", "x\x01y", "\x7f", "0123456789ABCDEF"])
 PAIRS = st.builds(
     "{}{}{}{}".format, NAMES, st.sampled_from(["\x01", "\x01", "\x01", ""]), VALUES, st.sampled_from("\x02")

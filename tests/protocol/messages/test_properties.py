@@ -110,9 +110,7 @@ def test_removing_repeated_properties_takes_time_in_proportion_to_their_number(s
         return thread_time() - begin
 
     few = min(seconds(2_000) for _ in range(5))
-    assert (
-        min(seconds(64_000) for _ in range(3)) < 8 * 32 * few
-    )  # a quadratic removal takes 1024 times as long
+    assert min(seconds(64_000) for _ in range(3)) < 8 * 32 * few  # a quadratic removal takes 1024 times as long
 
 
 def test_only_the_given_pair_is_struck() -> None:

@@ -23,9 +23,7 @@ def row(*made: Mapping[str, Any], place: int = 0) -> tuple[bytes, list[int]]:
     """Records end to end from `place` on, and where each of them ends."""
     content, ends = b"", []
     for changes in made:
-        content += encoded(
-            **{"properties": b"TAGS\x01a\x02", **changes}, physical_offset=place + len(content)
-        )
+        content += encoded(**{"properties": b"TAGS\x01a\x02", **changes}, physical_offset=place + len(content))
         ends.append(len(content))
     return content, ends
 

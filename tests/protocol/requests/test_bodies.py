@@ -17,9 +17,7 @@ ADDRESSES_JSON = '"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:10921"}'
 BROKER_JSON = "{" + ADDRESSES_JSON + ',"brokerName":"broker-a","cluster":"DefaultCluster"}'
 ROUTE = bodies.TopicRoute([BROKER], [bodies.QueueRoute("broker-a", 4, 4, 6)])
 QUEUE_ROUTE_JSON = '{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}'
-ROUTE_JSON = (
-    '{"brokerDatas":[' + BROKER_JSON + '],"filterServerTable":{},"queueDatas":[' + QUEUE_ROUTE_JSON + "]}"
-)
+ROUTE_JSON = '{"brokerDatas":[' + BROKER_JSON + '],"filterServerTable":{},"queueDatas":[' + QUEUE_ROUTE_JSON + "]}"
 VERSION = bodies.DataVersion(3, 1700000000000)
 VERSION_JSON = '{"counter":3,"timestamp":1700000000000}'
 GROUP_JSON = (
@@ -43,15 +41,11 @@ JAVA: list[tuple[Body, str]] = [
     (ROUTE, ROUTE_JSON),
     (
         bodies.TopicRoute([BROKER], [], "broker-a:4"),
-        '{"brokerDatas":['
-        + BROKER_JSON
-        + '],"filterServerTable":{},"orderTopicConf":"broker-a:4","queueDatas":[]}',
+        '{"brokerDatas":[' + BROKER_JSON + '],"filterServerTable":{},"orderTopicConf":"broker-a:4","queueDatas":[]}',
     ),
     (
         bodies.ClusterTable({"broker-a": BROKER}, {"DefaultCluster": ["broker-a"]}),
-        '{"brokerAddrTable":{"broker-a":'
-        + BROKER_JSON
-        + '},"clusterAddrTable":{"DefaultCluster":["broker-a"]}}',
+        '{"brokerAddrTable":{"broker-a":' + BROKER_JSON + '},"clusterAddrTable":{"DefaultCluster":["broker-a"]}}',
     ),
     (bodies.TopicList(["Orders"]), '{"topicList":["Orders"]}'),
     (bodies.GroupList(["cg"]), '{"groupList":["cg"]}'),

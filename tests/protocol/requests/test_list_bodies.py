@@ -7,9 +7,7 @@ from sparrowmq.protocol.subscription import Subscription
 
 def test_lists_are_read() -> None:
     sent = b'{"topicConfigList":[{"attributes":{"+message.type":"FIFO"},"topicName":"T","perm":6}]}'
-    assert TopicConfigList.decode(sent).topic_config_list == [
-        TopicConfig("T", attributes={"+message.type": "FIFO"})
-    ]
+    assert TopicConfigList.decode(sent).topic_config_list == [TopicConfig("T", attributes={"+message.type": "FIFO"})]
     groups = GroupConfigList.decode(b'{"groupConfigList":[{"groupName":"g","retryMaxTimes":3}]}')
     assert groups.group_config_list == [GroupConfig("g", retry_max_times=3)]
 

@@ -26,9 +26,7 @@ JAVA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "required", "others"), JAVA, ids=lambda value: getattr(value, "__name__", None)
-)
+@pytest.mark.parametrize(("kind", "required", "others"), JAVA, ids=lambda value: getattr(value, "__name__", None))
 def test_a_header_has_the_fields_of_java(kind: type[Header], required: str, others: str) -> None:
     assert required_of(kind) == set(required.split())
     assert fields_of(kind) == {*required.split(), *others.split()}

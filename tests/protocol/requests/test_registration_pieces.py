@@ -19,9 +19,7 @@ AFTER = '"topicQueueMappingDetailMap":{"T":{"x":{"y":1}},"U":{}},"topicQueueMapp
 
 def registration(attributes: dict[str, str] | None, count: int = COUNT) -> RegisterBrokerBody:
     names = [f"topic-{number:05}" for number in range(count)]
-    topics = {
-        name: TopicConfig(name, 4, 4, 6, attributes=attributes, order=name[-1] == "7") for name in names
-    }
+    topics = {name: TopicConfig(name, 4, 4, 6, attributes=attributes, order=name[-1] == "7") for name in names}
     return RegisterBrokerBody(TopicConfigTable(DataVersion(3, 4), topics), ["filter"])
 
 

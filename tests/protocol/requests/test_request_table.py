@@ -31,9 +31,7 @@ def test_a_row_is_served_or_says_why_not() -> None:
     for row in ROWS:
         assert bool(row.served_by) != bool(row.unserved), row.name
         assert row.header or row.unserved, row.name
-        assert not row.unserved or row.unserved.split(":")[0] in ("not yet", "never", "refused by design"), (
-            row.name
-        )
+        assert not row.unserved or row.unserved.split(":")[0] in ("not yet", "never", "refused by design"), row.name
 
 
 @pytest.mark.parametrize("row", WITH_HEADER, ids=lambda row: row.name)
@@ -58,10 +56,7 @@ def test_every_reply_stands_in_the_table() -> None:
         kind
         for module in (headers, namesrv_headers, admin_headers, pop_headers, user_headers)
         for kind in vars(module).values()
-        if isinstance(kind, type)
-        and issubclass(kind, Header)
-        and not issubclass(kind, Request)
-        and kind is not Header
+        if isinstance(kind, type) and issubclass(kind, Header) and not issubclass(kind, Request) and kind is not Header
     }
     assert found == {row.reply for row in WITH_HEADER}
 
@@ -105,9 +100,7 @@ def test_a_broker_hands_a_question_on_to_the_client() -> None:
     assert BY_CODE[307].served_by == Role.BROKER | Role.CLIENT
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in WITH_HEADER if row.code not in SENDS], ids=lambda row: row.name
-)
+@pytest.mark.parametrize("row", [row for row in WITH_HEADER if row.code not in SENDS], ids=lambda row: row.name)
 def test_no_number_in_a_header_is_larger_than_javas(row: Row) -> None:
     """A larger one would reach a handler, and from there a file that Java cannot read. Records check those of sends."""
     assert row.header is not None

@@ -54,12 +54,8 @@ def test_a_small_request_may_be_in_a_dialect() -> None:
     assert Sample.of_request(b'{"someTable":{0:"a"},"groupName":null}') == Sample({0: "a"})
 
 
-@pytest.mark.parametrize(
-    "raw", [b"[" * 20_000, b'{"someTable":{' + b'0:"a",' * 9000, b'{"a":[' + b"[]," * 9000]
-)
-def test_a_large_request_is_never_read_by_the_slow_reader(
-    raw: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("raw", [b"[" * 20_000, b'{"someTable":{' + b'0:"a",' * 9000, b'{"a":[' + b"[]," * 9000])
+def test_a_large_request_is_never_read_by_the_slow_reader(raw: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(json, "_Reader")
     with pytest.raises(RemoteProtocolError, match="no Sample in standard JSON"):
         Sample.of_request(raw)

@@ -145,9 +145,7 @@ def binary(fields: bytes) -> bytes:
     ],
     ids=["json", "json, one name", "binary", "binary, one name"],
 )
-def test_a_header_with_too_many_fields_is_refused_before_they_are_decoded(
-    serializer: int, header: bytes
-) -> None:
+def test_a_header_with_too_many_fields_is_refused_before_they_are_decoded(serializer: int, header: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="more than 128 extFields"):
         decode(serializer, header, b"")
 
@@ -173,9 +171,7 @@ def test_a_code_too_large_for_the_binary_header_is_our_callers_error() -> None:
 
 def test_a_peer_cannot_set_what_decoding_sets() -> None:
     for code in (1, 310):
-        header = (
-            b'{"code":%d,"<body>":"YWJj","<fields>":{"a":"b"},"<raw>":"YWJj","extFields":{"a":"g"}}' % code
-        )
+        header = b'{"code":%d,"<body>":"YWJj","<fields>":{"a":"b"},"<raw>":"YWJj","extFields":{"a":"g"}}' % code
         command = decode(0, header, b"real")
         assert (command.body, command.fields, command.ext_fields()) == (b"real", None, {"a": "g"})
 

@@ -60,9 +60,7 @@ def test_only_those_who_waited_too_long_expire() -> None:
 
 
 def test_requests_are_signed_when_asked() -> None:
-    client: Connection[str] = Connection(
-        sign=lambda fields, body: {"Signature": f"{fields['topic']}:{len(body)}"}
-    )
+    client: Connection[str] = Connection(sign=lambda fields, body: {"Signature": f"{fields['topic']}:{len(body)}"})
     _, head = client.request(PULL, b"xyz", "waiter")
     [command] = Connection[str]().receive(head + b"xyz")
     assert command.ext_fields()["Signature"] == f"{PULL.topic}:3"

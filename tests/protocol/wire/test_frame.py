@@ -180,10 +180,7 @@ def test_so_many_bytes_of_headers_come_at_once_and_binary_ones_count_four_times(
     texts = [(0, b"h" * 30, b"")] * 4
     binaries = [(1, b"h" * 30, b"body")] * 2
     reader = FrameReader(FrameLimits(headers_at_once=100))
-    assert (
-        reader.feed(b"".join(frame(header, body, kind) for kind, header, body in texts + binaries))
-        == texts[:3]
-    )
+    assert reader.feed(b"".join(frame(header, body, kind) for kind, header, body in texts + binaries)) == texts[:3]
     assert reader.has_more and reader.feed(b"") == texts[3:]
     assert reader.feed(b"") == binaries[:1] and reader.has_more  # larger than the limit, but the first
     assert reader.feed(b"") == binaries[1:] and not reader.has_more

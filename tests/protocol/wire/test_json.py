@@ -25,12 +25,7 @@ from sparrowmq.protocol.wire import json
 
 QUEUE = MessageQueue("T", "b", 0)
 QUEUE_KEY = '{"brokerName":"b","queueId":0,"topic":"T"}'
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63)
-    | st.floats(allow_nan=False, allow_infinity=False)
-)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
     SCALARS | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
@@ -236,9 +231,7 @@ def test_a_typed_value_is_read_leniently(text: str) -> None:
 
 
 def test_standard_json_is_read_without_the_slow_reader() -> None:
-    assert json.decode(b'{"byNumber":{"3":"x"},"flag":"true"}\n', Table) == Table(
-        by_number={3: "x"}, flag=True
-    )
+    assert json.decode(b'{"byNumber":{"3":"x"},"flag":"true"}\n', Table) == Table(by_number={3: "x"}, flag=True)
 
 
 def test_a_typed_value_that_does_not_fit_is_refused() -> None:

@@ -44,9 +44,7 @@ def renewed(shown: Pair, by: Pair, name: str, days: int = 3650) -> None:
 
 def client(shown: Pair, ours: Pair) -> ClientContext:
     return client_context(
-        ClientTlsSettings(
-            client_trust=ours.certificate, client_certificate=shown.certificate, client_key=shown.key
-        )
+        ClientTlsSettings(client_trust=ours.certificate, client_certificate=shown.certificate, client_key=shown.key)
     )
 
 

@@ -24,9 +24,7 @@ def test_the_end_of_a_certificate_is_read_from_its_file(tmp_path, trusted, days)
     assert found is not None and abs(found - wanted) < timedelta(minutes=10)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-)
+@pytest.mark.parametrize("content", [b"", b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
 def test_a_file_without_a_certificate_has_no_end(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     assert ends_at(tmp_path / "file") is None and ends_at(tmp_path / "missing") is None

@@ -17,9 +17,7 @@ def test_a_certificate_is_made_and_its_key_leaves_no_trace(tmp_path, monkeypatch
 
 def test_without_the_program_it_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"No such file.*give tls\.server\.certPath .* install the program openssl"
-    ):
+    with pytest.raises(ConfigError, match=r"No such file.*give tls\.server\.certPath .* install the program openssl"):
         self_signed.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
 

@@ -92,15 +92,11 @@ async def test_a_server_of_another_authority_is_refused_with_a_clear_line_at_bot
     folder: Path, ours: Pair, theirs: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger = signed(folder, "stranger", theirs)
-    with pytest.raises(
-        BrokerUnreachable, match=r"certificate is refused: unable to get local issuer.*trustCertPath"
-    ):
+    with pytest.raises(BrokerUnreachable, match=r"certificate is refused: unable to get local issuer.*trustCertPath"):
         async with asking(showing(stranger), trusting(ours)):
             pass
     # asyncio's clients leave without an alert; whoever sends one is told of with it, see below.
-    assert re.search(
-        r"refused the connection of 127.0.0.1:\d+: it left during .* does not trust", caplog.text
-    )
+    assert re.search(r"refused the connection of 127.0.0.1:\d+: it left during .* does not trust", caplog.text)
 
 
 async def test_what_a_client_says_against_our_certificate_is_told(
@@ -151,9 +147,7 @@ async def test_a_client_without_certificate_is_refused_where_one_is_required(
     async with asking(settings, trusting(ours, client)) as session:
         await session.call(PULL)
     # With TLS 1.3 a client learns only after its side of the handshake that it is not let in.
-    with pytest.raises(
-        (BrokerUnreachable, ConnectionClosed), match=r"it demands a certificate of its clients"
-    ):
+    with pytest.raises((BrokerUnreachable, ConnectionClosed), match=r"it demands a certificate of its clients"):
         async with asking(settings, trusting(ours)) as session:
             await session.call(PULL)
     assert "peer did not return a certificate" in caplog.text
@@ -169,9 +163,7 @@ async def test_a_clients_certificate_of_another_authority_is_refused(
     with pytest.raises((BrokerUnreachable, ConnectionClosed), match=r"it does not trust our certificate"):
         async with asking(settings, trusting(ours, stranger)) as session:
             await session.call(PULL)
-    assert (
-        "its certificate is refused: unable to get local issuer certificate (tls.server.trust" in caplog.text
-    )
+    assert "its certificate is refused: unable to get local issuer certificate (tls.server.trust" in caplog.text
 
 
 async def test_a_client_of_a_server_without_tls_is_told_to_look_there(ours: Pair) -> None:
@@ -204,24 +196,16 @@ def test_settings_that_cannot_work_are_refused_at_the_start(settings: dict[str, 
         ({"checks_client": False}, False),
     ],
 )
-def test_checks_of_certificates_that_no_client_is_asked_for_are_named(
-    settings: dict[str, Any], is_named: bool
-) -> None:
-    assert (
-        bool(ServerTls(ServerTlsSettings(**settings), SystemClock()).admits_without_certificate) is is_named
-    )
+def test_checks_of_certificates_that_no_client_is_asked_for_are_named(settings: dict[str, Any], is_named: bool) -> None:
+    assert bool(ServerTls(ServerTlsSettings(**settings), SystemClock()).admits_without_certificate) is is_named
 
 
 def test_files_that_are_none_are_told_with_their_keys(server: Pair, client: Pair, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"tls\.server\.keyPath = .*client\.key cannot be used \(key values mism"
-    ):
+    with pytest.raises(ConfigError, match=r"tls\.server\.keyPath = .*client\.key cannot be used \(key values mism"):
         server_context(showing(Pair(server.certificate, client.key)))
     nothing = tmp_path / "nothing.pem"
     nothing.write_text("nothing")
-    with pytest.raises(
-        ConfigError, match=r"tls\.client\.trustCertPath = .*nothing\.pem holds no certificate"
-    ):
+    with pytest.raises(ConfigError, match=r"tls\.client\.trustCertPath = .*nothing\.pem holds no certificate"):
         trusting(Pair(nothing, nothing))
     with pytest.raises(ConfigError, match=r"tls\.server\.keyPath = .*gone cannot be read"):
         server_context(showing(Pair(server.certificate, tmp_path / "gone")))
@@ -232,9 +216,7 @@ def test_a_file_that_goes_while_it_is_loaded_is_told_as_any_other(
     server: Pair, ours: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     paths = {"certificate": server.certificate, "key": server.key, "trust": ours.certificate}
-    monkeypatch.setattr(
-        "sparrowmq.remoting.tls.tls_contexts._readable", lambda *_: None
-    )  # it was there a moment ago
+    monkeypatch.setattr("sparrowmq.remoting.tls.tls_contexts._readable", lambda *_: None)  # it was there a moment ago
     with pytest.raises(ConfigError, match="No such file"):
         server_context(ServerTlsSettings(**(paths | {gone: tmp_path / "gone"})))  # type: ignore[arg-type]
 

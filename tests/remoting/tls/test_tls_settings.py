@@ -50,9 +50,7 @@ def test_apaches_keys_are_honoured(kind: type[ServerTlsSettings]) -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    settings, _ = build(
-        BrokerSettings, {"tls.server.keyPassword": "hush", "tls.client.keyPassword": "hush"}, "f"
-    )
+    settings, _ = build(BrokerSettings, {"tls.server.keyPassword": "hush", "tls.client.keyPassword": "hush"}, "f")
     assert "hush" not in repr(settings) and "hush" not in str(settings.as_properties())
     assert settings.as_properties()["tls.server.keyPassword"] == "(hidden)"
 

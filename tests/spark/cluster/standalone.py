@@ -94,9 +94,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
         _wait_for(f"http://127.0.0.1:{page}/json/", lambda page: b'"status"' in page)
         given = [*where, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
         started = [
-            _start(
-                stack, folder, "worker.Worker", [*given, "--work-dir", str(folder / f"work{number}"), master]
-            )
+            _start(stack, folder, "worker.Worker", [*given, "--work-dir", str(folder / f"work{number}"), master])
             for number in range(workers)
         ]
         _wait_for(f"http://127.0.0.1:{page}/json/", lambda page: page.count(b'"ALIVE"') >= workers + 1)
@@ -110,9 +108,7 @@ def _start(stack: ExitStack, folder: Path, name: str, arguments: Sequence[str]) 
     }  # fmt: skip
     program = [str(spark_home({}) / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
     log = stack.enter_context((folder / f"{name}.log").open("ab"))
-    started = subprocess.Popen(
-        [*program, *arguments], env=environment, stdout=log, stderr=log, start_new_session=True
-    )
+    started = subprocess.Popen([*program, *arguments], env=environment, stdout=log, stderr=log, start_new_session=True)
     stack.callback(_end, started)
     return started
 

@@ -83,9 +83,7 @@ def ends_in_spite_of_kills(cluster: Standalone, *program: str) -> dict:
     for victim in ("driver", "executor"):
         wait_until(lambda: not cluster.executors(), "executors of the driver before are still there")
         with open(cluster.folder / "out", "w") as out, open(cluster.folder / "driver.log", "w") as log:
-            driver = subprocess.Popen(
-                cluster.command(*program), stdout=out, stderr=log, start_new_session=True
-            )
+            driver = subprocess.Popen(cluster.command(*program), stdout=out, stderr=log, start_new_session=True)
         try:
             killed = kill_at_work(cluster, driver, victim)
             if victim == "executor":
@@ -198,9 +196,7 @@ def test_a_table_that_is_filled_from_a_backup(cluster, namesrv, folder, orders, 
     late = json.dumps({orders.name: {"broker-0": {str(queue): end for queue, end in orders.ends().items()}}})
     given = ["--to", str(path), "--mode", "json", "--once", "-n", namesrv, "-o", f"startingOffsets={late}"]
     cluster.run("pipeline", "table", orders.name, *given)
-    ends_in_spite_of_kills(
-        cluster, "pipeline", "backfill", str(path), "--store", str(folder / "store" / "broker-0")
-    )
+    ends_in_spite_of_kills(cluster, "pipeline", "backfill", str(path), "--store", str(folder / "store" / "broker-0"))
     assert numbers_of(path) == NUMBERS
 
 
@@ -214,9 +210,7 @@ def test_questions(cluster, namesrv, orders):
 
 def test_traces(cluster, namesrv):
     topic = new_topic(namesrv)
-    sent = PubTrace(
-        1, "shop", "orders", "id", "paid", None, "127.0.0.1:1", 10, 5, TracedKind.NORMAL, "0A", True
-    )
+    sent = PubTrace(1, "shop", "orders", "id", "paid", None, "127.0.0.1:1", 10, 5, TracedKind.NORMAL, "0A", True)
     topic.send_bodies([traces.encode(sent).encode()] * 3000)
     report = ends_in_spite_of_kills(cluster, "pipeline", "trace", "-n", namesrv, "--topic", topic.name)
     assert (report["read"], report["errors"]) == (3000, 0)

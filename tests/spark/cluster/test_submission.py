@@ -85,9 +85,7 @@ def test_the_program_of_pipelines_is_their_command():
 
 def test_drivers_are_reachable_from_other_machines_and_not_where_there_are_none(told):
     assert "SPARK_LOCAL_IP" not in told("--master", FAR, "a.py").environment
-    assert (
-        told("--master", FAR, "a.py", SPARK_LOCAL_IP="10.0.0.1").environment["SPARK_LOCAL_IP"] == "10.0.0.1"
-    )
+    assert told("--master", FAR, "a.py", SPARK_LOCAL_IP="10.0.0.1").environment["SPARK_LOCAL_IP"] == "10.0.0.1"
     for near in (["--master=spark://127.0.0.1:7077"], ["--master", "local[2]"], []):
         assert told(*near, "a.py").environment["SPARK_LOCAL_IP"] == "127.0.0.1"
 

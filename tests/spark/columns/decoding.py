@@ -34,9 +34,7 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
 }
 
 
-def decode(
-    body: bytes, names: Sequence[str], *, decompress: bool = True, internal: bool = False
-) -> pa.RecordBatch:
+def decode(body: bytes, names: Sequence[str], *, decompress: bool = True, internal: bool = False) -> pa.RecordBatch:
     """The asked columns of a pull body, in that order; names and types are those of `COLUMNS`.
 
     Raises: RemoteProtocolError, the body is not whole records, or holds a kind that cannot be shown as rows.

@@ -108,9 +108,7 @@ def test_only_the_asked_columns_come_in_the_asked_order():
 
 
 def test_the_record_checksum_is_shown_only_when_asked_for():
-    assert [name for name, _ in rows(encode(), "properties", internal=True)[0]["properties"]][
-        -1
-    ] == "__CRC32#"
+    assert [name for name, _ in rows(encode(), "properties", internal=True)[0]["properties"]][-1] == "__CRC32#"
 
 
 def test_a_record_without_a_unique_key_is_known_by_its_place():

@@ -190,9 +190,7 @@ def test_a_killed_java_is_named_with_what_to_do(tmp_path):
         java.kill()
         out, err = run.communicate(timeout=60)
     assert run.returncode == 1
-    assert (
-        "the Java process of Spark has ended (by the signal 9)" in json.loads(out.splitlines()[-1])["error"]
-    )
+    assert "the Java process of Spark has ended (by the signal 9)" in json.loads(out.splitlines()[-1])["error"]
     assert "run the command again" in err.splitlines()[-1] and "Traceback" not in err
 
 

@@ -36,9 +36,7 @@ def test_sql_prints_rows_and_one_line_of_json(topic, monkeypatch, tmp_path):
     assert json.loads(rows[0])["properties"]["TAGS"] == "paid"
     assert json.loads(last)["written"] == 3
     assert "reads 3 messages" in run("--form", "json").stderr
-    monkeypatch.setenv(
-        "PYSPARK_GATEWAY_PORT", "1"
-    )  # spark-submit has started it, and takes stderr for stdout
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # spark-submit has started it, and takes stderr for stdout
     assert run("--form", "json").stderr == ""
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     head, first, *_ = run("--form", "csv").stdout.splitlines()

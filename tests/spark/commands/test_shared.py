@@ -71,9 +71,7 @@ def given(**given):
         ([], {}, {}),
     ],
 )
-def test_the_account_comes_from_the_environment_unless_it_is_named_or_nobody_is_asked(
-    args, options, to_options
-):
+def test_the_account_comes_from_the_environment_unless_it_is_named_or_nobody_is_asked(args, options, to_options):
     account = {"ROCKETMQ_ACCESS_KEY": "me", "ROCKETMQ_SECRET_KEY": "mine", "NAMESRV_ADDR": ""}
     found = CliRunner().invoke(given, args, env=account)
     assert found.stdout.splitlines()[0] == f"{options} {to_options}"

@@ -47,9 +47,7 @@ def test_table_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
 def test_publish_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
-    refused = CliRunner().invoke(
-        pipeline, ["publish", str(tmp_path / "none"), "t", "-n", topic.options["nameServer"]]
-    )
+    refused = CliRunner().invoke(pipeline, ["publish", str(tmp_path / "none"), "t", "-n", topic.options["nameServer"]])
     assert refused.exit_code == 1
     assert "has no rows; name the folder of a table" in refused.output
     topic.send(0, 4)

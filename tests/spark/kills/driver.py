@@ -7,9 +7,7 @@ import sys
 
 from sparrowmq.spark.register import session
 
-_QUICK = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # to start, which is what they mostly do here
-)
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # to start, which is what they mostly do here
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",

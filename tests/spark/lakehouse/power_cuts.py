@@ -196,9 +196,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kind", choices=FORMATS)
     parser.add_argument("--key", action="store_true", help="one row for each id")
-    parser.add_argument(
-        "--cut", action="store_true", help="files that were never synced are empty afterwards"
-    )
+    parser.add_argument("--cut", action="store_true", help="files that were never synced are empty afterwards")
     parser.add_argument("--first", type=int, default=1, help="the first operation to die at")
     parser.add_argument("--every", type=int, default=4, help="so many operations until the next one")
     parser.add_argument("--most", type=int, default=10_000, help="at most so many deaths")

@@ -44,9 +44,7 @@ def test_bodies_that_fit_are_rows_and_the_others_are_rejects_with_the_reason():
     assert [(row["id"], row["name"]) for row in split.rows.to_pylist()] == [(1, "x"), (3, None)]
     assert [row["_mq"]["queueOffset"] for row in split.rows.to_pylist()] == [0, 4]
     errors = split.errors.to_pylist()
-    assert [(row["_mq"]["queueOffset"], row["body"]) for row in errors] == [
-        (at, bodies[at]) for at in (1, 2, 3)
-    ]
+    assert [(row["_mq"]["queueOffset"], row["body"]) for row in errors] == [(at, bodies[at]) for at in (1, 2, 3)]
     assert [row["reason"] for row in errors][:2] == ["the body is not JSON", "id is no bigint"]
     assert split.rows.schema == shape.schema and split.errors.schema == shape.error_schema
 

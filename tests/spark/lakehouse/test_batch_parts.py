@@ -71,9 +71,7 @@ def test_fields_beside_a_key_that_can_be_none_add_no_columns(part):
 def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
     lost, good = part("gone", [b"a"] * 4, end=50), part("good", [b"a"] * 4)
     (tmp_path / "blocked").write_text("")
-    blocked = Part(
-        **{name: getattr(good, name) for name in Part.__slots__} | {"folder": str(tmp_path / "blocked")}
-    )
+    blocked = Part(**{name: getattr(good, name) for name in Part.__slots__} | {"folder": str(tmp_path / "blocked")})
     unknown = Part(
         "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, good.shape,
         good.folder, LAYOUT,

@@ -125,9 +125,7 @@ def test_avro_bodies_are_in_the_partitions_of_their_fields(namesrv, registry, to
     assert error["reason"] == "place is too long for a partition"
 
 
-def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(
-    namesrv, registry, topic, tmp_path, monkeypatch
-):
+def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(namesrv, registry, topic, tmp_path, monkeypatch):
     """Killed between the two tables; then the registry knows a schema whose body is to be an error."""
     first = registry.add("old", OLD)
     found = settings(namesrv, tmp_path, {topic: {"mode": "avro", "registry": registry.url}})
@@ -170,10 +168,7 @@ def test_a_schema_whose_key_cannot_be_one_makes_rejects_and_its_table_goes_on(
     assert DeltaTable(str(tmp_path / topic)).to_pyarrow_table().column("id").to_pylist() == [7]
     reasons = DeltaTable(str(tmp_path / f"{topic}.errors")).to_pyarrow_table().column("reason").to_pylist()
     kind = "double" if wrong == "double" else "array<bigint>"
-    assert (
-        reasons
-        == [f"schema {first}: the key id has the type {kind}; choose a column of integers or texts"] * 2
-    )
+    assert reasons == [f"schema {first}: the key id has the type {kind}; choose a column of integers or texts"] * 2
 
 
 def test_a_table_that_an_earlier_release_stopped_at_such_a_schema_goes_on(namesrv, registry, topic, tmp_path):

@@ -23,9 +23,7 @@ def test_shares_are_fair_within_the_budget_and_leave_nothing_unused(waiting, bud
     cut = [shares[name] for name in waiting if shares[name] < waiting[name]]
     if cut:
         assert sum(shares.values()) >= min(budget, sum(waiting.values()))
-        assert (
-            max(shares.values()) - min(cut) <= 1
-        )  # no table has more than one that was cut, but for rounding
+        assert max(shares.values()) - min(cut) <= 1  # no table has more than one that was cut, but for rounding
 
 
 def test_rounds_get_smaller_on_a_slow_machine_and_larger_again():

@@ -47,9 +47,7 @@ def test_the_note_of_an_earlier_release_says_only_which_batch_is_done(tmp_path):
     assert kept_progress(tmp_path) == planned.done(-1, -1)
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("5", "6")]
-)
+@pytest.mark.parametrize("damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("5", "6")])
 def test_a_damaged_file_is_named(tmp_path, damage):
     keep_progress(tmp_path, Progress(-1, Offsets(), Offsets({ONE: 5}), True))
     file = tmp_path / "lake.json"
@@ -75,9 +73,7 @@ def settled(**begin):
 
 def test_the_progress_of_the_pipeline_is_taken_over(tmp_path):
     checkpoint(tmp_path, [{ONE: 5}, {ONE: 9, TWO: 2}], done=[0, 1])
-    assert taken_over(tmp_path, settled()) == Progress(
-        1, Offsets({ONE: 5, TWO: 0}), Offsets({ONE: 9, TWO: 2}), True
-    )
+    assert taken_over(tmp_path, settled()) == Progress(1, Offsets({ONE: 5, TWO: 0}), Offsets({ONE: 9, TWO: 2}), True)
     put_aside(tmp_path)
     assert taken_over(tmp_path, settled()) is None and (tmp_path / "checkpoint.taken-over").is_dir()
 

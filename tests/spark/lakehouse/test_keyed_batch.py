@@ -207,9 +207,7 @@ def test_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    "seed", [100, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(101, 105))]
-)
+@pytest.mark.parametrize("seed", [100, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(101, 105))])
 def test_many_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
     play(tmp_path, kind, seed, 20)
 
@@ -378,9 +376,7 @@ def test_other_settings_and_other_writers_are_refused(tmp_path):
         KeptTable("orders", settings, {}, declared).begin()
     settled = begun(root)
     assert settled is not None
-    with pytest.raises(
-        ConfigError, match="has one row for each id, and a retry would put older rows over newer"
-    ):
+    with pytest.raises(ConfigError, match="has one row for each id, and a retry would put older rows over newer"):
         Retry(root, settled)
     with pytest.raises(ConfigError, match="has one row for each id, and a backfill"):
         backfill(root, tmp_path)

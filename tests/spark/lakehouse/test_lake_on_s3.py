@@ -101,9 +101,7 @@ def test_a_state_that_is_an_older_copy_doubles_and_loses_nothing(namesrv, remote
     for begin in (5, 10):
         send(namesrv, {remote.topic: numbers(5, begin)})
         with running(found) as rounds:
-            until(
-                rounds, lambda rounds=rounds: rounds.tables and rounds.tables[remote.topic].figures.read >= 5
-            )
+            until(rounds, lambda rounds=rounds: rounds.tables and rounds.tables[remote.topic].figures.read >= 5)
         shutil.rmtree(remote.state)
         shutil.copytree(tmp_path / "copy", remote.state)
     with running(found) as rounds:

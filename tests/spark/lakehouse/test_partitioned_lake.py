@@ -95,9 +95,7 @@ def test_each_row_is_in_the_partition_of_its_fields_and_reads_as_it_was_sent(nam
 
 
 def test_iceberg_has_real_transforms_by_which_readers_skip_files(namesrv, name, tmp_path):
-    bodies = [
-        b'{"id":%d,"name":"n%02d","at":"2026-01-%02dT05:00:00Z"}' % (n, n, n % 28 + 1) for n in range(40)
-    ]
+    bodies = [b'{"id":%d,"name":"n%02d","at":"2026-01-%02dT05:00:00Z"}' % (n, n, n % 28 + 1) for n in range(40)]
     by = "bucket(8, id), truncate(2, name), month(at), hour"
     kept(namesrv, tmp_path, name, bodies, format="iceberg", partition=by)
     table = loaded(tmp_path / name)
@@ -166,9 +164,7 @@ def test_small_files_are_merged_within_their_partitions(namesrv, name, tmp_path,
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("by", ["hour", "country, day", "month"])
-def test_old_days_are_taken_out_of_tables_that_are_divided_by_the_store_time(
-    namesrv, name, tmp_path, kind, by
-):
+def test_old_days_are_taken_out_of_tables_that_are_divided_by_the_store_time(namesrv, name, tmp_path, kind, by):
     table = kept(namesrv, tmp_path, name, BODIES[:2], format=kind, partition=by, keep_days=5)
     today = date.today()
     assert table.merge(today + timedelta(days=4))[2] == 0
@@ -178,9 +174,7 @@ def test_old_days_are_taken_out_of_tables_that_are_divided_by_the_store_time(
 
 
 def test_errors_that_fit_later_become_rows_of_their_partitions(namesrv, name, tmp_path):
-    table = kept(
-        namesrv, tmp_path, name, [b'{"country":"DE","a":1}', b'{"country":"FR","A":1}'], partition="country"
-    )
+    table = kept(namesrv, tmp_path, name, [b'{"country":"DE","a":1}', b'{"country":"FR","A":1}'], partition="country")
     assert table.figures.errors == 1
     settled = json.loads((tmp_path / f"{name}.state" / "table.json").read_text())
     del settled["checksum"]

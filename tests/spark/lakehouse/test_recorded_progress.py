@@ -68,9 +68,7 @@ class LakeRun:
         self.said = self.table.begin()
 
     def look(self):
-        held = {
-            MessageQueue("orders", "b", queue): Bounds(0, len(some)) for queue, some in self.queues.items()
-        }
+        held = {MessageQueue("orders", "b", queue): Bounds(0, len(some)) for queue, some in self.queues.items()}
         starts = dict.fromkeys(held, 0)
         self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
 

@@ -66,9 +66,7 @@ def has_all(rounds, *topics):
     return lambda: all(topic in rounds.tables and rounds.tables[topic].has_all for topic in topics)
 
 
-def test_topics_become_tables_with_each_message_once_and_the_others_among_the_rejects(
-    namesrv, name, tmp_path
-):
+def test_topics_become_tables_with_each_message_once_and_the_others_among_the_rejects(namesrv, name, tmp_path):
     bad = [b"no json", b"[1]"]
     send(namesrv, {f"{name}raw": numbers(30), f"{name}json": [*numbers(30), *bad]})
     tables = {f"{name}json": {"mode": "json"}, f"{name}.*": {}}
@@ -175,9 +173,7 @@ def test_damaged_files_of_a_table_end_in_a_sentence_or_change_nothing(namesrv, n
     send(namesrv, {topic: [b"no json", *numbers(5)]})
     with running(found) as rounds:
         until(rounds, has_all(rounds, topic))
-    log = {"parquet": ".sparrowmq/[0-9]*.json", "delta": "_delta_log/*.json", "iceberg": "metadata/*.json"}[
-        kind
-    ]
+    log = {"parquet": ".sparrowmq/[0-9]*.json", "delta": "_delta_log/*.json", "iceberg": "metadata/*.json"}[kind]
     state, errors = root / f"{topic}.state", root / f"{topic}.errors"
     shutil.copytree(root, tmp_path / "copy")
     for damaged, content, why in (
@@ -253,9 +249,7 @@ def test_one_sender_makes_no_column_of_numbers_one_of_text(namesrv, name, tmp_pa
 
 
 @pytest.mark.parametrize("dies", ["before the rows", "before the rejects", "before it is noted"])
-def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(
-    namesrv, name, tmp_path, monkeypatch, dies
-):
+def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(namesrv, name, tmp_path, monkeypatch, dies):
     topic = f"{name}a"
     send(namesrv, {topic: [*numbers(20), b"bad"]})
     found = settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})
@@ -311,16 +305,12 @@ def test_the_reason_of_a_failed_table_names_its_cause(namesrv, name, tmp_path):
     with running(settings(namesrv, tmp_path, {topic: {"format": "delta"}}), say=said.append) as rounds:
         until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].why)
         why = rounds.tables[topic].why
-        assert re.fullmatch(
-            rf"OSError: Generic LocalFileSystem error: .*{log}.*: Not a directory \(os error 20\)", why
-        )
+        assert re.fullmatch(rf"OSError: Generic LocalFileSystem error: .*{log}.*: Not a directory \(os error 20\)", why)
         assert why in html(status(rounds)) and any(why in line for line in said)
 
 
 @pytest.mark.parametrize("fails", ["another part", "again"])
-def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(
-    namesrv, name, tmp_path, monkeypatch, fails
-):
+def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(namesrv, name, tmp_path, monkeypatch, fails):
     uploaded: list[StagedFile] = []
 
     class OneFails(PlainWorkers):
@@ -371,11 +361,9 @@ def test_the_lag_of_a_table_that_fails_is_all_that_it_lacks_and_its_age_grows(na
     begun, new, lost = topics
 
     def figures(rounds):
-        return {
-            row["topic"]: (row["state"], row["lag"])
-            for row in status(rounds)["tables"]
-            if row["topic"] != new
-        } | {new: rounds.tables[new].lag}
+        return {row["topic"]: (row["state"], row["lag"]) for row in status(rounds)["tables"] if row["topic"] != new} | {
+            new: rounds.tables[new].lag
+        }
 
     send(namesrv, {begun: numbers(2), new: numbers(4), lost: numbers(3)})
     (tmp_path / new).write_text("a file in the place of the folder")

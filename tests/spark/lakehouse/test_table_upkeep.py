@@ -99,9 +99,7 @@ def test_a_merge_that_fails_is_said_and_the_table_goes_on(upkeep):
     clock[0] = 61
     upkeep.look([table])
     until_free(upkeep, [table])
-    assert said == [
-        "a: its files were not merged: PermissionError: the folder is read-only; tried again when due next"
-    ]
+    assert said == ["a: its files were not merged: PermissionError: the folder is read-only; tried again when due next"]
 
 
 def test_never_is_never(upkeep):

@@ -86,9 +86,7 @@ def test_a_row_without_a_key_is_an_error():
 def test_bodies_that_never_had_the_key_are_errors():
     batch = pa.RecordBatch.from_pydict({"body": [b"{}"]})
     reason, values = Tombstones("id", None, {}).marked(batch, pa.array([None], pa.string()), [])
-    assert reason.to_pylist() == ["the body has no id, which is the key"] and values[-1].to_pylist() == [
-        False
-    ]
+    assert reason.to_pylist() == ["the body has no id, which is the key"] and values[-1].to_pylist() == [False]
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,7 @@ def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_beh
 
 
 @pytest.mark.slow
-def test_the_file_that_is_being_written_is_left_though_the_next_one_was_made_in_advance(
-    topic, where, folder, tmp_path
-):
+def test_the_file_that_is_being_written_is_left_though_the_next_one_was_made_in_advance(topic, where, folder, tmp_path):
     topic.send(0, 100)
     copy = shutil.copytree(folder / "broker-0", tmp_path / "copy")
     *_, last = [file for file in sorted((copy / "commitlog").iterdir()) if any(file.read_bytes())]
@@ -122,9 +120,7 @@ def test_the_reader_of_a_topic_that_was_made_again_misses_none_of_it(topic, wher
     topic.send_bodies([b"%d" % number for number in range(80, 180)])
     with pytest.raises(RowsLost, match="was deleted and made again"):
         archived(topic.spark, tmp_path / "a", name_server=server)
-    assert numbers(archived(topic.spark, tmp_path / "a", name_server=server, options=losing)) == list(
-        range(180)
-    )
+    assert numbers(archived(topic.spark, tmp_path / "a", name_server=server, options=losing)) == list(range(180))
     with sync.connect(server) as mq:
         mq.admin.delete_topic(topic.name)
         mq.admin.create_topic(topic.name, queues=4)

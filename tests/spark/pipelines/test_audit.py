@@ -74,12 +74,7 @@ def test_fields_of_bodies_named_as_places_or_with_points_do_not_hide_where_rows_
 def test_gaps_are_offsets_between_others_that_have_no_row(topic, look, folder, tmp_path):
     topic.send(0, 40)
     assert counts(look(f"topic:{topic.name}")) == (0, 0, 0, 0)
-    rows = (
-        topic.read().selectExpr("struct(*) as _mq", "date'2026-01-01' as _day").where("_mq.queueOffset != 4")
-    )
+    rows = topic.read().selectExpr("struct(*) as _mq", "date'2026-01-01' as _day").where("_mq.queueOffset != 4")
     rows.write.partitionBy("_day").parquet(str(tmp_path / "holes"))
-    assert (
-        look(f"table:{tmp_path / 'holes'}", by="_mq.msgId").gaps
-        == topic.read().where("queueOffset = 4").count()
-    )
+    assert look(f"table:{tmp_path / 'holes'}", by="_mq.msgId").gaps == topic.read().where("queueOffset = 4").count()
     assert look(f"topic:{topic.name}", f"store:{folder / 'broker-0'}").missing == 0

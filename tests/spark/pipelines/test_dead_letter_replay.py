@@ -128,9 +128,7 @@ def test_groups_with_one_journal_do_not_silence_each_other(mq, namesrv, tmp_path
     assert [line["topic"] for line in journal(tmp_path)] == ["%DLQ%one"] * 3 + ["%DLQ%two"] * 3
 
 
-def test_a_journal_that_does_not_name_its_topic_is_refused_with_a_command_that_mends_it(
-    dead, replay, tmp_path
-):
+def test_a_journal_that_does_not_name_its_topic_is_refused_with_a_command_that_mends_it(dead, replay, tmp_path):
     dead([b"1", b"2"])
     assert replay().written == 2
     lines = [{name: each for name, each in line.items() if name != "topic"} for line in journal(tmp_path)]
@@ -189,9 +187,7 @@ def test_a_group_without_dead_letters_has_nothing_to_send_and_that_is_told(repla
     said: list[str] = []
     report = replay(say=said.append)
     assert (report.read, report.written) == (0, 0)
-    assert said == [
-        f"group {group} has no dead letters: there is no topic %DLQ%{group}; check the name of the group"
-    ]
+    assert said == [f"group {group} has no dead letters: there is no topic %DLQ%{group}; check the name of the group"]
 
 
 @pytest.mark.parametrize(

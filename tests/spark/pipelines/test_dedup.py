@@ -88,9 +88,7 @@ def test_repeats_are_what_has_the_same_key_by_any_expression(topic, drop):
 def test_topics_of_a_pattern_are_copied_without_repeats_and_new_ones_are_found(topic, tmp_path):
     def run():
         where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
-        return dedup(
-            f"{topic.name}(-.*)?", "{topic}-once", state=tmp_path / "state", once=True, **where
-        ).written
+        return dedup(f"{topic.name}(-.*)?", "{topic}-once", state=tmp_path / "state", once=True, **where).written
 
     send(topic, 1, 2, 2)
     assert run() == 2

@@ -70,9 +70,7 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
     again = copy()
     assert again.written == 20
     originals, copies = rows_of(topic), rows_of(topic, nameServer=far)
-    assert [[row[name] for name in SAME] for row in copies] == [
-        [row[name] for name in SAME] for row in originals
-    ]
+    assert [[row[name] for name in SAME] for row in copies] == [[row[name] for name in SAME] for row in originals]
     assert sum(row.properties.get("region") == "eu" for row in copies) == 300
 
 

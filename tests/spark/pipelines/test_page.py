@@ -119,9 +119,7 @@ def fill(address: str) -> None:
             mq.admin.create_topic(topic, queues=2, exist_ok=True)
         mq.admin.create_group("billing")
         for number in range(300):
-            body = json.dumps(
-                {"order": f"o-{number - (number % 3) // 2}", "amount": number, "more": "x" * 200}
-            )
+            body = json.dumps({"order": f"o-{number - (number % 3) // 2}", "amount": number, "more": "x" * 200})
             mq.send("orders", body.encode(), tag="paid", keys=[f"k-{number}"])
             ledger.write(f"k-{number},{number}\n")
         mq.send("payments", b"paid")
@@ -142,9 +140,7 @@ def typed(words: list[str], places: Mapping[str, str]) -> dict:
     for option, value in QUICK.items():
         if option in words:
             words[words.index(option) + 1] = value
-    if any(
-        "--once" in param.opts and not param.secondary_opts for param in pipeline.commands[words[0]].params
-    ):
+    if any("--once" in param.opts and not param.secondary_opts for param in pipeline.commands[words[0]].params):
         words.append("--once")
     done = CliRunner().invoke(pipeline, words)
     assert done.exit_code == 0, f"{words}: {done.output}\n{done.exception!r}"

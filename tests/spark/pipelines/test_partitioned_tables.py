@@ -114,9 +114,7 @@ def test_other_modes_have_partitions_too(topic, run, tmp_path, mode):
 
 
 @pytest.mark.slow
-def test_a_table_in_one_folder_goes_on_and_is_published_without_columns_of_its_own(
-    topic, run, namesrv, tmp_path
-):
+def test_a_table_in_one_folder_goes_on_and_is_published_without_columns_of_its_own(topic, run, namesrv, tmp_path):
     topic.send_bodies(BODIES)
     run(partition="none")
     assert all(path.parent == tmp_path / "table" for path in (tmp_path / "table").rglob("*.parquet"))
@@ -125,9 +123,7 @@ def test_a_table_in_one_folder_goes_on_and_is_published_without_columns_of_its_o
     publish(tmp_path / "by-hour", copy, name_server=namesrv, spark=topic.spark, say=lambda _: None)
     options = {"nameServer": namesrv, "topic": copy}
     bodies = [row.body for row in topic.spark.read.format("rocketmq").options(**options).load().collect()]
-    assert len(bodies) == len(BODIES) and all(
-        b"bucket" not in body and b"_hour" not in body for body in bodies
-    )
+    assert len(bodies) == len(BODIES) and all(b"bucket" not in body and b"_hour" not in body for body in bodies)
 
 
 @pytest.mark.slow

@@ -47,9 +47,7 @@ def test_a_topic_made_of_a_table_is_the_topic_that_the_table_was_made_of(topic, 
     assert publish(tmp_path / "t", again, **where).written == 120
     same = ("queueId", "msgId", "bornTimestamp", "tags", "keys", "body")
     originals, copies = rows_of(topic), rows_of(topic, topic=again)
-    assert [[row[name] for name in same] for row in copies] == [
-        [row[name] for name in same] for row in originals
-    ]
+    assert [[row[name] for name in same] for row in copies] == [[row[name] for name in same] for row in originals]
     topic.send(120, 30)
     table(topic.name, tmp_path / "t", format=kind, once=True, **where)
     more = publish(tmp_path / "t", again, **where)
@@ -109,9 +107,7 @@ def test_a_run_that_was_killed_before_its_note_sends_no_row_again(topic, where, 
 
 
 @pytest.mark.parametrize(("runs", "is_refused"), [(0, True), (1, True), (2, False), (3, False)])
-def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newest(
-    tmp_path, runs, is_refused
-):
+def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newest(tmp_path, runs, is_refused):
     state = State(tmp_path, {"topic": "t"})
     state.keep({})
     for number in range(3):
@@ -170,9 +166,7 @@ def test_rows_that_a_backfill_added_since_are_not_taken_to_be_sent(topic, where,
     sent = table(topic.name, table_of, once=True, options=late, **where).written
     assert publish(table_of, again, **where).written == sent
     assert backfill(table_of, folder / "broker-0", **given).written == 40 - sent > 0
-    with pytest.raises(
-        ConfigError, match=r"`backfill` or `redrive` has added rows .* publish it to another topic, or"
-    ):
+    with pytest.raises(ConfigError, match=r"`backfill` or `redrive` has added rows .* publish it to another topic, or"):
         publish(table_of, again, **where)
     before = " or ".join(f"_mq.queueId = {queue} and _mq.queueOffset < {end}" for queue, end in begin.items())
     assert publish(table_of, again, where=before, **where).written == 40 - sent

@@ -39,9 +39,7 @@ def test_what_cannot_be_read_is_told(spark, tmp_path, left, given, complaint):
         audit(left.replace("LEDGER", str(tmp_path / "ledger")), spark=spark, **given)
 
 
-def test_a_file_is_looked_for_where_the_program_is_and_not_where_spark_was_started(
-    spark, tmp_path, monkeypatch
-):
+def test_a_file_is_looked_for_where_the_program_is_and_not_where_spark_was_started(spark, tmp_path, monkeypatch):
     (tmp_path / "ledger").write_text("id\n1\n2\n")
     monkeypatch.chdir(tmp_path)
     assert audit("csv:ledger", by="id", spark=spark).read == 2

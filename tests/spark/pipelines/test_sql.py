@@ -67,8 +67,7 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
     [
         "select count(*) n from {topic} where queueId = 0 union all select count(*) from {topic}",
         pytest.param(
-            "select explode(array("
-            "(select count(*) from {topic} where queueId = 0), (select count(*) from {topic})))",
+            "select explode(array((select count(*) from {topic} where queueId = 0), (select count(*) from {topic})))",
             marks=pytest.mark.slow,
         ),
         pytest.param(
@@ -125,9 +124,7 @@ def test_only_the_columns_that_a_query_needs_are_made(topic, ask, query, columns
     topic.send(0, 9, TAGS="paid", KEYS="k")
     answer = ask(query)
     plan = answer.chosen._jdf.queryExecution().optimizedPlan().toString()
-    assert [
-        each.partition("#")[0].split("[")[-1] for each in plan.split("RelationV2")[1].split(", ")
-    ] == columns
+    assert [each.partition("#")[0].split("[")[-1] for each in plan.split("RelationV2")[1].split(", ")] == columns
     assert [tuple(row) for row in answer.each()] == [tuple(row) for row in answer.rows.collect()]
 
 

@@ -86,9 +86,7 @@ def rows_of(kind, path):
     return sorted(found, key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
 
 
-@pytest.mark.parametrize(
-    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:])]
-)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:])])
 @pytest.mark.slow
 def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(topic, run, tmp_path, kind):
     bodies = [b'{"id":%d,"name":"n%d"}' % (number, number) for number in range(400)] + BAD
@@ -124,9 +122,7 @@ def test_raw_tables_have_all_of_each_message(topic, run, tmp_path):
     assert run("delta").written == 300
     rows = rows_of("delta", tmp_path / "table")
     assert sorted(int(row["body"]) for row in rows) == list(range(300))
-    assert {(row["keys"], row["tags"], dict(row["properties"])["region"]) for row in rows} == {
-        ("a b", "paid", "eu")
-    }
+    assert {(row["keys"], row["tags"], dict(row["properties"])["region"]) for row in rows} == {("a b", "paid", "eu")}
     assert not (tmp_path / "table.errors").exists()
 
 
@@ -228,9 +224,7 @@ def test_wrong_arguments_are_told_before_anything_runs(tmp_path, given, complain
 @pytest.mark.slow
 def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
     topic.send_bodies([b'{"id":1}', *BAD])
-    told = preview(
-        topic.name, tmp_path / "t", name_server=topic.options["nameServer"], mode="json", spark=topic.spark
-    )
+    told = preview(topic.name, tmp_path / "t", name_server=topic.options["nameServer"], mode="json", spark=topic.spark)
     assert "begins a parquet table" in told
     assert "  id: bigint\n" in told
     assert "of 4 messages looked at, 3 would become errors; nothing was written" in told
@@ -344,9 +338,7 @@ def test_millions_of_rows_go_through_in_memory_that_does_not_grow(spark, tmp_pat
     sizes: list[int] = []
 
     def look(_line):
-        family = psutil.Process().children(
-            recursive=True
-        )  # Spark's, and its workers; the broker is this process
+        family = psutil.Process().children(recursive=True)  # Spark's, and its workers; the broker is this process
         sizes.append(sum(each.memory_full_info().uss for each in family))
 
     with BackgroundCluster(tmp_path / "broker", commit_log_file_bytes=256 << 20) as cluster:

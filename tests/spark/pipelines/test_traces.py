@@ -33,9 +33,7 @@ def reports(number):
 
 @pytest.mark.slow
 def test_latencies_are_those_of_the_steps_of_each_message(topic, tmp_path):
-    topic.send_bodies(
-        [body for number in range(1, 101) for body in reports(number)] + [b"Pub\x01no trace\x02"]
-    )
+    topic.send_bodies([body for number in range(1, 101) for body in reports(number)] + [b"Pub\x01no trace\x02"])
 
     async def send() -> None:
         async with Client(topic.options["nameServer"]) as mq:

@@ -12,9 +12,7 @@ WORDS = pa.list_(pa.string())
 
 def made(count=None, **columns):
     """What a broker finds in the batch: bodies, properties and flags; None if rows need a closer look."""
-    columns = {
-        name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()
-    }
+    columns = {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
     count = len(columns["body"])
     ids = pa.array([f"{number:032X}" for number in range(count)])
     messages = envelopes(columns, ids)
@@ -29,9 +27,7 @@ def test_everything_that_a_row_may_say_is_in_its_message():
         body=[b"one", b"", b"three"],
         tags=["paid", None, ""],
         keys=["a b", None, "c"],
-        properties=pa.array(
-            [[("region", "eu"), ("empty", None)], None, [("ä", "ö"), ("REAL_TOPIC", "other")]], MAP
-        ),
+        properties=pa.array([[("region", "eu"), ("empty", None)], None, [("ä", "ö"), ("REAL_TOPIC", "other")]], MAP),
         shardingKey=[None, "k", ""],
         flag=pa.array([7, None, -1], pa.int64()),
         uniqueKey=[None, "mine", ""],

@@ -42,8 +42,7 @@ def tables(draw):
     names = ["body", *draw(st.sets(st.sampled_from(sorted(KINDS.keys() - {"body"}))))]
     rows = draw(st.integers(1, 5))
     return {
-        name: pa.array(draw(st.lists(KINDS[name][1], min_size=rows, max_size=rows)), KINDS[name][0])
-        for name in names
+        name: pa.array(draw(st.lists(KINDS[name][1], min_size=rows, max_size=rows)), KINDS[name][0]) for name in names
     }
 
 

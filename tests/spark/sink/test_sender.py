@@ -239,9 +239,7 @@ def test_an_illegal_message_is_found_and_given_back_and_the_others_are_stored(pe
     peer.answers[SEND_BATCH].append(Refuse(13))
     peer.later[SEND, 4] = Refuse(13)
     sending, refused = sender(sendBatchRows="10"), []
-    sending.on_refused = lambda part, queue, error: refused.append(
-        (bytes(part.body), queue.topic, error.code)
-    )
+    sending.on_refused = lambda part, queue, error: refused.append((bytes(part.body), queue.topic, error.code))
     for number in range(20):
         sending.put("T", part(number))
     sending.finish()

@@ -299,9 +299,7 @@ def test_18_an_older_checkpoint_is_refused(query):
         query.commit(query.task(batch, 0, range(5 * batch, 5 * batch + 5)), plan=f"offsets {batch}")
     query.restart()
     for batch, plan in ((1, "offsets that were planned again"), (0, None)):
-        with pytest.raises(
-            SendFailed, match=r"refuses the commit of batch .* the checkpoint is an older copy"
-        ):
+        with pytest.raises(SendFailed, match=r"refuses the commit of batch .* the checkpoint is an older copy"):
             query.commit(query.task(batch, 0, range(5, 20)), plan=plan)
     query.commit(query.task(1, 0, range(5, 10)), plan="offsets 1")
     assert query.shows(range(10))
@@ -361,9 +359,7 @@ def test_other_brokers_cannot_keep_it_and_the_query_is_told(peer, begin):
     peer.store("T", 0, [])
     peer.answers[32_001].append(Refuse(3, "request type 32001 not supported"))
     query = begin(peer.address, "T", broker=BROKER)
-    with pytest.raises(
-        SendFailed, match="knows no staged batches, as Apache's brokers do not; write idempotent"
-    ):
+    with pytest.raises(SendFailed, match="knows no staged batches, as Apache's brokers do not; write idempotent"):
         query.task(0, 0, range(5))
 
 

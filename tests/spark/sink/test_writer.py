@@ -49,9 +49,7 @@ def send(peer, connect):
 def stored(peer, topic="T"):
     body = b"".join(message for messages in peer.queues[topic].values() for message in messages)
     rows = decode(body, ["queueId", "body", "keys", "tags", "properties"]).to_pylist()
-    return sorted(
-        ({**row, "properties": dict(row["properties"])} for row in rows), key=lambda row: row["body"]
-    )
+    return sorted(({**row, "properties": dict(row["properties"])} for row in rows), key=lambda row: row["body"])
 
 
 def test_a_body_is_enough(send):
@@ -111,9 +109,7 @@ def test_rows_with_one_sharding_key_go_where_a_java_producer_sends_them_in_order
 def test_a_row_may_name_its_queue(send):
     rows = send({"body": [b"1", b"2"], "queueId": [3, None], "brokerName": [BROKER, None]})
     assert rows[0]["queueId"] == 3
-    with pytest.raises(
-        InvalidMessage, match=r"names T@broker-a\[9\], which does not exist.*drop the columns"
-    ):
+    with pytest.raises(InvalidMessage, match=r"names T@broker-a\[9\], which does not exist.*drop the columns"):
         send({"body": [b"1"], "queueId": [9], "brokerName": [BROKER]})
 
 
@@ -163,9 +159,7 @@ def test_a_priority_is_a_property_of_a_message_that_goes_alone(send, peer):
 
 def test_a_copied_row_leaves_out_what_rocketmq_itself_wrote(send):
     properties = [[("UNIQ_KEY", "old"), ("CLUSTER", "c"), ("KEYS", "old"), ("region", "eu")]]
-    row = send(
-        {"body": [b"1"], "keys": ["new"], "properties": pa.array(properties, MAP), "queueOffset": [77]}
-    )[0]
+    row = send({"body": [b"1"], "keys": ["new"], "properties": pa.array(properties, MAP), "queueOffset": [77]})[0]
     assert row["properties"].keys() == {"region", "KEYS", "UNIQ_KEY"}
     assert (row["keys"], row["properties"]["UNIQ_KEY"] == "old") == ("new", False)
 
@@ -221,9 +215,7 @@ def test_kafkas_partition_is_the_queue_by_its_place(send):
 
 
 def test_a_key_with_a_space_would_be_two(send):
-    assert (
-        send({"body": [b"1"], "keys": ["a b"]})[0]["keys"] == "a b"
-    )  # as text they are as RocketMQ has them
+    assert send({"body": [b"1"], "keys": ["a b"]})[0]["keys"] == "a b"  # as text they are as RocketMQ has them
     with pytest.raises(InvalidMessage, match="key 'a b' has a space"):
         send({"body": [b"2"], "keys": pa.array([["c", "a b"]], pa.list_(pa.string()))})
 

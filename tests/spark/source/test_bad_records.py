@@ -15,18 +15,14 @@ GOOD, BAD = zlib.compress(b"good"), b"bad"
 
 def damaged(*bodies):
     """Records whose bodies were asked for."""
-    block = b"".join(
-        records.encoded("T", 3, body, queue_offset=70 + n, sys_flag=1) for n, body in enumerate(bodies)
-    )
+    block = b"".join(records.encoded("T", 3, body, queue_offset=70 + n, sys_flag=1) for n, body in enumerate(bodies))
     columns = RecordColumns(block)
     columns.column("body")
     return columns
 
 
 def test_the_place_of_a_damaged_body_is_told(caplog):
-    with pytest.raises(
-        BadRecord, match=r"at offset 71 of T@broker-a\[3\] is damaged: .*zlib.*badRecords=null"
-    ):
+    with pytest.raises(BadRecord, match=r"at offset 71 of T@broker-a\[3\] is damaged: .*zlib.*badRecords=null"):
         tell_damaged(damaged(GOOD, BAD), "broker-a", None, fail=True)
     tell_damaged(damaged(GOOD, BAD), "broker-a", None, fail=False)
     assert "offset 71 of T@broker-a[3] is damaged, and is null" in caplog.text

@@ -57,9 +57,7 @@ def test_rows_are_those_of_the_topic_that_there_is(known, said, end, incarnation
 
 
 def test_a_strict_stream_ends_when_a_topic_was_made_again():
-    with pytest.raises(
-        RowsLost, match=r"topic T on a was deleted and made again\. .* queue 0 to 120, queue 1 to 4 "
-    ):
+    with pytest.raises(RowsLost, match=r"topic T on a was deleted and made again\. .* queue 0 to 120, queue 1 to 4 "):
         ahead(begun(7_000, q0=120, q1=4), {q(0): Bounds(0, 150, 9_000)}, fail=True)
 
 

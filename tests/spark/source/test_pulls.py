@@ -118,13 +118,9 @@ def test_a_broker_that_stays_away_is_an_error(peer, pull):
 
 def test_a_queue_that_its_topic_does_not_show_any_more_is_named_with_what_to_do(peer, pull):
     fill(peer, 5, 5)
-    hidden = Refuse(
-        1, "queueId[1] is illegal, topic:[T] topicConfig.readQueueNums:[1] consumer:[127.0.0.1:1]"
-    )
+    hidden = Refuse(1, "queueId[1] is illegal, topic:[T] topicConfig.readQueueNums:[1] consumer:[127.0.0.1:1]")
     peer.answers[PULL].extend([hidden] * 3)
-    with pytest.raises(
-        NetworkError, match=r"T@.*\[1\] has messages that were not read.* Give it 2 again until"
-    ):
+    with pytest.raises(NetworkError, match=r"T@.*\[1\] has messages that were not read.* Give it 2 again until"):
         pull(span(0, 5, 1))
     assert pull(span(0, 5, 1)) == [(1, offset) for offset in range(5)]
 
@@ -222,10 +218,7 @@ def test_a_filtered_pull_may_skip_and_reach_beyond_its_range(peer, connect):
     assert [pulled.count for pulled in found] == [None] * len(found)
     assert [pulled.reaches_beyond for pulled in found] == [False, True, True]
     offsets = [
-        offset
-        for pulled in found
-        for offset in RecordColumns(pulled.body).queue_offsets
-        if offset < pulled.range.end
+        offset for pulled in found for offset in RecordColumns(pulled.body).queue_offsets if offset < pulled.range.end
     ]
     assert offsets == [*range(1, 31, 2), 41, 43]
 

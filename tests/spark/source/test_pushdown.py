@@ -42,9 +42,7 @@ def read(peer, connect):
         reader = FilteringReader(peer.source(**{"topic": "T"} | given), schema)
         assert list(reader.pushFilters(list(filters))) == list(filters)  # Spark applies all of them again
         reader = pickle.loads(pickle.dumps(reader))
-        rows = [
-            row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
-        ]
+        rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
         return sorted(tuple(row.values()) for row in rows)
 
     return read
@@ -100,9 +98,7 @@ def test_a_filter_reads_what_it_wants(read, wanted, rows):
 
 
 def test_later_than_a_time_has_no_less_than_it_wants(read):
-    assert (
-        set(expected(41, 50)) <= set(read(GreaterThan(("storeTimestamp",), at(40)))) <= set(expected(40, 50))
-    )
+    assert set(expected(41, 50)) <= set(read(GreaterThan(("storeTimestamp",), at(40)))) <= set(expected(40, 50))
     assert set(expected(41, 50)) <= set(read(GreaterThan(("storeTimestamp",), at(40, 999))))
 
 
@@ -116,9 +112,7 @@ def test_filters_hold_together(read, peer):
     assert read(*wanted) == [(0, 11), (0, 13), (0, 15)]  # the last by its millisecond
     assert read(EqualTo(("tags",), "paid"), EqualTo(("tags",), "open")) == []
     assert read(GreaterThan(("queueOffset",), 9), LessThan(("queueOffset",), 5)) == []
-    assert read(EqualTo(("queueId",), 0), startingOffsets='{"T":{"broker-a":{"0":48,"1":-2}}}') == expected(
-        48, 50, 0
-    )
+    assert read(EqualTo(("queueId",), 0), startingOffsets='{"T":{"broker-a":{"0":48,"1":-2}}}') == expected(48, 50, 0)
 
 
 def test_what_a_filter_does_not_want_is_not_asked_for(read, peer):

@@ -19,9 +19,7 @@ def q(number, topic="T"):
 @pytest.fixture
 def plan(peer, connect):
     def plan(**given):
-        options = peer.source(
-            **(({} if "assign" in given or "subscribePattern" in given else {"topic": "T"}) | given)
-        )
+        options = peer.source(**(({} if "assign" in given or "subscribePattern" in given else {"topic": "T"}) | given))
         return Plan(connect(retries=given.get("retries", "2")), options)
 
     return plan
@@ -151,14 +149,10 @@ def test_kafkas_form_of_offsets_is_refused_for_a_topic_on_two_brokers(peer, plan
     bounds = stored | {MessageQueue("T", "broker-b", 0): Bounds(0, 5)}
     form = re.escape('{"T": {"broker-a": {"1": 3}, "broker-b": {"1": 3}}}, with every queue')
     kafkas = plan(startingOffsets='{"T":{"1":3,"0":-2}}', kafkaCompat="true")
-    with pytest.raises(
-        ConfigError, match=f"T is on 2 brokers, so option startingOffsets names them; write {form}"
-    ):
+    with pytest.raises(ConfigError, match=f"T is on 2 brokers, so option startingOffsets names them; write {form}"):
         kafkas.starts(bounds, otherwise="earliest")
     with pytest.raises(ConfigError, match=r"names U@\[0\], which does not exist"):
-        plan(startingOffsets='{"U":{"0":3},"T":{"0":3,"1":3}}', kafkaCompat="true").starts(
-            stored, otherwise="latest"
-        )
+        plan(startingOffsets='{"U":{"0":3},"T":{"0":3,"1":3}}', kafkaCompat="true").starts(stored, otherwise="latest")
 
 
 def test_the_default_start_is_the_callers(plan, stored):
@@ -168,9 +162,7 @@ def test_the_default_start_is_the_callers(plan, stored):
 def test_a_time_that_no_message_reached_is_an_error_unless_the_end_will_do(plan, stored):
     with pytest.raises(ConfigError, match=r"T@broker-a\[1\] has no message of 600 or later.*Strategy=latest"):
         plan(startingTimestamp="600").starts(stored, otherwise="earliest")
-    with pytest.raises(
-        ConfigError, match=r"has no message of 1970-01-01T01:00:00.6\+01:00 or later to start at"
-    ):
+    with pytest.raises(ConfigError, match=r"has no message of 1970-01-01T01:00:00.6\+01:00 or later to start at"):
         plan(startingTimestamp=" 1970-01-01T01:00:00.6+01:00").starts(stored, otherwise="earliest")
     late = plan(startingTimestamp="600", startingOffsetsByTimestampStrategy="latest")
     assert late.starts(stored, otherwise="earliest") == {q(0): 60, q(1): 5}

@@ -75,9 +75,7 @@ def test_batches_end_at_their_size_at_another_broker_and_where_rows_must_be_cut(
 # "Aa" and "BB" have the same hash in Java, so a broker lets both through.
 def test_tags_are_compared_themselves_and_ranges_kept(peer, table):
     tags = [b"Aa", b"BB", b"Aa", b""]
-    peer.store(
-        "T", 0, [b"x"] * 40, lambda offset: b"TAGS\x01%s\x02" % tags[offset % 4] if tags[offset % 4] else b""
-    )
+    peer.store("T", 0, [b"x"] * 40, lambda offset: b"TAGS\x01%s\x02" % tags[offset % 4] if tags[offset % 4] else b"")
     assert table(span(4, 11), subExpression="Aa")[0] == [(4, "Aa"), (6, "Aa"), (8, "Aa"), (10, "Aa")]
     assert table(span(0, 4), subExpression="Aa || absent")[0] == [(0, "Aa"), (2, "Aa")]
     assert table(span(0, 40), subExpression="absent") == ([], 0)

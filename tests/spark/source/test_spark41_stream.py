@@ -108,9 +108,7 @@ def test_the_first_batch_is_as_small_as_it_shall_be(stream, tmp_path):
 
 def test_one_of_several_sources_is_not_taken_for_another(stream, checkpoint):
     reader = stream(checkpointLocation=checkpoint(json_of(4), json_of(5)))
-    with pytest.raises(
-        ConfigError, match="has 2 sources; leave the option checkpointLocation of this one out"
-    ):
+    with pytest.raises(ConfigError, match="has 2 sources; leave the option checkpointLocation of this one out"):
         reader.latestOffset()
 
 

@@ -59,9 +59,7 @@ def test_a_checkpoint_of_other_topics_is_refused(stream):
         lambda: stream().latestOffset(of_another, ALL),
         lambda: stream().partitions(of_another, of_another),
     ):
-        with pytest.raises(
-            ConfigError, match="read U, and this query reads none of it; give each query a checkpoint"
-        ):
+        with pytest.raises(ConfigError, match="read U, and this query reads none of it; give each query a checkpoint"):
             ask()
     both = {"v": 1, "topics": of_another["topics"] | json_of(100, 10)["topics"]}
     assert stream().latestOffset(both, ALL) == both
@@ -247,17 +245,13 @@ def test_a_batch_with_a_limit_has_a_whole_gap_and_tells_it_once(peer, stream, ca
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         got.append(rows(reader, start, end))
         start = end
-    assert got == [
-        [(0, offset) for offset in range(first, first + count)] for first, count in ((70, 20), (90, 10))
-    ]
+    assert got == [[(0, offset) for offset in range(first, first + count)] for first, count in ((70, 20), (90, 10))]
     assert caplog.messages == ["data lost: offsets 5 to 69 of T@broker-a[0] are gone"]
     reader = stream(failOnDataLoss="false", maxBytesPerTrigger="20")
     reader.prepareForTriggerAvailableNow()
     peer.store("T", 0, [b"x"] * 50)
     peer.delete("T", 0, 50)
-    assert reader.latestOffset(json_of(90, 10), reader.getDefaultReadLimit()) == json_of(100, 10), (
-        "no further"
-    )
+    assert reader.latestOffset(json_of(90, 10), reader.getDefaultReadLimit()) == json_of(100, 10), "no further"
     with pytest.raises(RowsLost, match=r"offsets 5 to 119 of T@broker-a\[0\] are gone"):
         rows(stream(), json_of(5, 10), json_of(130, 10))
 

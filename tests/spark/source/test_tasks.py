@@ -35,9 +35,7 @@ def test_a_query_without_rows_reads_nothing(connect):
 def test_tasks_follow_the_cores_of_the_session(peer, connect):
     ranges = [Range(MessageQueue("T", BROKER, number), 0, 50_000) for number in range(20)]
     peer.store("T", 0, [])
-    counts = [
-        len(tasks(connect(), ranges, peer.source(topic="T", parallelTasks=cores))) for cores in ("2", "16")
-    ]
+    counts = [len(tasks(connect(), ranges, peer.source(topic="T", parallelTasks=cores))) for cores in ("2", "16")]
     assert counts == [4, 16]
     source = peer.source(topic="T")
     assert (at_once(source, {}), at_once(source, {"SPARROWMQ_SPARK_CORES": "3"})) == (8, 3)

@@ -73,9 +73,7 @@ def test_damage_is_told_with_its_place_or_passed_over(tmp_path, caplog, field):
             log.content[at:end] = bytes(end - at)
         case "huge size":
             log.content[at : at + 4] = b"\x7f\xff\xff\xff"
-    with pytest.raises(
-        RowsLost, match=rf"is damaged from offset {4096 + at} to {4096 + end}\. Read another copy"
-    ):
+    with pytest.raises(RowsLost, match=rf"is damaged from offset {4096 + at} to {4096 + end}\. Read another copy"):
         log.offsets()
     with caplog.at_level(logging.WARNING):
         assert flat(log.offsets(fail=False)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]

@@ -29,9 +29,7 @@ def bodies(rows):
 
 
 def found(path, at_least=1, since_ms=None, fail=True):
-    return [
-        (span.file.begin, span.start, span.end) for span in spans(str(path), at_least, since_ms, fail=fail)
-    ]
+    return [(span.file.begin, span.start, span.end) for span in spans(str(path), at_least, since_ms, fail=fail)]
 
 
 def test_files_have_whole_names_as_workers_are_in_other_folders(stores, monkeypatch):
@@ -146,9 +144,7 @@ async def test_files_that_ended_before_the_time_are_not_opened(stores, read):
     assert found(path, since_ms=times[-1]) == [last_file]
     assert len(found(path, since_ms=0)) == 3
     assert bodies(read(path, startingTimestamp=str(times[40]))) == list(range(40, 100))
-    assert bodies(read(path, startingTimestamp=str(times[40]), endingTimestamp=str(times[60]))) == list(
-        range(40, 60)
-    )
+    assert bodies(read(path, startingTimestamp=str(times[40]), endingTimestamp=str(times[60]))) == list(range(40, 60))
 
 
 def test_a_file_is_not_left_out_by_a_damaged_time_of_the_one_behind_it(stores, read):

@@ -21,9 +21,7 @@ def test_topics_that_a_broker_made_for_itself_are_meant_by_their_names_only(stor
     def meant(**given):
         return {row[0] for row in read(path, subscribePattern=".*", **given)}
 
-    assert meant() == {"Orders", "shop-cluster", "broker-a"}, (
-        "a log alone has no names of clusters and brokers"
-    )
+    assert meant() == {"Orders", "shop-cluster", "broker-a"}, "a log alone has no names of clusters and brokers"
     (path / "config").mkdir(exist_ok=True)
     (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {name: {} for name in own}}))
     assert meant() == {"Orders", "broker-a"}

@@ -24,9 +24,7 @@ class SyncedDisk(Disk):
     def create(self, path: str, size: int, allocate: bool) -> File:
         if os.path.basename(path) == manifest.NAME:
             left = sorted(
-                each
-                for each in self.unsynced
-                if each.startswith(os.path.dirname(path)) and not _is_lock(each)
+                each for each in self.unsynced if each.startswith(os.path.dirname(path)) and not _is_lock(each)
             )
             assert not left, left
         self.unsynced |= {path, os.path.dirname(path)}
@@ -53,9 +51,7 @@ class SyncedDisk(Disk):
     def rename(self, path: str, to: str) -> None:
         if os.path.isdir(path):
             left = [
-                each
-                for each in self.unsynced
-                if (each.startswith(f"{path}/") or each == path) and not _is_lock(each)
+                each for each in self.unsynced if (each.startswith(f"{path}/") or each == path) and not _is_lock(each)
             ]
             assert not left, left
             self.renamed.append(to)

@@ -155,9 +155,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out_or_whole(stores: Stores, 
 
 
 @pytest.mark.parametrize("writes", [1, 3, 6, 12])
-def test_a_copy_that_is_killed_is_not_there_and_the_next_one_succeeds(
-    stores: Stores, tmp_path: Path, writes: int
-):
+def test_a_copy_that_is_killed_is_not_there_and_the_next_one_succeeds(stores: Stores, tmp_path: Path, writes: int):
     store = filled(stores)
     store.checkpoint()
     copy = tmp_path / "copy"
@@ -189,9 +187,7 @@ def test_a_store_with_rot_that_nobody_reads_is_not_copied_in_silence(
     with Path(settings.layout.commit_log, f"{0:020d}").open("r+b") as file:
         file.seek(rotten + 5000)
         file.write(b"x")
-    with pytest.raises(
-        CorruptRecord, match="it is not copied; stop the broker and take what is missing"
-    ) as told:
+    with pytest.raises(CorruptRecord, match="it is not copied; stop the broker and take what is missing") as told:
         backup(settings, tmp_path / "copy", DISK)
     assert (told.value.file, told.value.offset) == (file.name, rotten)
     assert not (tmp_path / "copy").exists()
@@ -252,9 +248,7 @@ def test_a_copy_that_fails_leaves_nothing(stores: Stores, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_full_files_of_an_earlier_copy_are_linked_and_the_copy_is_whole(
-    stores: Stores, tmp_path: Path
-) -> None:
+def test_full_files_of_an_earlier_copy_are_linked_and_the_copy_is_whole(stores: Stores, tmp_path: Path) -> None:
     store = filled(stores, 140)
     store.checkpoint()
     age(stores.settings.path)
@@ -275,9 +269,7 @@ def test_full_files_of_an_earlier_copy_are_linked_and_the_copy_is_whole(
     assert_holds(stores, tmp_path / "first", 140)
 
 
-def test_a_file_that_has_changed_is_copied_again_and_the_earlier_copy_stays(
-    stores: Stores, tmp_path: Path
-) -> None:
+def test_a_file_that_has_changed_is_copied_again_and_the_earlier_copy_stays(stores: Stores, tmp_path: Path) -> None:
     store = filled(stores)
     store.checkpoint()
     age(stores.settings.path)
@@ -289,9 +281,7 @@ def test_a_file_that_has_changed_is_copied_again_and_the_earlier_copy_stays(
     assert not second.samefile(first) and second.read_bytes() == first.read_bytes()
 
 
-def test_a_recovery_that_writes_to_a_shared_file_changes_no_earlier_copy(
-    stores: Stores, tmp_path: Path
-) -> None:
+def test_a_recovery_that_writes_to_a_shared_file_changes_no_earlier_copy(stores: Stores, tmp_path: Path) -> None:
     """The earlier copy rots. So the recovery of the new one, which reads the whole log, fences records off."""
     store = filled(stores)
     store.checkpoint()

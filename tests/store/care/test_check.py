@@ -78,24 +78,18 @@ def planted(stores: Stores, clock: ManualClock) -> Planted:
 
 def test_a_queue_whose_folder_is_gone_is_missed(planted: Planted):
     shutil.rmtree(planted.queue.parent)
-    assert violations(planted) == [
-        "queue Orders/0 is missing; it ended at 5, and the next start builds it again"
-    ]
+    assert violations(planted) == ["queue Orders/0 is missing; it ended at 5, and the next start builds it again"]
 
 
 def test_all_queues_at_once_are_missed(planted: Planted):
     shutil.rmtree(planted.settings.layout.consume_queue)
-    assert violations(planted) == [
-        "queue Orders/0 is missing; it ended at 5, and the next start builds it again"
-    ]
+    assert violations(planted) == ["queue Orders/0 is missing; it ended at 5, and the next start builds it again"]
 
 
 def test_without_queues_and_what_a_checkpoint_knew_of_them_the_log_tells_it(planted: Planted):
     shutil.rmtree(planted.settings.layout.consume_queue)
     shutil.rmtree(planted.settings.layout.ends)
-    assert violations(planted) == [
-        "the log has messages, but there is no queue; the next start builds them again"
-    ]
+    assert violations(planted) == ["the log has messages, but there is no queue; the next start builds them again"]
 
 
 def test_queues_of_a_topic_that_was_deleted_are_not_missed(stores: Stores):
@@ -221,9 +215,7 @@ PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("plant", "sentence"), [each[1:] for each in PLANTS], ids=[each[0] for each in PLANTS]
-)
+@pytest.mark.parametrize(("plant", "sentence"), [each[1:] for each in PLANTS], ids=[each[0] for each in PLANTS])
 def test_what_is_wrong_is_said(planted: Planted, clock: ManualClock, plant: Callable, sentence: str):
     assert violations(planted) == []
     plant(planted)
@@ -275,9 +267,7 @@ def test_a_queue_of_which_the_first_file_is_missing_is_said(stores: Stores):
     stores.leave_damaged()
     (Path(store.settings.layout.queue("Orders", 0)) / offset_name(0)).unlink()
     said = list(verify(store.settings))
-    assert [each.partition(" is missing")[0] for each in said] == [
-        f"entry {n} of queue Orders/0" for n in (0, 1)
-    ]
+    assert [each.partition(" is missing")[0] for each in said] == [f"entry {n} of queue Orders/0" for n in (0, 1)]
 
 
 def test_files_of_other_sizes_are_said(planted: Planted):

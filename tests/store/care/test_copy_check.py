@@ -23,9 +23,7 @@ def test_a_copy_is_whole_until_a_file_changes(stores: Stores, tmp_path: Path) ->
     assert is_copy(DISK, str(tmp_path / "copy")) and not is_copy(DISK, str(tmp_path))
     assert list(copy_problems(settings, DISK)) == []
     (tmp_path / "copy" / "checkpoint").write_bytes(bytes(4096))
-    assert any(
-        f"{tmp_path / 'copy' / 'checkpoint'} is damaged" in each for each in copy_problems(settings, DISK)
-    )
+    assert any(f"{tmp_path / 'copy' / 'checkpoint'} is damaged" in each for each in copy_problems(settings, DISK))
 
 
 def test_the_log_of_a_copy_without_manifest_is_checked(stores: Stores, tmp_path: Path) -> None:

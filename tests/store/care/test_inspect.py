@@ -65,9 +65,7 @@ def test_a_store_of_java_is_told(version):
     assert lines[0].endswith("left by a crash" if version == "4.9.7-killed" else "closed in order")
     assert re.match(r"log: [12] files?, offsets 0 to \d{4}, the last message stored 2026-11-20 ", lines[1])
     assert "  StoreTopic: 2 queues, 24 entries" in lines
-    assert lines[-1].startswith(
-        "checkpoint: never" if version == "4.9.7-killed" else "checkpoint: 2026-11-20 "
-    )
+    assert lines[-1].startswith("checkpoint: never" if version == "4.9.7-killed" else "checkpoint: 2026-11-20 ")
 
 
 def test_a_missing_file_of_the_log_is_told(stores):

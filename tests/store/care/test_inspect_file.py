@@ -104,9 +104,7 @@ def test_a_body_full_of_records_does_not_mislead_the_search_behind_damage(stores
 
 def test_from_the_middle_of_a_record_the_next_one_is_found(log):
     said, end = words(log, start=300)
-    assert said[300].startswith("no sound record begins here: ") and said[300].endswith(
-        "up to 501 there is none"
-    )
+    assert said[300].startswith("no sound record begins here: ") and said[300].endswith("up to 501 there is none")
     assert said[501].endswith("sound") and end == "21 sound records"
 
 
@@ -171,9 +169,7 @@ def test_gaps_holes_and_wrong_entries_of_a_queue_are_told(copy):
 
 def test_entries_of_an_index_are_told_whatever_number_of_slots_it_has(copy):
     (path,) = (copy("5.4.0") / "index").iterdir()
-    assert next(describe(path)).startswith(
-        "index, 79 entries in 38 slots of 64, log offsets 0 to 9446, stored"
-    )
+    assert next(describe(path)).startswith("index, 79 entries in 38 slots of 64, log offsets 0 to 9446, stored")
     said, _ = words(path, start=12, limit=1)
     assert said[12].startswith("hash 495126185 (slot 41), log offset 1146, stored about 2026-11-20 ")
     assert said[12].endswith(", after entry 11")
@@ -237,9 +233,7 @@ def test_no_damage_whatever_ends_in_anything_but_words(copy, version):
         for _ in range(40):
             damaged = bytearray(content[: chance.choice([len(content), chance.randrange(len(content) + 1)])])
             for _ in range(chance.randrange(20) if damaged else 0):
-                damaged[chance.randrange(len(damaged))] = chance.choice(
-                    [0, 0x30, 0x7F, chance.randrange(256)]
-                )
+                damaged[chance.randrange(len(damaged))] = chance.choice([0, 0x30, 0x7F, chance.randrange(256)])
             path.write_bytes(damaged)
             try:
                 assert all(line.isprintable() for line in describe(path)), path

@@ -21,9 +21,7 @@ def test_sound_messages_and_damage_are_found_and_unused_bytes_are_neither(tmp_pa
     records = [encoded(body=b"%d" % number, physical_offset=5000 + number * size) for number in range(3)]
     records[1] = records[1].replace(b"\0\0\0\1" + b"1", b"\0\0\0\1" + b"?")
     found = list(read(piece(tmp_path, 5000, b"".join(records) + bytes(500))))
-    assert [(each.offset, each.size) for each in found] == [
-        (5000 + number * size, size) for number in range(3)
-    ]
+    assert [(each.offset, each.size) for each in found] == [(5000 + number * size, size) for number in range(3)]
     assert [each.message and each.message.body for each in found] == [b"0", None, b"2"]
 
 

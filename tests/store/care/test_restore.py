@@ -96,9 +96,7 @@ def test_nothing_is_overwritten_and_no_copy_is_made_of_nothing(stores: Stores, t
     with pytest.raises(BadStore, match="there is no store"):
         backup(replace(stores.settings, path=tmp_path / "none"), tmp_path / "copy", DISK)
     with pytest.raises(BadStore, match="is no copy"):
-        restore(
-            stores.settings.path, replace(stores.settings, path=tmp_path / "again"), DISK
-        )  # a broker runs there
+        restore(stores.settings.path, replace(stores.settings, path=tmp_path / "again"), DISK)  # a broker runs there
     backup(stores.settings, tmp_path / "copy", DISK)
     with pytest.raises(BadStore, match="holds something"):
         restore(tmp_path / "copy", stores.settings, DISK)

@@ -61,9 +61,7 @@ def test_each_point_has_all_that_was_stored_when_it_began(
     assert points.path() == second.path and points.path("20261122T120000Z") == first.path
 
 
-def test_only_the_newest_points_stay_and_are_whole(
-    stores: Stores, store: MessageStore, points: RestorePoints
-) -> None:
+def test_only_the_newest_points_stay_and_are_whole(stores: Stores, store: MessageStore, points: RestorePoints) -> None:
     added = [points.add(stores.settings, NOON_MS + number * SECOND, keep=2) for number in range(4)]
     assert added[-1].dropped == ["20261122T120001Z"]
     assert points.names() == ["20261122T120002Z", "20261122T120003Z"]
@@ -159,9 +157,7 @@ def test_two_backups_at_once_do_not_meet(
     assert points.names() == ["20261122T120000Z"]
 
 
-def test_two_backups_in_a_second_are_two_points(
-    stores: Stores, store: MessageStore, points: RestorePoints
-) -> None:
+def test_two_backups_in_a_second_are_two_points(stores: Stores, store: MessageStore, points: RestorePoints) -> None:
     for _ in range(2):
         points.add(stores.settings, NOON_MS)
     assert points.names() == ["20261122T120000Z", "20261122T120001Z"]

@@ -123,9 +123,7 @@ def test_an_index_is_found_again(tmp_path: Path):
     add(index, [keyed(number, f"k{number}") for number in range(10)])
     index.close()
     index = index_in(tmp_path)
-    assert [found(index, "T", f"k{number}", 64, *EVER) for number in range(10)] == [
-        [100 * n] for n in range(10)
-    ]
+    assert [found(index, "T", f"k{number}", 64, *EVER) for number in range(10)] == [[100 * n] for n in range(10)]
     assert index.end_offset == 900
 
 
@@ -141,16 +139,12 @@ def test_a_file_that_a_crash_left_short_goes_if_it_never_served(tmp_path: Path):
 
 def test_a_file_that_is_too_large_is_refused_with_what_to_do(tmp_path: Path):
     add(index_in(tmp_path), [keyed(0, "a")])
-    with pytest.raises(
-        BadStore, match="set maxHashSlotNum and maxIndexNum as they were, or delete the folder"
-    ):
+    with pytest.raises(BadStore, match="set maxHashSlotNum and maxIndexNum as they were, or delete the folder"):
         index_in(tmp_path, slots=SLOTS - 1)
 
 
 @pytest.mark.parametrize("size", [20, 100, 250])
-def test_a_file_that_is_too_short_is_damage_to_who_may_mend_and_refused_to_who_only_reads(
-    tmp_path: Path, size: int
-):
+def test_a_file_that_is_too_short_is_damage_to_who_may_mend_and_refused_to_who_only_reads(tmp_path: Path, size: int):
     index = index_in(tmp_path)
     add(index, [keyed(0, "a")])
     os.truncate(index.files[0].file.path, size)
@@ -293,20 +287,14 @@ def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):
 @pytest.mark.parametrize(
     ("next_entry", "end_offset", "kept"), [(100, 400, 4), (3, 10**9, 2), (1, 10**9, 0), (100, 0, 0)]
 )
-def test_an_index_goes_back_to_what_a_checkpoint_saw(
-    tmp_path: Path, next_entry: int, end_offset: int, kept: int
-):
+def test_an_index_goes_back_to_what_a_checkpoint_saw(tmp_path: Path, next_entry: int, end_offset: int, kept: int):
     index = index_in(tmp_path / "cut", slots=3)
     add(index, [keyed(number, f"k{number}") for number in range(20)])
     index.cut(index.files[0].name, next_entry, end_offset)
     assert len(index.files) == 1
-    assert [len(found(index, "T", f"k{number}", 64, *EVER)) for number in range(20)] == [1] * kept + [0] * (
-        20 - kept
-    )
+    assert [len(found(index, "T", f"k{number}", 64, *EVER)) for number in range(20)] == [1] * kept + [0] * (20 - kept)
     add(index, [keyed(number, f"k{number}") for number in range(kept, 20)])
-    assert [found(index, "T", f"k{number}", 64, *EVER) for number in range(20)] == [
-        [100 * n] for n in range(20)
-    ]
+    assert [found(index, "T", f"k{number}", 64, *EVER) for number in range(20)] == [[100 * n] for n in range(20)]
 
 
 def test_a_checkpoint_that_saw_no_file_leaves_none(tmp_path: Path):
@@ -367,17 +355,13 @@ def test_searches_say_since_when_keys_are_missing(tmp_path: Path):
     index_ms = NOON_MS + 6000
     assert found(index, "T", "k3", 9, 0, index_ms - 1) == [300]
     since = datetime.fromtimestamp(index_ms / 1000).isoformat(" ", "seconds")
-    with pytest.raises(
-        BadStore, match=f"lacks the keys of what was stored since {since}; start the broker again"
-    ):
+    with pytest.raises(BadStore, match=f"lacks the keys of what was stored since {since}; start the broker again"):
         found(index, "T", "k3", 9, 0, index_ms)
 
 
 @pytest.mark.parametrize("count", [3, VECTOR_MIN])
 @pytest.mark.parametrize("is_read", [False, True])
-def test_a_page_of_slots_that_cannot_be_read_or_written_stops_no_message(
-    tmp_path: Path, count: int, is_read: bool
-):
+def test_a_page_of_slots_that_cannot_be_read_or_written_stops_no_message(tmp_path: Path, count: int, is_read: bool):
     disk = FaultyDisk()
     index = index_in(tmp_path, 512, 512, vfs=disk)
     add(index, many(3))

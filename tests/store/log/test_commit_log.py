@@ -86,9 +86,7 @@ def test_the_last_eight_bytes_are_kept_for_the_blank(log, size, lies_at):
 
 def test_a_record_as_large_as_a_file_less_its_blank_fits_and_one_byte_more_never_does(log):
     assert append(log, FILE_SIZE - BLANK_SIZE) == 0
-    with pytest.raises(
-        MessageTooLarge, match="1017 bytes do not fit into a log file of 1024; raise mappedFileSize"
-    ):
+    with pytest.raises(MessageTooLarge, match="1017 bytes do not fit into a log file of 1024; raise mappedFileSize"):
         append(log, FILE_SIZE - BLANK_SIZE + 1)
     assert log.end == FILE_SIZE - BLANK_SIZE
     assert append(log, 100) == FILE_SIZE
@@ -102,9 +100,7 @@ def test_records_of_any_sizes_are_found_again(wanted):
     assert sizes(log) == wanted
     assert [records.physical_offset(found) for found in log.walk(0, log.end)] == offsets
     ends = [offset + size + BLANK_SIZE for offset, size in zip(offsets, wanted, strict=True)]
-    assert all(
-        offset // FILE_SIZE == (end - 1) // FILE_SIZE for offset, end in zip(offsets, ends, strict=True)
-    )
+    assert all(offset // FILE_SIZE == (end - 1) // FILE_SIZE for offset, end in zip(offsets, ends, strict=True))
 
 
 def test_a_full_disk_changes_nothing(folder):

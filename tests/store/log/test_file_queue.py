@@ -41,9 +41,7 @@ def test_a_row_that_is_not_there_is_empty(folder):
 def test_a_byte_is_found_in_the_file_named_by_its_offset(folder):
     row = make(folder, 8192, 12288)
     assert (row.begin, row.end) == (8192, 16384)
-    found = [
-        (offset, file.begin if (file := row.find(offset)) else None) for offset in (8191, 8192, 12287, 12288)
-    ]
+    found = [(offset, file.begin if (file := row.find(offset)) else None) for offset in (8191, 8192, 12287, 12288)]
     assert found == [(8191, None), (8192, 8192), (12287, 8192), (12288, 12288)]
     assert row.find(16384) is None
     row.close()
@@ -94,9 +92,7 @@ def test_a_file_that_goes_is_gone_on_disk_before_the_next_one_goes():
 def test_a_hole_is_damage_and_names_the_missing_file(folder):
     make(folder, 0, 4096, 8192).close()
     os.unlink(os.path.join(folder, offset_name(4096)))
-    with pytest.raises(
-        BadStore, match=r"00000000000000004096 is missing, .*restore it from a slave or a backup"
-    ):
+    with pytest.raises(BadStore, match=r"00000000000000004096 is missing, .*restore it from a slave or a backup"):
         opened(folder)
 
 

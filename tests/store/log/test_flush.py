@@ -161,9 +161,7 @@ def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk)
     assert bytes(store.read("Orders", 0, 0, 1).views[0]).find(b"kept") > 0
 
 
-async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_more(
-    stores, disk, clock, caplog
-):
+async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_more(stores, disk, clock, caplog):
     store = stores.open(vfs=disk, clock=clock)
     async with running(store):
         put(store, b"acknowledged")

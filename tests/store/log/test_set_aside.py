@@ -41,8 +41,7 @@ def test_what_is_there_stays(stores: Stores):
 def test_names_of_others_are_no_ranges(stores: Stores):
     folder = stores.settings.layout.set_aside
     files = [
-        f"{folder}/{name}"
-        for name in ("README.damaged", "1-.damaged", "3-7.damaged", f"{3:020d}-{7:020d}.damaged")
+        f"{folder}/{name}" for name in ("README.damaged", "1-.damaged", "3-7.damaged", f"{3:020d}-{7:020d}.damaged")
     ]
     vfs = RecordVfs()
     vfs.make_folder(folder)
@@ -94,9 +93,7 @@ def test_what_is_too_old_is_deleted_with_a_word_and_nothing_else(
         (folder / name).write_bytes(b"x" * 7)
     now_ms = int((folder / names[0]).stat().st_mtime * 1000)
     found = [(each.name, each.reason, each.end, each.size) for each in pieces(DISK, stores.settings.layout)]
-    assert sorted(found) == sorted(
-        [(names[0], "cut", 50, 7), (names[1], "forked", 60, 7), (names[2], "index", 0, 7)]
-    )
+    assert sorted(found) == sorted([(names[0], "cut", 50, 7), (names[1], "forked", 60, 7), (names[2], "index", 0, 7)])
     clean(DISK, stores.settings, now_ms + 29 * DAY_MS, 0, is_short=False)
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     clean(DISK, stores.settings, now_ms + 31 * DAY_MS + 60_000, 0, is_short=False)
@@ -104,9 +101,7 @@ def test_what_is_too_old_is_deleted_with_a_word_and_nothing_else(
     assert f"{names[1]} is deleted, which was kept for 31 days (7 bytes)" in caplog.text
 
 
-def test_a_folder_that_cannot_be_cleaned_ends_nothing(
-    stores: Stores, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_cleaned_ends_nothing(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(Disk):
         def unlink(self, path: str) -> None:
             raise PermissionError(13, "Permission denied", path)

@@ -18,9 +18,7 @@ from tests.store.faulty_disk import FaultyDisk
 FILE_ENTRIES = 4
 
 
-def table(
-    folder: Path, limit: int = 16, file_entries: int = FILE_ENTRIES, vfs: Vfs | None = None
-) -> QueueTable:
+def table(folder: Path, limit: int = 16, file_entries: int = FILE_ENTRIES, vfs: Vfs | None = None) -> QueueTable:
     return QueueTable(OpenFiles(vfs or Disk(), limit, Unsynced()), Layout.of(folder), file_entries)
 
 
@@ -303,12 +301,8 @@ def test_the_end_is_found_after_a_shutdown_in_order(queue: ConsumeQueue, count: 
     assert numbers(found) == list(range(count)) and found.next_offset == count
 
 
-@pytest.mark.parametrize(
-    "junk", [(50, 100, 0), (700, 0, 0), (700, -1, 0)], ids=["goes back", "empty", "negative"]
-)
-def test_after_a_crash_a_queue_ends_where_an_entry_makes_no_sense(
-    queue: ConsumeQueue, junk: tuple[int, int, int]
-):
+@pytest.mark.parametrize("junk", [(50, 100, 0), (700, 0, 0), (700, -1, 0)], ids=["goes back", "empty", "negative"])
+def test_after_a_crash_a_queue_ends_where_an_entry_makes_no_sense(queue: ConsumeQueue, junk: tuple[int, int, int]):
     fill(queue, 6)
     queue.write(6, pack([*junk, *entry_of(7)]))
     assert numbers(again(queue, known=300)) == list(range(6))

@@ -384,9 +384,7 @@ async def test_a_queue_offset_is_found_by_time_across_a_gap(store: MessageStore,
 
 
 @pytest.mark.parametrize("bit", [0x01, 0x80])
-async def test_a_damaged_time_does_not_lead_a_search_astray(
-    store: MessageStore, clock: ManualClock, bit: int
-):
+async def test_a_damaged_time_does_not_lead_a_search_astray(store: MessageStore, clock: ManualClock, bit: int):
     begin_ms = await send_each_second(store, clock, 8)
     queue = store.queues.get("Orders", 0)
     assert queue is not None

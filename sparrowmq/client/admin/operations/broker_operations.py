@@ -80,9 +80,7 @@ async def restart_broker(asker: Asker, address: str, began_ms: int) -> None:
     await asker.ask(address, RestartBroker(boot_timestamp=began_ms))
 
 
-async def progress_of_all_groups(
-    asker: Asker, address: str, *, only_ordered: bool = False
-) -> BrokerConsumeStats:
+async def progress_of_all_groups(asker: Asker, address: str, *, only_ordered: bool = False) -> BrokerConsumeStats:
     """Return the offsets of every group that has consumed at a broker."""
     request = GetBrokerConsumeStats(is_order=only_ordered)
     return BrokerConsumeStats.decode((await asker.ask(address, request, patience=_VERY_PATIENT)).body)

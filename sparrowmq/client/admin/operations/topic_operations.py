@@ -31,9 +31,7 @@ async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:
         page = TopicConfigTable.decode(answer.body).topic_config_table
         total = answer.header.total_topic_num
         if total is not None and page and page.keys() <= found.keys():
-            raise RemoteProtocolError(
-                f"the broker says that it has {total} topics, and gives {len(found)} of them"
-            )
+            raise RemoteProtocolError(f"the broker says that it has {total} topics, and gives {len(found)} of them")
         found |= page
         if not page or total is None or len(found) >= total:
             return found

@@ -54,9 +54,7 @@ async def policies(asker: Asker, address: str, subject: str) -> UserPolicies | N
     return UserPolicies.decode(body) if body else None
 
 
-async def all_policies(
-    asker: Asker, address: str, subject: str = "", resource: str = ""
-) -> list[UserPolicies]:
+async def all_policies(asker: Asker, address: str, subject: str = "", resource: str = "") -> list[UserPolicies]:
     """Return the policies whose subject and resources contain the texts."""
     request = ListAcls(subject or None, resource or None)
     return decode_policies(bytes((await asker.ask(address, request)).body))

@@ -85,9 +85,7 @@ class CopiedPlaces:
     def run_count(self) -> int:
         return len(self._runs)
 
-    def first_unread(
-        self, start: int, read: Mapping[MessageQueue, int], is_read: Callable[[int], bool]
-    ) -> int:
+    def first_unread(self, start: int, read: Mapping[MessageQueue, int], is_read: Callable[[int], bool]) -> int:
         """Return the first position from `start` on whose message a group has not read; the end if it read all.
 
         Copies from an earlier life of a topic count as read, as their originals are gone.

@@ -43,18 +43,14 @@ def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     finally:
         network.release()
     copied = copier.copied
-    yield pa.RecordBatch.from_pydict(
-        {"sent": [copied.sent], "there": [copied.there], "passed": [copied.passed]}
-    )
+    yield pa.RecordBatch.from_pydict({"sent": [copied.sent], "there": [copied.there], "passed": [copied.passed]})
 
 
 def originals(batch: pa.RecordBatch) -> Iterator[Original]:
     born = batch.column("bornTimestamp").cast(pa.int64()).to_pylist()
     names = ("topic", "brokerName", "queueId", "queueOffset", "flag", "sysFlag", "properties", "body")
     columns = (batch.column(name).to_pylist() for name in names)
-    for born_us, topic, broker, queue_id, offset, flag, sys_flag, properties, body in zip(
-        born, *columns, strict=True
-    ):
+    for born_us, topic, broker, queue_id, offset, flag, sys_flag, properties, body in zip(born, *columns, strict=True):
         yield Original(
             MessageQueue(topic, broker, queue_id),
             offset,

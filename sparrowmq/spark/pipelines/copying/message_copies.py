@@ -158,9 +158,7 @@ class Copier:
 
     def _target(self, source: MessageQueue) -> MessageQueue:
         if source not in self._plan.targets:
-            raise SendFailed(
-                f"the target queue of {source} is not known yet; run it again once name servers answer"
-            )
+            raise SendFailed(f"the target queue of {source} is not known yet; run it again once name servers answer")
         return self._plan.targets[source]
 
     def _missing(self, rows: Iterable[Original], done: int) -> Iterator[Original]:
@@ -181,9 +179,7 @@ class Copier:
                 break
             except (NetworkError, RemoteError) as error:
                 if not may_go_right_again(error):
-                    raise SendFailed(
-                        f"the broker refuses {parcel[0].queue} {parcel[0].offset}: {error}"
-                    ) from error
+                    raise SendFailed(f"the broker refuses {parcel[0].queue} {parcel[0].offset}: {error}") from error
                 failures += 1
                 self._network.recover(error, failures)
             done = self._network.retrying(partial(self._look, parcel[0].queue, target)).done
@@ -196,9 +192,7 @@ class Copier:
         packed = self._packed(parcel, target.topic)
         request = packed.request(self._options.group, target, parcel[0].born_ms)
         link = self._network.link_to_master(target)
-        demand_stored(
-            request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000)
-        )
+        demand_stored(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
 
     def _packed(self, parcel: list[Original], topic: str) -> Packed:
         first = parcel[0]
@@ -245,9 +239,7 @@ def _may_share_request(first: Original, row: Original) -> bool:
 
 def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
     """Return the ends of queues, without those whose brokers are away. Raises: NetworkError."""
-    asked = {
-        queue: (queue, GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)) for queue in queues
-    }
+    asked = {queue: (queue, GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)) for queue in queues}
     with connect(options) as network:
         replies = network.ask_those_there(asked, _SOON_S)
     found = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}

@@ -132,9 +132,7 @@ class MirroredGroups:
         if once:
             self._ends.clear()
             self.look_again()
-            while self.carry() and not all(
-                part.has_room() for parts in self._copies.values() for part in parts
-            ):
+            while self.carry() and not all(part.has_room() for parts in self._copies.values() for part in parts):
                 pass
 
     def _keep_on(self) -> None:
@@ -218,18 +216,14 @@ class MirroredGroups:
                     continue
                 except NetworkError as error:
                     failure = error
-                chosen = {
-                    name for name in names if self._chosen.fullmatch(name) and not is_system_group(name)
-                }
+                chosen = {name for name in names if self._chosen.fullmatch(name) and not is_system_group(name)}
                 found[topic] = before.union(chosen) if near.servers.missing else frozenset(chosen)
             groups = set[str]().union(*found.values())
             if failure is not None and not groups:
                 raise failure
             for name in self._names:
                 if _PLAIN_NAME.fullmatch(name) and name not in groups:
-                    self._say_once(
-                        f"group {name} has not read these topics; it is looked for each half minute"
-                    )
+                    self._say_once(f"group {name} has not read these topics; it is looked for each half minute")
             there = set(await far.groups(self._cluster)) - self._unmade
             self._unmade = {name for name in sorted(groups - there) if not await self._make(name, near, far)}
         return found
@@ -255,9 +249,7 @@ class MirroredGroups:
         online, is_answered = set[str](), False
         for queue in sorted({queue.broker_name: queue for queue in pairs.values()}.values()):
             try:
-                replies = self._far.ask_for_bodies(
-                    {group: (queue, GetConsumerListByGroup(group)) for group in groups}
-                )
+                replies = self._far.ask_for_bodies({group: (queue, GetConsumerListByGroup(group)) for group in groups})
             except (NetworkError, NoRoute):
                 continue
             is_answered = True
@@ -344,8 +336,7 @@ class MirroredGroups:
         last = link.call(GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True))[0]
         known = self._copies.get(queue, [])
         if not known or any(
-            part.incarnation != last.incarnation or not first <= part.places.end <= last.offset
-            for part in known
+            part.incarnation != last.incarnation or not first <= part.places.end <= last.offset for part in known
         ):  # at the start, or the topic was made again, or its log was cut
             self._forget_returned(queue)
             known = []
@@ -372,9 +363,7 @@ class MirroredGroups:
     def _forget_returned(self, target: MessageQueue) -> None:
         """Forget what was known of a topic that another may have replaced."""
         self._returned = {pair: each for pair, each in self._returned.items() if pair[1] != target}
-        self._known_origins = {
-            each: known for each, known in self._known_origins.items() if each.queue != target
-        }
+        self._known_origins = {each: known for each, known in self._known_origins.items() if each.queue != target}
 
     def _forget(self, reached: _Places) -> None:
         """Forget what is before the places that all groups have reached."""
@@ -395,9 +384,7 @@ def names_in(groups: str) -> list[str]:
     """Return the names, or expressions, of `a,b`. Raises: ConfigError, one is empty, or no regular expression."""
     names = [each.strip() for each in DIVIDER.split(groups)]
     if not all(names):
-        raise ConfigError(
-            f"groups={groups!r} has no name of a group in one place; write a,b, or .* for all groups"
-        )
+        raise ConfigError(f"groups={groups!r} has no name of a group in one place; write a,b, or .* for all groups")
     for each in names:
         try:
             re.compile(each)

@@ -103,9 +103,7 @@ class Repeats:
                 "folder of the state from a backup, or see `A damaged checkpoint` in docs/use/pipelines.md"
             )
         redo(checkpoint, done)
-        say(
-            f"the keys of batch {done} in {self._folder} were lost; the batch is done again, which changes nothing"
-        )
+        say(f"the keys of batch {done} in {self._folder} were lost; the batch is done again, which changes nothing")
 
     def as_sent(self, rows: DataFrame) -> DataFrame:
         """The rows of a batch with the flags that copies of them get."""
@@ -153,9 +151,7 @@ def placed(rows: pa.Table) -> Iterator[Place]:
             yield Place(key, at, MessageQueue(topic, broker, queue_id), offset)
 
 
-def decide(
-    places: Iterable[Place], times: Mapping[Key, Iterable[int]], window_ms: int
-) -> tuple[Dropped, list[Passed]]:
+def decide(places: Iterable[Place], times: Mapping[Key, Iterable[int]], window_ms: int) -> tuple[Dropped, list[Passed]]:
     """Return the repeats among messages, and the keys of the others.
 
     Args:
@@ -191,9 +187,7 @@ def take_over(folder: Path, known: KnownKeys, batch: int) -> None:
 
 def _has_earlier(folder: Path) -> bool:
     """Whether keys of an earlier release are there, which noted no batch."""
-    return any(
-        _OF_EARLIER_RELEASES.fullmatch(path.name) or is_earlier(path) for path in folder.glob("keys-*")
-    )
+    return any(_OF_EARLIER_RELEASES.fullmatch(path.name) or is_earlier(path) for path in folder.glob("keys-*"))
 
 
 def _of_earlier_release(file: Path) -> Iterator[Passed]:

@@ -67,10 +67,7 @@ class SentRows(msgspec.Struct):
         Args:
             ends: of the target's queues now; those of a broker that is away are left out.
         """
-        others = (
-            (topic, broker, ends.incarnations.get((topic, broker), n))
-            for topic, broker, n in self.incarnations
-        )
+        others = ((topic, broker, ends.incarnations.get((topic, broker), n)) for topic, broker, n in self.incarnations)
         has_shrunk = any(ends.get(queue, end) < end for queue, end in _by_queue(self.ends).items())
         return has_shrunk or list(others) != self.incarnations
 
@@ -112,15 +109,11 @@ class SentRows(msgspec.Struct):
     def _marked(self, rows: DataFrame) -> DataFrame:
         """Rows with two more columns: whether earlier runs have sent them, and the last store time of these."""
         times = _by_queue(self.times)
-        sent = [
-            (*place, times.get(queue)) for place, queue in zip(self.next, _by_queue(self.next), strict=True)
-        ]
+        sent = [(*place, times.get(queue)) for place, queue in zip(self.next, _by_queue(self.next), strict=True)]
         schema = f"{', '.join(_PLACE)}, _sent bigint, _time bigint"
         noted = f.broadcast(rows.sparkSession.createDataFrame(sent, schema))
         joined = rows.join(noted, list(_QUEUE), "left")
-        return joined.withColumn("_was_sent", f.expr("_sent is not null and queueOffset < _sent")).drop(
-            "_sent"
-        )
+        return joined.withColumn("_was_sent", f.expr("_sent is not null and queueOffset < _sent")).drop("_sent")
 
     def keep(self, folder: Path, sent: Reached, ends: Offsets) -> None:
         """Note the end of a run: how far it has sent the queues, and the ends of the targets."""
@@ -155,6 +148,4 @@ def _by_queue(rows: list[_Place]) -> dict[MessageQueue, int]:
 
 
 def _rows(offsets: dict[MessageQueue, int]) -> list[_Place]:
-    return [
-        (queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in sorted(offsets.items())
-    ]
+    return [(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in sorted(offsets.items())]

@@ -23,9 +23,7 @@ from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.worker_network import connect
 
 _BY_DEFAULT: Final = ("NORMAL", "UNSPECIFIED")
-_NOT_OF_COPIES: Final = frozenset(
-    {"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"}
-)
+_NOT_OF_COPIES: Final = frozenset({"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"})
 
 
 def readable(options: SourceOptions) -> list[MessageQueue]:
@@ -79,9 +77,7 @@ def widest(queues: Iterable[MessageQueue]) -> dict[str, int]:
 def _writable(network: BlockingNetwork, topic: str) -> tuple[MessageQueue, ...]:
     found = network.retrying(partial(network.route, topic)).keyed
     if not found:
-        raise SendFailed(
-            f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
-        )
+        raise SendFailed(f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm")
     return found
 
 
@@ -117,9 +113,7 @@ async def _nature(options: ClusterOptions, topic: str) -> Nature:
     return Nature(min(kinds.difference(_BY_DEFAULT), default=None), ordered)
 
 
-async def _create(
-    options: ClusterOptions, topic: str, queues: int, cluster: str | None, nature: Nature
-) -> None:
+async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str | None, nature: Nature) -> None:
     async with admin_of(options) as admin:
         create = partial(
             admin.create_topic,
@@ -141,8 +135,6 @@ def sink(given: Mapping[str, str] | None, name_server: str) -> SinkOptions:
     """Options of a sink for any topic. Raises: ConfigError, one is wrong, or has no meaning for copies."""
     for name in given or {}:
         if name.lower() in _NOT_OF_COPIES:
-            raise ConfigError(
-                f"option {name} has no meaning for copies, which come once, one after the other"
-            )
+            raise ConfigError(f"option {name} has no meaning for copies, which come once, one after the other")
     demand_sending(given or {})
     return parse(SinkOptions, {**(given or {}), "nameServer": name_server})

@@ -194,9 +194,7 @@ def footer_of(folder: Path | Address, name: str) -> pq.FileMetaData:
     return pq.read_metadata(storage.path(name), filesystem=storage.files)
 
 
-def root_of(
-    to: str | Path, state: str | Path | None = None, catalog: Catalog | None = None
-) -> Path | Address:
+def root_of(to: str | Path, state: str | Path | None = None, catalog: Catalog | None = None) -> Path | Address:
     """The place of a table: a folder beside which is its state, or an address.
 
     Raises:
@@ -210,18 +208,14 @@ def root_of(
         kept = root.with_name(f"{root.name}.state") if state is None else local_path(state)
         return _apart(Address(root.as_uri(), kept, catalog))
     if scheme not in SCHEMES:
-        raise ConfigError(
-            f"{to} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}"
-        )
+        raise ConfigError(f"{to} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}")
     if state is None:
         raise ConfigError(
             f"{to} is no folder of this machine, and Spark's checkpoint must be in one; name it (state, --state)"
         )
     url = str(to).rstrip("/")
     if not _ADDRESS.match(url):
-        raise ConfigError(
-            f"{to} has lost a slash, as a pathlib.Path has no addresses; give it as text, {scheme}://..."
-        )
+        raise ConfigError(f"{to} has lost a slash, as a pathlib.Path has no addresses; give it as text, {scheme}://...")
     if not urlsplit(url).path.strip("/"):
         raise ConfigError(f"{to} is no address of a table; write one with a path, such as {url}/orders")
     return _apart(Address(url, local_path(state), catalog))

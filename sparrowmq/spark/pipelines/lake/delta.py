@@ -181,11 +181,7 @@ class Delta:
             return
         log = self._place.path / LOG
         files = [(int(path.name[:20]), path) for path in log.iterdir() if _OF_VERSION.match(path.name)]
-        old = [
-            at
-            for at, path in files
-            if at <= version - _VERSIONS and path.name.endswith(".checkpoint.parquet")
-        ]
+        old = [at for at, path in files if at <= version - _VERSIONS and path.name.endswith(".checkpoint.parquet")]
         for at, path in files:
             if at < max(old, default=0):
                 path.unlink()
@@ -233,8 +229,7 @@ class Delta:
         found = actions.select(["path", "size_bytes", *columns.values()]).to_pylist()
         for each in found:
             each["values"] = {
-                name: None if (value := each.pop(column)) is None else plain(value)
-                for name, column in columns.items()
+                name: None if (value := each.pop(column)) is None else plain(value) for name, column in columns.items()
             }
             each["partition"] = self.layout.partitioning.path_of(each["values"])
         place = self._place.path
@@ -246,9 +241,7 @@ class Delta:
         demand_plain_files(self._place.path, self._table)
         new = under_new_names(staged, self.layout)
         take_over(new, self._place.path, REWRITTEN, may_have_left=False)
-        self._table.create_write_transaction(
-            self._adds(new), "overwrite", Schema.from_arrow(new.schema), self._by
-        )
+        self._table.create_write_transaction(self._adds(new), "overwrite", Schema.from_arrow(new.schema), self._by)
         self._table.update_incremental()
         self._sync_log()
 
@@ -258,8 +251,7 @@ class Delta:
         now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration.get(_STATISTICS) or ""
         partitioning = self.layout.partitioning
         return [
-            _add(file, self._place.path, partitioning.values(file.partition), columns, now_ms)
-            for file in staged.files
+            _add(file, self._place.path, partitioning.values(file.partition), columns, now_ms) for file in staged.files
         ]
 
     def _removes(self, files: Sequence[Path]) -> list[RemoveAction]:

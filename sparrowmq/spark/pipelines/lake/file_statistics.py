@@ -29,11 +29,7 @@ _JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 def statistics_columns(schema: Iterable[pa.Field]) -> str:
     """The columns that get statistics, as the property delta.dataSkippingStatsColumns has them."""
-    found = [
-        ".".join(path)
-        for path, kind in _leaves(schema)
-        if _is_ordered(kind) and all(map(_PLAIN.fullmatch, path))
-    ]
+    found = [".".join(path) for path, kind in _leaves(schema) if _is_ordered(kind) and all(map(_PLAIN.fullmatch, path))]
     return ",".join(found[:_COLUMNS])
 
 
@@ -71,9 +67,7 @@ def _bounds_of(footer: pq.FileMetaData, columns: set[str]) -> dict[str, Any] | N
     return {"minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
-def _leaves(
-    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
     """The columns that a file has for these fields, in its order; those inside of lists and maps have null types."""
     for field in fields:
         kind, path = field.type, (*above, field.name)

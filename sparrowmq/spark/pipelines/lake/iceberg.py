@@ -199,9 +199,7 @@ class Iceberg:
         snapshot = table.current_snapshot()
         if isinstance(self._place.path, Address) or snapshot is None:
             return
-        new = [
-            each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id
-        ]
+        new = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
         files = [*(each.manifest_path for each in new), snapshot.manifest_list, table.metadata_location]
         for file in files:
             sync(Path(file.removeprefix("file://")))
@@ -291,9 +289,7 @@ class Iceberg:
             with change.update_schema() as update:
                 update.union_by_name(new.schema)
             if new.files:
-                self._replace(
-                    change, (), {f"file://{data / file.name}": file.partition for file in new.files}
-                )
+                self._replace(change, (), {f"file://{data / file.name}": file.partition for file in new.files})
             drop_snapshots(change, 1)
         self._sync(self._table)
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in old])

@@ -63,18 +63,14 @@ class IcebergPartitions:
         """The partitions of a table, as its metadata has them, in words."""
         schema = table.schema()
         expected = [(field.source, str(_transform(field))) for field in self._partitioning.fields]
-        spec = [
-            (schema.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields
-        ]
+        spec = [(schema.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
         if spec == expected:
             return str(self._partitioning)
         return ", ".join(f"{transform} of {source}" for source, transform in spec) or "none"
 
     def described(self, io: FileIO, metadata: TableMetadata, path: str, partition: str | Record) -> DataFile:
         """A Parquet file as a manifest has it; `partition`: its path, or that of another file's entry."""
-        whole = metadata.model_copy(
-            update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
-        )
+        whole = metadata.model_copy(update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0})
         file = parquet_file_to_data_file(io, whole, path)
         file[_PARTITION] = self.record(metadata, partition) if isinstance(partition, str) else partition
         file.spec_id = metadata.default_spec_id

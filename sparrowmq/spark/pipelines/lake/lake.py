@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 # The data files of a format, below its table; tasks write them there when the table is behind an address.
 DATA_FOLDERS: Final = {"iceberg": "data"}
-_BEHIND_AN_ADDRESS: Final = {
-    "parquet": ("sparrowmq.spark.pipelines.lake.remote_parquet", "RemoteFolder", None)
-}
+_BEHIND_AN_ADDRESS: Final = {"parquet": ("sparrowmq.spark.pipelines.lake.remote_parquet", "RemoteFolder", None)}
 FORMATS: Final = {
     "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "Folder", None),
     "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
@@ -160,9 +158,7 @@ def _format(kind: str, known: tuple[str, str, str | None]) -> type[Lake]:
     try:
         found: type[Lake] = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise ConfigError(
-            f"format {kind} needs the package {package}: pip install 'sparrowmq[lake]'"
-        ) from error
+        raise ConfigError(f"format {kind} needs the package {package}: pip install 'sparrowmq[lake]'") from error
     return found
 
 

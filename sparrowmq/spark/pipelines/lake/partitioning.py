@@ -116,9 +116,7 @@ class PartitionField:
             values = values.dictionary_decode()
         encoded = values.dictionary_encode()
         text = self._text(values.type)
-        return [
-            None if each is None else text(each) for each in encoded.dictionary.to_pylist()
-        ], encoded.indices
+        return [None if each is None else text(each) for each in encoded.dictionary.to_pylist()], encoded.indices
 
     def _text(self, kind: pa.DataType) -> Callable[[Any], str]:
         match self.transform:
@@ -210,10 +208,7 @@ class Partitioning:
     def values(self, path: str) -> dict[str, str | None]:
         """The values of a partition as text, by column; null is None."""
         parts = (part.partition("=")[2] for part in path.split("/")[-len(self.fields) :] if self.fields)
-        return {
-            name: None if text == NULL else unquote(text)
-            for name, text in zip(self.names, parts, strict=True)
-        }
+        return {name: None if text == NULL else unquote(text) for name, text in zip(self.names, parts, strict=True)}
 
     def path_of(self, values: Mapping[str, str | None]) -> str:
         """The path of a partition."""
@@ -464,9 +459,7 @@ def _field(given: str, text: str) -> str:
     if not _FIELD.fullmatch(name) or (_NUMBER.fullmatch(name) and not is_quoted):
         raise ConfigError(f"the partition {text!r} has {given!r}, which is no name of a field; {_EXAMPLE}")
     if name.lower() == "_mq" or (name.lower() == DAY and name != DAY):
-        raise ConfigError(
-            f"the partition {text!r} has {name}, a column that each table has itself; write day"
-        )
+        raise ConfigError(f"the partition {text!r} has {name}, a column that each table has itself; write day")
     return name
 
 
@@ -479,9 +472,7 @@ def _demand_apart(fields: Sequence[PartitionField], text: str) -> None:
         ("time", [_time_of(field) for field in fields]),
     ):
         if twice := _twice(name for name in names if name):
-            raise ConfigError(
-                f"the partition {text!r} has two fields of the {kind} {twice}; leave one of them out"
-            )
+            raise ConfigError(f"the partition {text!r} has two fields of the {kind} {twice}; leave one of them out")
 
 
 def _time_of(field: PartitionField) -> str:

@@ -39,9 +39,7 @@ class Content:
 
 def read_remotely(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
     """The rows of a table. Raises: ConfigError, there is none, or it is empty."""
-    found = Patience(address.parts, secrets=secrets_in(address)).over(
-        lambda: content_of(address, partitioning)
-    )
+    found = Patience(address.parts, secrets=secrets_in(address)).over(lambda: content_of(address, partitioning))
     if not found.files:
         raise ConfigError(f"{address} has no rows; give the address of a table, and its own state")
     names = spark.createDataFrame(sorted(found.files.items()), "name string, partition string")
@@ -76,9 +74,7 @@ def _of_delta(address: Address, partitioning: Partitioning) -> Content:
     return Content(delta_files(address.url, partitioning, options), schema)
 
 
-def delta_files(
-    url: str, partitioning: Partitioning, options: dict[str, str] | None = None
-) -> dict[str, str]:
+def delta_files(url: str, partitioning: Partitioning, options: dict[str, str] | None = None) -> dict[str, str]:
     """The files of a Delta table, relative to it, and the path of the partition of each."""
     from deltalake import DeltaTable
 

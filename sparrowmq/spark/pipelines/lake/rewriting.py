@@ -60,9 +60,7 @@ def demand_no_wider(lake: Lake, schema: pa.Schema, where: object) -> None:
 def _wider(known: Mapping[str, pa.DataType], schema: pa.Schema) -> dict[str, pa.DataType]:
     """The columns of which a schema has wider types."""
     return {
-        field.name: field.type
-        for field in schema
-        if field.name in known and retypes(known[field.name], field.type)
+        field.name: field.type for field in schema if field.name in known and retypes(known[field.name], field.type)
     }
 
 
@@ -119,8 +117,6 @@ def _rewrite(file: Path, new: Path, change: Change) -> int:
 
 
 def _in_wider(wider: Mapping[str, pa.DataType], rows: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        widened(rows.column(at), wider.get(field.name, field.type)) for at, field in enumerate(rows.schema)
-    ]
+    columns = [widened(rows.column(at), wider.get(field.name, field.type)) for at, field in enumerate(rows.schema)]
     fields = [field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -43,9 +43,7 @@ def read_table(
     if (path / "metadata").is_dir():
         return _of_iceberg(spark, path)
     files = [str(file) for file in sorted(path.glob(partitioning.pattern))]
-    return _of_folders(
-        spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))], kinds or {}
-    )
+    return _of_folders(spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))], kinds or {})
 
 
 def _reader(spark: SparkSession) -> DataFrameReader:
@@ -58,9 +56,7 @@ def _demand_some(path: Path, files: list[str]) -> list[str]:
     return files
 
 
-def _of_folders(
-    spark: SparkSession, path: Path, files: list[str], kinds: Mapping[str, DataType]
-) -> DataFrame:
+def _of_folders(spark: SparkSession, path: Path, files: list[str], kinds: Mapping[str, DataType]) -> DataFrame:
     """The rows of files of which the folders are the values of partitions."""
     found = _reader(spark).option("basePath", str(path)).parquet(*_demand_some(path, files))
     known = StructType([StructField(each.name, kinds.get(each.name, each.dataType)) for each in found.schema])
@@ -69,9 +65,7 @@ def _of_folders(
     return _reader(spark).schema(known).option("basePath", str(path)).parquet(*files)
 
 
-def _of_delta(
-    spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]
-) -> DataFrame:
+def _of_delta(spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]) -> DataFrame:
     """The rows of a Delta table. Its log has the values of partitions, and folders have them as far as names can."""
     demand_whole(path)
     found = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
@@ -79,10 +73,7 @@ def _of_delta(
     if all(partitioning.path_in(file) == partition for file, partition in found.items()):
         return _of_folders(spark, path, files, kinds)
     names, values = partitioning.names, [partitioning.values(found[file]) for file in files]
-    each = [
-        (PurePath(file).name, *(some[name] for name in names))
-        for file, some in zip(files, values, strict=True)
-    ]
+    each = [(PurePath(file).name, *(some[name] for name in names)) for file, some in zip(files, values, strict=True)]
     own = StructType([StructField(name, StringType()) for name in ("name", *names)])
     known = spark.createDataFrame(each, own)
     rows = _reader(spark).parquet(*files)

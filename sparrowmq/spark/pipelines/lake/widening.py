@@ -36,9 +36,7 @@ def grows(old: pa.DataType, new: pa.DataType) -> bool:
     if not fits(old, new):
         return False
     if kinds.is_struct(old):
-        return new.num_fields > old.num_fields or any(
-            grows(field.type, new.field(field.name).type) for field in old
-        )
+        return new.num_fields > old.num_fields or any(grows(field.type, new.field(field.name).type) for field in old)
     if _is_list(old):
         return grows(old.value_type, new.value_type)
     return kinds.is_map(old) and grows(old.item_type, new.item_type)
@@ -52,9 +50,7 @@ def fits(old: pa.DataType, new: pa.DataType) -> bool:
     if _is_list(old):
         return _is_list(new) and fits(old.value_type, new.value_type)
     if kinds.is_map(old):
-        return bool(
-            kinds.is_map(new) and _is_same(old.key_type, new.key_type) and fits(old.item_type, new.item_type)
-        )
+        return bool(kinds.is_map(new) and _is_same(old.key_type, new.key_type) and fits(old.item_type, new.item_type))
     return _is_same(old, new) or _is_wider(old, new)
 
 
@@ -115,9 +111,7 @@ def widened(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _widened_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     names = {field.name for field in values.type}
     columns = [
-        widened(values.field(field.name), field.type)
-        if field.name in names
-        else pa.nulls(len(values), field.type)
+        widened(values.field(field.name), field.type) if field.name in names else pa.nulls(len(values), field.type)
         for field in kind
     ]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=values.is_null())

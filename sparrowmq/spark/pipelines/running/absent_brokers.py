@@ -44,12 +44,8 @@ def ends_now(given: Mapping[str, str], checkpoint: str) -> Ends:
         except (NetworkError, NoRoute):
             return _UNKNOWN
         answers = plan.bounds_of_those_there([*routed, *unrouted], begun)
-    there = {
-        queue: held for queue, held in answers.items() if isinstance(held, Bounds) and held.incarnation != 0
-    }
-    known = {
-        part_of(queue): held.incarnation for queue, held in there.items() if held.incarnation is not None
-    }
+    there = {queue: held for queue, held in answers.items() if isinstance(held, Bounds) and held.incarnation != 0}
+    known = {part_of(queue): held.incarnation for queue, held in there.items() if held.incarnation is not None}
     away = {queue.broker_name for queue, held in answers.items() if isinstance(held, NetworkError | NoRoute)}
     return Ends(Offsets({queue: held.end for queue, held in there.items()}, known), frozenset(away))
 

@@ -145,6 +145,4 @@ def demand_same(what: str, begun: Mapping[str, object], now: Mapping[str, object
     """Raises: ConfigError, the first start of `what` had other settings."""
     for name, value in now.items():
         if begun.get(name) != value:
-            raise ConfigError(
-                f"{what} was begun with {name} {begun.get(name)!r}, not {value!r}; name another folder"
-            )
+            raise ConfigError(f"{what} was begun with {name} {begun.get(name)!r}, not {value!r}; name another folder")

@@ -26,9 +26,7 @@ _SHUFFLES: Final = "spark.sql.shuffle.partitions"
 # For each file of a checkpoint in a local folder, Spark's usual class starts `readlink` and `chmod` as processes, by
 # way of Hadoop's FileContext: a third of the time of a small batch. This class writes the same files without.
 _FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
-_OF_FILE_SYSTEM: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_OF_FILE_SYSTEM: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # For a session on this machine. Pipelines show their own progress, and leave no folder in the current directory.
 ON_THIS_MACHINE: Final = {
     "spark.ui.showConsoleProgress": "false",

@@ -149,9 +149,7 @@ class State:
                     self.folder / _BEGUN_FILE,
                 )
                 floors |= dict.fromkeys(new, 0)
-            rows = [
-                (each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())
-            ]
+            rows = [(each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())]
             named = [(*part, known) for part, known in sorted((begun.named | found.incarnations).items())]
             snapshot.save(self.folder / _BEGUN_FILE, _Begun(batch, rows, named))
         return Offsets(floors)

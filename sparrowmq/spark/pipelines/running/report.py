@@ -102,9 +102,7 @@ class Report:
 
     def tell_metrics(self, figures: Figures, name: str) -> None:
         for entry, help in _MEANINGS.items():
-            figures.counters(
-                f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry)
-            )
+            figures.counters(f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry))
         declare_lags(figures, lambda: {} if self.lag is None else {name: self.lag})
         declare_losses(figures, lambda: {} if self.lost is None else {name: Losses(self.lost, self.bad or 0)})
 

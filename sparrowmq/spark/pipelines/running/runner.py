@@ -185,9 +185,7 @@ class Runner:
                         raise
                     report.restarts += 1
                     why = failure(str(error)).why
-                    self.say(
-                        f"the stream failed, and is started again from its last batch in {pause_s:g} s: {why}"
-                    )
+                    self.say(f"the stream failed, and is started again from its last batch in {pause_s:g} s: {why}")
                 self._pause(pause_s, is_stopped)
             report.stopped = self.once
 
@@ -221,9 +219,7 @@ class Runner:
             self.report.away = away
             self.say(sentence(away))
 
-    def _stream_by_batches(
-        self, ends: Ends, start: Callable[[], StreamingQuery], is_stopped: IsStopped
-    ) -> None:
+    def _stream_by_batches(self, ends: Ends, start: Callable[[], StreamingQuery], is_stopped: IsStopped) -> None:
         """Start a query for each batch: that of a driver that died, or the next one."""
         report = self.report
         end, has_more = offsets_by_topic(ends.there), True

@@ -86,10 +86,7 @@ def onward_from(reached: Offsets, given: Mapping[str, str]) -> dict[str, str]:
             f"{queue} cannot be read, and was read to offset {known[queue]}: its broker is away, or the topic has "
             "fewer queues now. Start again when the broker is back, or give the topic its queues again by updateTopic"
         )
-    start = {
-        queue: settle(queue, known.get(queue, bounds.start), bounds, fail=fail)
-        for queue, bounds in held.items()
-    }
+    start = {queue: settle(queue, known.get(queue, bounds.start), bounds, fail=fail) for queue, bounds in held.items()}
     return Span(start, span.end).onward(given)
 
 

@@ -97,9 +97,7 @@ class Settled:
     def objects(self, fields: Mapping[str, str] | None = None) -> Objects:
         """The shape of rows in the modes json and schema; with other columns than now if there are `fields`."""
         fields = self.fields if fields is None else fields
-        return Objects(
-            fields, is_closed=self.mode == "schema", depth=self.depth, partitioning=self.partitioning
-        )
+        return Objects(fields, is_closed=self.mode == "schema", depth=self.depth, partitioning=self.partitioning)
 
     def begins(self) -> dict[MessageQueue, int]:
         """The first offset of each queue that the table takes from brokers; a queue made later has none."""

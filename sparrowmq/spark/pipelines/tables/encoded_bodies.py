@@ -231,8 +231,6 @@ class EncodedReader:
         for name, value in fields.items():
             if name not in self._kinds and value is not None:
                 if other := self._by_lower.get(name.lower()):
-                    return (
-                        f"the field {name} and the column {other} are one to most readers; rename one of them"
-                    )
+                    return f"the field {name} and the column {other} are one to most readers; rename one of them"
                 return f"the table has {len(self._kinds):,} columns, and {name} is none of them"
         return ""

@@ -63,17 +63,11 @@ def described(
     if (registry is None) == (schema_file is None):
         raise ConfigError(f"mode {mode} needs the address of a schema registry, or the file of a schema")
     if message is not None and (mode == "avro" or registry is not None):
-        raise ConfigError(
-            "a message goes with mode protobuf and a schema's file; a registry's bodies name theirs"
-        )
+        raise ConfigError("a message goes with mode protobuf and a schema's file; a registry's bodies name theirs")
     _demand_installed(mode)
     if registry is not None:
         return {"registry": RegistryClient(registry).address}
-    source = (
-        _avro_file(Path(str(schema_file)))
-        if mode == "avro"
-        else _protobuf_file(Path(str(schema_file)), message)
-    )
+    source = _avro_file(Path(str(schema_file))) if mode == "avro" else _protobuf_file(Path(str(schema_file)), message)
     return {"kind": source.kind, "text": source.text, "message": source.message}
 
 
@@ -110,9 +104,7 @@ def asking(mode: str, bodies: Mapping[str, Any]) -> Ask:
     def ask(schema_id: int) -> Source:
         schema = client.schema(schema_id)
         if schema.kind != KINDS[mode]:
-            raise InvalidSchema(
-                f"it is of the type {schema.kind}, and bodies of this table are {KINDS[mode]}"
-            )
+            raise InvalidSchema(f"it is of the type {schema.kind}, and bodies of this table are {KINDS[mode]}")
         if mode == "avro":
             parsed(schema)
             return Source(AVRO, schema.text, schema.references)
@@ -174,8 +166,7 @@ class EncodedBodies:
         self.known = replace(self.known, schemas={**self.known.schemas, **found.schemas})
         ids = {schema_id for part in parts for schema_id, _, _ in part}
         is_used = all(
-            found.schemas.get(each) == used.schemas.get(each)
-            and found.missing.get(each) == used.missing.get(each)
+            found.schemas.get(each) == used.schemas.get(each) and found.missing.get(each) == used.missing.get(each)
             for each in ids
         )
         return None if is_used and fields in (None, shape.fields) else shape

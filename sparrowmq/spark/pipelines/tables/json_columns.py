@@ -65,9 +65,7 @@ def columns(
     chosen = {name: kind for name, kind in kept.items() if names.take(name, kind)}
     for name in chosen:
         if name in found:
-            chosen[name] = _grown(
-                chosen[name], found[name], (name,), names, is_long=name in long, is_any=is_any
-            )
+            chosen[name] = _grown(chosen[name], found[name], (name,), names, is_long=name in long, is_any=is_any)
     for name, seen in _by_count(found):
         if name not in chosen and (kind := _new(seen, (name,), names)) is not None:
             chosen[name] = kind
@@ -133,9 +131,7 @@ def _type_of(seen: Seen, path: tuple[str, ...], names: _Names) -> t.DataType | N
     return _TYPES.get(seen.kind)
 
 
-def _new_fields(
-    seen: Seen, known: Collection[str], path: tuple[str, ...], names: _Names
-) -> list[t.StructField]:
+def _new_fields(seen: Seen, known: Collection[str], path: tuple[str, ...], names: _Names) -> list[t.StructField]:
     found = []
     for name, each in _by_count(seen.fields):
         if name not in known and (kind := _new(each, (*path, name), names)) is not None:
@@ -210,9 +206,7 @@ class Refusal:
         """Return the reason; "" if the row has all fields."""
         return self._why_within(fields, self._kinds, "", self._own)
 
-    def _why_within(
-        self, fields: Object, kinds: Mapping[str, t.DataType], path: str, own: tuple[str, ...] = ()
-    ) -> str:
+    def _why_within(self, fields: Object, kinds: Mapping[str, t.DataType], path: str, own: tuple[str, ...] = ()) -> str:
         """`path` is that of the object, with a dot at its end."""
         for name, value in fields.items():
             kind = kinds.get(name)

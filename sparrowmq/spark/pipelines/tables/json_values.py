@@ -100,9 +100,7 @@ def _exact(kind: t.DataType) -> Convert:
             return pairs(_string, converter(kind.valueType))
         case t.StructType():
             return struct_of({field.name: converter(field.dataType) for field in kind.fields})
-    raise ConfigError(
-        f"{kind.simpleString()} is no type for JSON; write the column as string, and cast it later"
-    )
+    raise ConfigError(f"{kind.simpleString()} is no type for JSON; write the column as string, and cast it later")
 
 
 def _boolean(value: Any) -> bool:
@@ -191,10 +189,7 @@ def pairs(key: Convert, value: Convert) -> Convert:
     def run(entries: Any) -> list[tuple[Any, Any]]:
         if not isinstance(entries, dict):
             raise TypeError
-        return [
-            (_part(key, name, f"[{name!r}]"), _part(value, each, f"[{name!r}]"))
-            for name, each in entries.items()
-        ]
+        return [(_part(key, name, f"[{name!r}]"), _part(value, each, f"[{name!r}]")) for name, each in entries.items()]
 
     return run
 

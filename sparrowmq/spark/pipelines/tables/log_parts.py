@@ -125,9 +125,7 @@ class LogParts:
         if newest is not None and newest.log is not None:
             by_table = msgspec.convert(newest.log, _Noted, strict=False)  # the keys of JSON are text
             if newest.batch != noted.last_batch and by_table.writing != noted.writing:
-                self._runner.say(
-                    f"{writer.root}: its state is of another time; goes on with what the table has"
-                )
+                self._runner.say(f"{writer.root}: its state is of another time; goes on with what the table has")
                 self._noted = by_table
                 if not newest.is_half:  # else its errors come next
                     self._end(newest.batch)

@@ -37,9 +37,7 @@ def fault_of_partition(field: PartitionField, kind: t.DataType) -> str:
     if isinstance(kind, _KINDS[field.transform]):
         return ""
     known = {IDENTITY: "text, whole numbers, decimals, booleans or dates", "hour": "timestamps"}
-    wanted = known.get(
-        field.transform, "dates or timestamps" if field.transform in TIMES else "text or whole numbers"
-    )
+    wanted = known.get(field.transform, "dates or timestamps" if field.transform in TIMES else "text or whole numbers")
     return f"the partition {field} needs a column of {wanted}, and {field.source} is {kind.simpleString()}"
 
 

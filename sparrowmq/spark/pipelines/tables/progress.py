@@ -34,9 +34,7 @@ from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_aga
 
 _NO_BATCH: Final = -1
 _FILE: Final = "reached.json"
-_OF_BATCHES: Final = (
-    f"{'?' * 32}-{'[0-9]' * 9}-*.parquet"  # not those of stored logs, whose writer has a longer name
-)
+_OF_BATCHES: Final = f"{'?' * 32}-{'[0-9]' * 9}-*.parquet"  # not those of stored logs, whose writer has a longer name
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -161,24 +159,16 @@ class Checkpoint:
             self.folder.rename(aside)
 
 
-def difference(
-    rows: Record | None, errors: Record | None, reached: Reached, checkpoint: Checkpoint
-) -> str | None:
+def difference(rows: Record | None, errors: Record | None, reached: Reached, checkpoint: Checkpoint) -> str | None:
     """Return in words how the tables and the state differ; None if Spark may go on from its checkpoint."""
-    newest = max(
-        (each for each in (rows, errors) if each is not None), key=lambda each: each.batch, default=None
-    )
+    newest = max((each for each in (rows, errors) if each is not None), key=lambda each: each.batch, default=None)
     if newest is None or newest.end is None:
         return None
     if not (checkpoint.folder / "offsets").is_dir():
         return "its state was lost" if newest.batch >= checkpoint.first else None
     if newest.batch > checkpoint.last():
         return "its state is older than the table"
-    behind = [
-        each
-        for each, known in ((rows, reached.rows), (errors, reached.errors))
-        if each and each.batch < known
-    ]
+    behind = [each for each, known in ((rows, reached.rows), (errors, reached.errors)) if each and each.batch < known]
     if behind:
         return "its state is newer than the table"
     planned = checkpoint.end(newest.batch)
@@ -207,9 +197,7 @@ def demand_errors(root: Path | Address) -> None:
     if isinstance(errors, Address):  # there are no empty folders on S3
         raise ConfigError(f"{errors} is gone; restore it, or begin a new table at another address")
     if not errors.is_dir():
-        raise ConfigError(
-            f"{errors} is gone; restore it, or make an empty folder of this name to begin a new one"
-        )
+        raise ConfigError(f"{errors} is gone; restore it, or make an empty folder of this name to begin a new one")
     for path in errors.rglob(_OF_BATCHES):
         raise ConfigError(
             f"{path} is of a batch of which the table has no commit now; restore {errors}, or make an empty folder of "

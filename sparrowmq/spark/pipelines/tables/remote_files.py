@@ -57,9 +57,7 @@ class Target:
         found = list[StagedFile]()
         try:
             for number, file in enumerate(files):
-                new = replace(
-                    file.named(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None
-                )
+                new = replace(file.named(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None)
                 found.append(new)
                 patience.over(partial(self.storage.upload, str(file.path), self.placed(new.name)))
         except BaseException:

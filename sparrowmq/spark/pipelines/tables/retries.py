@@ -95,9 +95,7 @@ class Retry:
         self._settled = settled
         self._state = state_of(root)
         self._writer = settled.writer + _LANE
-        place = Place(
-            root, self._state, self._writer, _LANE, only_looked_at, partitioning=settled.partitioning
-        )
+        place = Place(root, self._state, self._writer, _LANE, only_looked_at, partitioning=settled.partitioning)
         self._rows = open_lake(settled.format, place)
         self._errors = open_lake(settled.format, place.of_errors)
 
@@ -129,9 +127,7 @@ class Retry:
             return
         if self._rows.last_batch() >= plan.batch:
             folder = self._state / f"rewritten-errors{_LANE}"
-            files = rewritten(
-                self._errors.partitions(), folder, partial(_still_bad, self._reader(plan.fields))
-            )
+            files = rewritten(self._errors.partitions(), folder, partial(_still_bad, self._reader(plan.fields)))
             kinds = pa.schema(list(self._errors.columns().items()))
             self._errors.rewrite(Staged(files, kinds))
             shutil.rmtree(folder, ignore_errors=True)

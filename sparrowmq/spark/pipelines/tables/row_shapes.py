@@ -169,9 +169,7 @@ def demand_names(ddl: str, names: Iterable[str]) -> None:
     taken = {name.lower(): f"{name}, which the table has itself" for name in OWN}
     for name in names:
         if name.lower() in taken:
-            raise ConfigError(
-                f"{ddl!r} names the column {name} beside {taken[name.lower()]}; rename one of them"
-            )
+            raise ConfigError(f"{ddl!r} names the column {name} beside {taken[name.lower()]}; rename one of them")
         taken[name.lower()] = name
 
 

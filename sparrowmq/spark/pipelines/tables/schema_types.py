@@ -174,9 +174,7 @@ def _struct(name: str, fields: Iterable[tuple[str, t.DataType | None]]) -> t.Dat
     return t.StructType(list(found.values())) if found else t.BooleanType()
 
 
-def with_new(
-    known: Mapping[str, str], schemas: Iterable[Columns], own: Iterable[str], most: int
-) -> dict[str, str]:
+def with_new(known: Mapping[str, str], schemas: Iterable[Columns], own: Iterable[str], most: int) -> dict[str, str]:
     """Return the columns `known`, and behind them those that schemas add: Spark types by name, as DDL.
 
     Args:

@@ -106,9 +106,7 @@ class TableProgress:
                 demand_committed(table, settled.writer)
         place = place_behind(rows, errors)
         if place is None:
-            raise ConfigError(
-                f"{self._root}: {why}, and not all of it is there; restore the table or its state"
-            )
+            raise ConfigError(f"{self._root}: {why}, and not all of it is there; restore the table or its state")
         known = (*last.values(), self._reached.rows, self._reached.errors, checkpoint.last())
         checkpoint.put_aside()
         settled.first, settled.resumed = max(known) + 1, place

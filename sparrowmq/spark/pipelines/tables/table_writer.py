@@ -53,9 +53,7 @@ class TableWriter:
         self._state = state_of(root)
         self.report = report
         self._writer, self._lane = settled.writer + lane, lane
-        self._encoded = (
-            EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
-        )
+        self._encoded = EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
         place = Place(root, self._state, self._writer, lane, partitioning=settled.partitioning)
         self._places = {ROWS: place, ERRORS: place.of_errors}
         self._lakes = {name: open_lake(settled.format, place) for name, place in self._places.items()}

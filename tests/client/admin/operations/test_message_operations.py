@@ -19,9 +19,7 @@ QUEUE = MessageQueue("orders", "broker-0", 0)
 async def test_messages_are_found_by_place_time_and_page(two, admin):
     await admin.create_topic("orders", queues=1)
     async with connect(two.namesrv) as mq:
-        sent = [
-            await mq.send("orders", b"%d" % number, tag="AB"[number % 2], queue=QUEUE) for number in range(4)
-        ]
+        sent = [await mq.send("orders", b"%d" % number, tag="AB"[number % 2], queue=QUEUE) for number in range(4)]
     servers, address = admin.servers, two.brokers[0].address
     place = parse_offset_id(sent[2].offset_msg_id)
     found = await messages.view_message(servers, place.store_host, place.physical_offset)

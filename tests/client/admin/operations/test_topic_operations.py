@@ -32,9 +32,7 @@ async def test_a_topic_keeps_fixed_attributes_when_it_is_put_again(two, admin):
     known = await topics.topic_config(admin.servers, address, "orders")
     assert known.attributes == fixed
     await topics.put_topic(admin.servers, address, known, {"message.type": "DELAY"})
-    assert (await topics.topic_config(admin.servers, address, "orders")).attributes == fixed | {
-        "message.type": "DELAY"
-    }
+    assert (await topics.topic_config(admin.servers, address, "orders")).attributes == fixed | {"message.type": "DELAY"}
 
 
 async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin):
@@ -50,8 +48,6 @@ async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin)
 async def test_topics_that_come_again_and_again_are_an_error():
     async with Scripted() as peer, Network(peer.address) as network:
         body = TopicConfigTable(topic_config_table={name: TopicConfig(name) for name in "ab"}).encode()
-        peer.usual[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda _: Reply(
-            header=GetAllTopicConfigReply(9), body=body
-        )
+        peer.usual[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda _: Reply(header=GetAllTopicConfigReply(9), body=body)
         with pytest.raises(RemoteProtocolError, match="it has 9 topics, and gives 2 of them"):
             await topics.topic_table(Servers(network, 5.0), peer.address)

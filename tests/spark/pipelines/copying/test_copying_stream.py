@@ -78,8 +78,7 @@ def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     route.make(None, said.append)
     assert said == ["made topic wide-too with 3 queues on each broker"]
     assert route.targets({}) == {
-        MessageQueue("wide", "broker-0", number): MessageQueue("wide-too", "broker-0", number)
-        for number in range(3)
+        MessageQueue("wide", "broker-0", number): MessageQueue("wide-too", "broker-0", number) for number in range(3)
     }
 
 
@@ -140,6 +139,4 @@ def test_topics_that_appear_are_made_at_the_target_and_paired(namesrv):
     ]
     pairs = all_in_one.targets({})
     assert {queue.topic for queue in pairs} == {"eu-a", "eu-b"}
-    assert {(queue.topic, queue.queue_id) for queue in pairs.values()} == {
-        ("eu-all", each) for each in range(3)
-    }
+    assert {(queue.topic, queue.queue_id) for queue in pairs.values()} == {("eu-all", each) for each in range(3)}

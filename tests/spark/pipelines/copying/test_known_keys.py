@@ -45,11 +45,7 @@ def test_a_key_is_found_within_the_window_on_both_sides_and_in_other_spans(tmp_p
 def test_the_window_is_open_at_its_ends(tmp_path):
     with KnownKeys(tmp_path, 1000) as known:
         known.add([(key(1), NOW_MS)])
-        found = [
-            NOW_MS + each
-            for each in (-1000, -999, 0, 999, 1000)
-            if known.times([(key(1), NOW_MS + each)], 1000)
-        ]
+        found = [NOW_MS + each for each in (-1000, -999, 0, 999, 1000) if known.times([(key(1), NOW_MS + each)], 1000)]
     assert found == [NOW_MS - 999, NOW_MS, NOW_MS + 999]
 
 
@@ -142,9 +138,7 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, content):
     file.write_bytes(content)
     with KnownKeys(tmp_path, DAY_MS) as known:
         for work in (lambda: known.times([(key(1), NOW_MS)], DAY_MS), lambda: known.add([(key(2), NOW_MS)])):
-            with pytest.raises(
-                BadStore, match=f"{file.name} cannot be used: .*; if you move it to {file.name}.lost"
-            ):
+            with pytest.raises(BadStore, match=f"{file.name} cannot be used: .*; if you move it to {file.name}.lost"):
                 work()
         file.unlink()
         known.add([(key(2), NOW_MS)])
@@ -207,9 +201,7 @@ def test_keys_that_a_fault_of_the_disk_has_taken_are_missed_at_the_next_start(tm
     else:
         file.write_bytes(whole)
         log.write_bytes(synced[: len(synced) // 2])
-    with pytest.raises(
-        BadStore, match=f"{file.name} is gone, or lacks keys .*; if you move it to {file.name}.lost"
-    ):
+    with pytest.raises(BadStore, match=f"{file.name} is gone, or lacks keys .*; if you move it to {file.name}.lost"):
         KnownKeys(file.parent, DAY_MS).__enter__()
     (file.rename if file.exists() else type(file).touch)(file.with_name(f"{file.name}.lost"))
     with KnownKeys(file.parent, DAY_MS) as known:

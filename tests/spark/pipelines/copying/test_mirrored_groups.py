@@ -226,9 +226,7 @@ def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again(sides, mirr
     assert there.offsets() == [0, 0]
 
 
-def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again_with_mirrors_in_both_directions(
-    sides, mirrored
-):
+def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again_with_mirrors_in_both_directions(sides, mirrored):
     near, there = sides
     forth, back = mirrored(near, there), mirrored(there, near)
     there.send(5)

@@ -95,9 +95,7 @@ def test_a_batch_of_spark_and_keys_that_an_earlier_release_has_left(spark, tmp_p
         folder.mkdir()
         pq.write_table(pa.table({"_key": [name], "_seen_at_s": [1000.0]}), folder / "part.parquet")
         (folder / "_SUCCESS").touch()
-    rows = spark.sql(
-        ROWS.format("('new', 1, 0), ('old', 2, 1), (null, 3, 2), ('new', 4, 3), ('later', 5, 4)")
-    )
+    rows = spark.sql(ROWS.format("('new', 1, 0), ('old', 2, 1), (null, 3, 2), ('new', 4, 3), ('later', 5, 4)"))
     repeats = Repeats(tmp_path, "msgId", 3_600_000)
     with repeats.known:
         for _attempt in range(2):  # batch 1 was cut short before the new release came
@@ -156,9 +154,7 @@ def test_a_batch_whose_keys_a_disk_has_lost_is_done_again(tmp_path, checkpoint, 
 @pytest.mark.parametrize("batches", [0, 1], ids=["gone", "older"])
 def test_keys_that_are_gone_or_older_than_the_checkpoint_are_refused(tmp_path, checkpoint, batches):
     repeats = noted(tmp_path / "seen", batches)
-    with pytest.raises(
-        BadStore, match=r"lacks the keys of batches up to 2, .*; restore the folder of the state"
-    ):
+    with pytest.raises(BadStore, match=r"lacks the keys of batches up to 2, .*; restore the folder of the state"):
         repeats.regain(checkpoint, print)
     assert (checkpoint / "commits" / "2").exists()
 

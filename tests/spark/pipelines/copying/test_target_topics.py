@@ -40,7 +40,5 @@ def test_an_option_that_chooses_what_is_read_is_refused():
 
 
 def test_the_widest_broker_says_how_wide_a_topic_is():
-    queues = [
-        MessageQueue("t", broker, number) for broker, width in (("a", 2), ("b", 4)) for number in range(width)
-    ]
+    queues = [MessageQueue("t", broker, number) for broker, width in (("a", 2), ("b", 4)) for number in range(width)]
     assert topics.widest(queues) == {"t": 4}

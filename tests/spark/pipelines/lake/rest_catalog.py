@@ -39,9 +39,7 @@ STATUSES: Final[dict[type[Exception], int]] = {
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
 }
-_PLACE: Final = re.compile(
-    r"/v1/namespaces(?:/(?P<namespace>[^/]+)(?:/(?P<tables>tables)(?:/(?P<table>[^/]+))?)?)?"
-)
+_PLACE: Final = re.compile(r"/v1/namespaces(?:/(?P<namespace>[^/]+)(?:/(?P<tables>tables)(?:/(?P<table>[^/]+))?)?)?")
 
 
 class Rest(ThreadingHTTPServer):
@@ -49,9 +47,7 @@ class Rest(ThreadingHTTPServer):
 
     def __init__(self, port: int, database: str) -> None:
         super().__init__(("127.0.0.1", port), _Request)
-        self.catalog = unpooled(
-            SqlCatalog("rest", uri=f"sqlite:///{database}", **file_io_properties("s3://"))
-        )
+        self.catalog = unpooled(SqlCatalog("rest", uri=f"sqlite:///{database}", **file_io_properties("s3://")))
         self.lock = Lock()  # one commit at a time
 
     def answer(self, method: str, path: str, content: bytes) -> Any:

@@ -58,9 +58,7 @@ class S3:
         self.process.wait()
 
     def make(self, bucket: str) -> None:
-        files = fs.S3FileSystem(
-            endpoint_override=self.endpoint, region="us-east-1", allow_bucket_creation=True
-        )
+        files = fs.S3FileSystem(endpoint_override=self.endpoint, region="us-east-1", allow_bucket_creation=True)
         files.create_dir(bucket)
 
     @property
@@ -161,9 +159,7 @@ class RemoteTable:
         if self.kind == "delta":
             from deltalake import DeltaTable
 
-            return DeltaTable(
-                self.root.url, storage_options=storage_options(self.root.url)
-            ).to_pyarrow_table()
+            return DeltaTable(self.root.url, storage_options=storage_options(self.root.url)).to_pyarrow_table()
         if self.kind == "iceberg":
             table = open_catalog(self.root, self.root.state).load_table(identifier_of(self.root))
             return table.scan().to_arrow()

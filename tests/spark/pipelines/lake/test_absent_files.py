@@ -27,9 +27,7 @@ def test_files_that_are_gone_or_cut_are_named_where_a_log_names_them(tmp_path, k
     said = absent_files(table.place.path, table.open())
     assert (f"as {one} and 1 more, which its log names, has 7 bytes, and not those" in said) == has_log
     one.unlink()
-    assert (
-        f"as {one} and 1 more, which its log names" in absent_files(table.place.path, table.open())
-    ) == has_log
+    assert (f"as {one} and 1 more, which its log names" in absent_files(table.place.path, table.open())) == has_log
 
 
 def test_a_name_of_which_a_byte_has_changed_in_the_log_is_noticed(tmp_path):

@@ -94,9 +94,7 @@ def test_a_catalog_without_configuration_is_refused_with_what_to_set(tmp_path):
 def test_a_driver_that_is_missing_is_named(tmp_path):
     """pyiceberg itself names the package of another driver, psycopg2."""
     root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders", OF_ABSENT_DRIVER))
-    with pytest.raises(
-        ConfigError, match=r"prod needs a package: .*'pg8000'; install it as docs/use/remote-tables.md"
-    ):
+    with pytest.raises(ConfigError, match=r"prod needs a package: .*'pg8000'; install it as docs/use/remote-tables.md"):
         open_catalog(root, tmp_path)
 
 
@@ -121,9 +119,7 @@ def test_no_error_shows_a_key(tmp_path):
 def test_a_table_that_is_elsewhere_in_the_catalog_is_refused(tmp_path):
     root = Address("s3://bucket/orders", tmp_path, Catalog("prod", "shop.orders"))
     demand_here("s3://bucket/orders/", root)
-    with pytest.raises(
-        ConfigError, match=r"has shop.orders at s3://bucket/other, and not at s3://bucket/orders"
-    ):
+    with pytest.raises(ConfigError, match=r"has shop.orders at s3://bucket/other, and not at s3://bucket/orders"):
         demand_here("s3://bucket/other", root)
 
 

@@ -56,9 +56,7 @@ def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "commits", [250, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("commits", [250, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
 def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     table = Table(tmp_path, "delta")
     lake, took = table.open(), []

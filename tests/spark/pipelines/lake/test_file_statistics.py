@@ -86,9 +86,7 @@ def test_a_long_text_is_cut_to_bounds_that_hold(tmp_path):
     assert statistics(tmp_path, {"text": ["\U0010ffff" * 40]}) == {"numRecords": 1}
 
 
-@pytest.mark.parametrize(
-    "value", [float("inf"), float("nan"), datetime.max, datetime.max.replace(tzinfo=UTC)], ids=str
-)
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), datetime.max, datetime.max.replace(tzinfo=UTC)], ids=str)
 def test_a_file_with_a_value_that_has_no_bound_in_json_has_no_statistics_at_all(tmp_path, value):
     assert statistics(tmp_path, {"number": [1], "share": [value]}) == {"numRecords": 1}
 
@@ -139,9 +137,7 @@ def test_no_filter_loses_a_row(tmp_path):
     rows, delta = table.rows(), DeltaTable(str(table.place.path))
     found, query = delta.to_pyarrow_dataset(), QueryBuilder().register("found", delta)
     for column in ("number", "text", "at", "share", "yes", "late"):
-        assert found.to_table(filter=pc.field(column).is_null()).num_rows == sum(
-            row[column] is None for row in rows
-        )
+        assert found.to_table(filter=pc.field(column).is_null()).num_rows == sum(row[column] is None for row in rows)
         for value in {row[column] for row in rows} - {None}:
             wanted = sum(row[column] == value for row in rows)
             assert found.to_table(filter=pc.field(column) == value).num_rows == wanted

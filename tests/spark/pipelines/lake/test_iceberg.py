@@ -144,9 +144,7 @@ def test_a_table_without_a_catalog_is_not_taken_back_by_a_file_that_cannot_be_re
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadata(
-    tmp_path, monkeypatch, is_synced
-):
+def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadata(tmp_path, monkeypatch, is_synced):
     table, synced = Table(tmp_path, "iceberg"), set[Path]()
     monkeypatch.setattr(iceberg, "sync", synced.add)
     with monkeypatch.context() as cut:
@@ -185,9 +183,7 @@ def test_a_table_without_a_readable_version_is_not_begun_again(tmp_path):
         table.add(batch, batch)
     gone = min(table.place.folder.glob("metadata/*-m0.avro"), key=lambda path: path.stat().st_mtime_ns)
     gone.unlink()
-    with pytest.raises(
-        BadStore, match=f"{gone.name} is damaged or gone, and .* restore the file, or the table"
-    ):
+    with pytest.raises(BadStore, match=f"{gone.name} is damaged or gone, and .* restore the file, or the table"):
         table.open()
 
 
@@ -198,9 +194,7 @@ def test_a_manifest_in_which_a_bit_has_flipped_is_named(tmp_path, work):
     lake = table.open()
     (manifest,) = table.place.folder.glob("metadata/*-m0.avro")
     manifest.write_bytes(manifest.read_bytes().replace(b'"field-id"', b'"bield-id"'))
-    with pytest.raises(
-        BadStore, match=f"{manifest.name} is damaged, and .*; restore it, or the table, from a backup"
-    ):
+    with pytest.raises(BadStore, match=f"{manifest.name} is damaged, and .*; restore it, or the table, from a backup"):
         lake.paths() if work == "read" else table.add(1, 2)
 
 
@@ -260,9 +254,7 @@ def test_a_catalog_that_cannot_be_used_is_named_with_the_remedy(tmp_path, happen
     lake = table.open()
     if not is_open:
         happens(catalog)
-    with pytest.raises(
-        BadStore, match=r"catalog.db, the catalog of .*/table, is .*; remove it if it is there, and"
-    ):
+    with pytest.raises(BadStore, match=r"catalog.db, the catalog of .*/table, is .*; remove it if it is there, and"):
         if is_open:
             staged = table.staged(1, 2)
             happens(catalog)

@@ -180,9 +180,7 @@ class DeletesWriter(ManifestWriterV2):
 
 class DeletesAppend(_FastAppendFiles):
     def new_manifest_writer(self, spec: Any) -> DeletesWriter:
-        return DeletesWriter(
-            spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
-        )
+        return DeletesWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
 
 
 def take_out_first_row(table: Table) -> None:

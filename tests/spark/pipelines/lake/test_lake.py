@@ -79,9 +79,7 @@ def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatc
         patch.setattr(target.get(table.kind, "pyiceberg.table.Transaction.update_snapshot"), _die)
         with pytest.raises(_DeadError):
             lake.commit(1, table.staged(1, 2, 3, 4, files=3))
-    if (
-        table.kind != "parquet"
-    ):  # Its readers look into the folder, so nothing may be there before the commit.
+    if table.kind != "parquet":  # Its readers look into the folder, so nothing may be there before the commit.
         assert len(list(table.place.path.rglob(f"*{1:09}*.parquet"))) == 3
     assert table.numbers() == [1]
     assert table.open().last_batch() == 0
@@ -117,12 +115,8 @@ def test_what_a_format_needs_is_told(tmp_path):
         "from sparrowmq.spark.pipelines.lake.lake import open_lake, Place\n"
         "open_lake('delta', Place(Path('t'), Path('t.state'), 'w'))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
-    assert (
-        "ConfigError: format delta needs the package deltalake: pip install 'sparrowmq[lake]'" in found.stderr
-    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert "ConfigError: format delta needs the package deltalake: pip install 'sparrowmq[lake]'" in found.stderr
     assert ConfigError.__name__ in found.stderr
 
 
@@ -160,7 +154,5 @@ def test_a_table_may_be_in_a_folder_of_any_name_or_says_what_to_do(tmp_path, tab
 
 def test_the_columns_that_a_table_lacks(tmp_path):
     staged = Table(tmp_path, "parquet").staged(0, 1, name="n")
-    assert [field.name for field in added(staged.schema, {"number": pa.int64(), "_day": pa.date32()})] == [
-        "name"
-    ]
+    assert [field.name for field in added(staged.schema, {"number": pa.int64(), "_day": pa.date32()})] == ["name"]
     assert open_lake("parquet", Place(tmp_path, tmp_path, "w")).last_batch() == -1

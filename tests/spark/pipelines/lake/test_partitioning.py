@@ -133,9 +133,7 @@ def test_buckets_are_those_of_the_appendix_of_icebergs_specification(values, has
     assert paths("bucket(1000, id)", id=values) == [f"id_bucket={(hashed & 0x7FFFFFFF) % 1000}"]
 
 
-@pytest.mark.parametrize(
-    "text", ["a b", "a/b", "a=b", "50%", "%2F", "#?", "..", NULL, "é", "\0\n", "", "null"]
-)
+@pytest.mark.parametrize("text", ["a b", "a/b", "a=b", "50%", "%2F", "#?", "..", NULL, "é", "\0\n", "", "null"])
 def test_a_text_comes_back_from_its_path(text):
     partitioning = Partitioning.parse("country, tag")
     (path,) = paths("country, tag", country=[text], tag=["x"])

@@ -58,9 +58,7 @@ def test_days_that_are_too_old_go(table):
 def test_another_state_is_not_let_in(table, tmp_path):
     table.add(0, 1)
     other = RemoteTable(table.kind, Address(table.root.url, tmp_path / "other"), "another")
-    with pytest.raises(
-        ConfigError, match="belongs to another state folder, from another run's --state; give that"
-    ):
+    with pytest.raises(ConfigError, match="belongs to another state folder, from another run's --state; give that"):
         other.open()
     assert table.numbers() == [1]
 

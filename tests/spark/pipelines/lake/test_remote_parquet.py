@@ -42,9 +42,7 @@ def test_the_next_start_moves_what_a_crash_has_left(table, monkeypatch):
 def test_a_staged_file_that_somebody_removed_is_no_lost_row(table):
     staged = table.staged(0, 1)
     staging_of(table.place).storage.clear()
-    with pytest.raises(
-        ConfigError, match=r"is gone before it was moved to .*; restore it, or move the table"
-    ):
+    with pytest.raises(ConfigError, match=r"is gone before it was moved to .*; restore it, or move the table"):
         table.open().commit(0, staged)
 
 

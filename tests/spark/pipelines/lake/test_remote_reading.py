@@ -19,9 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(params=["s3", "file"])
 def url(request, s3, tmp_path):
-    return (
-        f"s3://bucket/{uuid.uuid4().hex}/orders" if request.param == "s3" else (tmp_path / "orders").as_uri()
-    )
+    return f"s3://bucket/{uuid.uuid4().hex}/orders" if request.param == "s3" else (tmp_path / "orders").as_uri()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -67,9 +67,7 @@ def test_a_column_becomes_wider_and_its_values_stay(table, kind, wanted):
 def test_all_readers_read_a_table_whose_types_became_wider(table, spark):
     table.add(0, 1, amount=5, of=[{"x": 1}])
     table.add(1, 2, amount=6, of=[{"x": 2, "y": True}], more=1)
-    wide = pa.schema(
-        [("amount", pa.float64()), ("of", pa.list_(pa.struct([("x", pa.string()), ("y", pa.bool_())])))]
-    )
+    wide = pa.schema([("amount", pa.float64()), ("of", pa.list_(pa.struct([("x", pa.string()), ("y", pa.bool_())])))])
     assert rewriting(table, wide) == ["amount", "of"]
     table.add(2, 3, amount=5.5, of=[{"x": "x", "y": False, "z": 1}], more=2)
     wanted = {
@@ -166,9 +164,7 @@ def test_rows_that_are_left_out_take_their_files_with_them(table):
     lake.rewrite(type(staged)(files, staged.schema))
     assert table.numbers() == [1]
     assert len(table.open().paths()) == 1
-    files = rewritten(
-        table.open().partitions(), table.place.state / "rewritten", lambda rows: rows.slice(0, 0)
-    )
+    files = rewritten(table.open().partitions(), table.place.state / "rewritten", lambda rows: rows.slice(0, 0))
     table.open().rewrite(type(staged)(files, staged.schema))
     assert table.numbers() == []
     table.add(2, 4)

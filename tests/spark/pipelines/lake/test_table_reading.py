@@ -21,9 +21,7 @@ pytestmark = pytest.mark.timeout(240)
 def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind):
     lake = open_lake(kind, Place(tmp_path / "a table", tmp_path / "a table.state", "writer"))
     for batch, columns in enumerate(("id", "id, nullif('x', '') as more")):
-        rows = spark.sql(
-            f"select {columns}, date'2026-01-31' as _day from range({batch * 10}, {batch * 10 + 5})"
-        )
+        rows = spark.sql(f"select {columns}, date'2026-01-31' as _day from range({batch * 10}, {batch * 10 + 5})")
         lake.commit(batch, stage(rows, tmp_path / "staged", f"w-{batch:09}", lake.layout))
     found = read_table(spark, tmp_path / "a table")
     assert set(found.columns) == {"id", "more", "_day"}
@@ -53,9 +51,7 @@ def test_what_another_format_left_when_it_never_began_hides_no_rows(spark, tmp_p
     place = Place(tmp_path / "t", tmp_path / "t.state", "writer")
     open_lake("iceberg", place)
     rows = spark.sql("select id, date'2026-01-31' as _day from range(3)")
-    open_lake("parquet", place).commit(
-        0, stage(rows, tmp_path / "staged", "w-000000000", Layout(BY_DAY, False))
-    )
+    open_lake("parquet", place).commit(0, stage(rows, tmp_path / "staged", "w-000000000", Layout(BY_DAY, False)))
     assert sorted(row.id for row in read_table(spark, tmp_path / "t").collect()) == [0, 1, 2]
 
 

@@ -88,9 +88,7 @@ def test_other_errors_are_left_as_they_are():
 
 
 def test_no_text_shows_a_secret():
-    secrets = secrets_of(
-        {"token": "s3cret-token", "uri": "http://10.0.0.1"}, {"AWS_SECRET_ACCESS_KEY": "s3cret-key"}
-    )
+    secrets = secrets_of({"token": "s3cret-token", "uri": "http://10.0.0.1"}, {"AWS_SECRET_ACCESS_KEY": "s3cret-key"})
     assert secrets == ["s3cret-token", "s3cret-key"]
     lines: list[str] = []
     why = f"{PASSING[4]}: postgresql://ada:s3cret-word@10.0.0.1/lake s3cret-token s3cret-key"

@@ -103,9 +103,7 @@ def test_values_stay_what_they_are(values, old, new, wanted):
 def test_a_bigint_that_no_double_holds_is_refused():
     for value in (2**53 + 1, -(2**63)):
         with pytest.raises(pa.ArrowInvalid):
-            widened(
-                pa.array([{"a": [value]}], struct(a=pa.list_(pa.int64()))), struct(a=pa.list_(pa.float64()))
-            )
+            widened(pa.array([{"a": [value]}], struct(a=pa.list_(pa.int64()))), struct(a=pa.list_(pa.float64())))
 
 
 def test_parts_of_nested_values_are_widened_where_they_are():

@@ -18,9 +18,7 @@ land = test_outage.land
 
 def plan(checkpoint, batch, ends, **changed):
     """Let a stream have planned a batch up to these ends, but to others at some brokers."""
-    offsets = Offsets(
-        {queue: changed.get(queue.broker_name, end) for queue, end in ends.items()}, ends.incarnations
-    )
+    offsets = Offsets({queue: changed.get(queue.broker_name, end) for queue, end in ends.items()}, ends.incarnations)
     (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
     (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(to_json(offsets))}\n")
 
@@ -32,13 +30,9 @@ def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
     land.send("b", 4)
     begin = ends_now(land.options, str(checkpoint))
     assert not begin.away and sum(begin.there.values()) == 8
-    assert not_read(land.options, str(checkpoint), begin) == [], (
-        "of a stream without a batch nothing is known"
-    )
+    assert not_read(land.options, str(checkpoint), begin) == [], "of a stream without a batch nothing is known"
     plan(checkpoint, 0, begin.there, b=1)
-    assert not_read(land.options, str(checkpoint), begin) == ["b"], (
-        "it was away when its messages were to be read"
-    )
+    assert not_read(land.options, str(checkpoint), begin) == ["b"], "it was away when its messages were to be read"
     plan(checkpoint, 1, begin.there)
     assert not_read(land.options, str(checkpoint), begin) == []
     land.brokers["b"].kill()
@@ -57,16 +51,12 @@ def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
 
 
 def test_the_sentence_has_the_remedy():
-    assert sentence(["b", "a"]).startswith(
-        "this run lacks messages of a, b, which did not answer; run it again when"
-    )
+    assert sentence(["b", "a"]).startswith("this run lacks messages of a, b, which did not answer; run it again when")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_table_is_filled_from_the_other_brokers_and_the_report_names_the_one_that_is_away(
-    land, spark, tmp_path
-):
+def test_a_table_is_filled_from_the_other_brokers_and_the_report_names_the_one_that_is_away(land, spark, tmp_path):
     def run():
         report = table(
             test_outage.TOPIC, tmp_path / "t", name_server=land.options["nameServer"], once=True, spark=spark,

@@ -139,13 +139,9 @@ def test_settings_other_than_those_of_the_first_start_are_refused():
         demand_same("it", {"topic": "a"}, {"topic": "b"})
 
 
-@pytest.mark.parametrize(
-    "given", ["s3://bucket/orders", Path("s3://bucket/orders"), "hdfs:///lake", "file:///lake"]
-)
+@pytest.mark.parametrize("given", ["s3://bucket/orders", Path("s3://bucket/orders"), "hdfs:///lake", "file:///lake"])
 def test_the_address_of_another_place_is_no_folder(given):
-    with pytest.raises(
-        ConfigError, match=r"an address with the scheme (s3|hdfs|file), and this must be a folder"
-    ):
+    with pytest.raises(ConfigError, match=r"an address with the scheme (s3|hdfs|file), and this must be a folder"):
         local_path(given)
 
 

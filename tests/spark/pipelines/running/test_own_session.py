@@ -40,9 +40,7 @@ def test_the_checkpoint_of_a_pipeline_is_written_without_starting_programs(spark
 
 
 @pytest.mark.parametrize(("is_set", "is_there"), [(True, True), (False, False)])
-def test_a_class_for_checkpoints_that_the_user_has_set_stays_and_none_that_is_missing_is_set(
-    is_set, is_there
-):
+def test_a_class_for_checkpoints_that_the_user_has_set_stays_and_none_that_is_missing_is_set(is_set, is_there):
     conf = SparkConf(loadDefaults=False)
     if is_set:
         conf.set(FILES, "of.the.User")

@@ -29,9 +29,7 @@ def test_a_cluster_may_have_other_name_servers_if_one_of_the_old_is_named_beside
 
     state("a:1;b:1").keep(PAIRS)
     label = state("b:1;a:1").label
-    with pytest.raises(
-        ConfigError, match=r"was begun with the name servers a:1;b:1, not d:1.* once, as d:1;a:1; for"
-    ):
+    with pytest.raises(ConfigError, match=r"was begun with the name servers a:1;b:1, not d:1.* once, as d:1;a:1; for"):
         state("d:1")
     state("b:1;d:1").keep(PAIRS)
     moved = state("d:1")
@@ -60,9 +58,7 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
     ("what", "last", "again"),
     [("lost", 0, 0), ("lost", 2, 2), ("older", 2, 2), ("damaged", 2, 2), ("newer", 2, 1), ("whole", 2, 2)],
 )
-def test_copies_are_looked_for_everywhere_if_it_is_not_known_where_a_batch_began(
-    tmp_path, caplog, what, last, again
-):
+def test_copies_are_looked_for_everywhere_if_it_is_not_known_where_a_batch_began(tmp_path, caplog, what, last, again):
     """Others may have written any number of messages behind the copies of a batch that is repeated."""
     (target,) = PAIRS.values()
     file, noted = tmp_path / "begun.json", list[bytes]()
@@ -121,9 +117,7 @@ def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
     """The copies of each have a mark of their own, so a run with the other mark would copy all again."""
     one, other = State(tmp_path, {"topic": "a"}), State(tmp_path, {"topic": "a"})
     one.keep(PAIRS)
-    with pytest.raises(
-        ConfigError, match=r"another run has begun the pipeline .* at the same time; start this"
-    ):
+    with pytest.raises(ConfigError, match=r"another run has begun the pipeline .* at the same time; start this"):
         other.keep(PAIRS)
     assert State(tmp_path, {"topic": "a"}).label == one.label
 

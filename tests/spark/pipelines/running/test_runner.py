@@ -152,9 +152,7 @@ def run(topic, tmp_path):
         said: list[str] = []
         runner = Runner(spark=topic.spark, once=True, say=said.append)
         given = {**topic.options, "startingOffsets": "earliest"}
-        runner.stream(
-            given, lambda rows, _: str(rows.count()), str(tmp_path / "checkpoint"), lambda _batch: True
-        )
+        runner.stream(given, lambda rows, _: str(rows.count()), str(tmp_path / "checkpoint"), lambda _batch: True)
         return runner.report.batches, [line for line in said if not line.startswith("batch ")]
 
     return run
@@ -237,9 +235,7 @@ def test_a_stream_whose_checkpoint_was_removed_does_not_begin_again(topic, tmp_p
         return ""
 
     options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
-    with pytest.raises(
-        BadStore, match=r"it is not known where the stream is; restore .*/state from a backup"
-    ):
+    with pytest.raises(BadStore, match=r"it is not known where the stream is; restore .*/state from a backup"):
         runner.stream(options, step, str(tmp_path / "state" / "checkpoint"))
     assert seen == [0]
 
@@ -292,29 +288,20 @@ def test_a_stream_goes_on_from_its_checkpoint_after_a_failure_that_passes(topic,
     topic.send(0, 250)
     lines: list[str] = []
     runner = Runner(spark=topic.spark, once=True, say=lines.append)
-    step = Failing(
-        runner, ConnectionResetError("the disk was away"), BrokerUnreachable("b", "it is restarted")
-    )
+    step = Failing(runner, ConnectionResetError("the disk was away"), BrokerUnreachable("b", "it is restarted"))
     options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
     runner.stream(options, step, str(tmp_path / "checkpoint"))
     assert sorted(step.bodies) == list(range(250))
     assert (runner.report.read, runner.report.stopped) == (250, False)
     failed = "\n".join(line for line in lines if "failed" in line)
     # A machine that is too busy for Spark may add failures of its own.
-    assert (
-        json.loads(runner.report.line())["restarts"]
-        == runner.report.restarts
-        == len(failed.splitlines())
-        >= 2
-    )
+    assert json.loads(runner.report.line())["restarts"] == runner.report.restarts == len(failed.splitlines()) >= 2
     assert "s: ConnectionResetError: the disk was away" in failed
     assert "it is restarted" in failed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", [ConfigError("it is wrong"), RowsLost("3 rows are gone"), TypeError("a bug")]
-)
+@pytest.mark.parametrize("error", [ConfigError("it is wrong"), RowsLost("3 rows are gone"), TypeError("a bug")])
 def test_a_stream_that_would_fail_again_ends_at_once(topic, tmp_path, error):
     topic.send(0, 200)
     runner = Runner(spark=topic.spark, once=True, say=lambda _: None)

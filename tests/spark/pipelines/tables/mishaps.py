@@ -97,9 +97,7 @@ class Run:
         bad = [each for each in rows if each[2] % 4 == 0]
         good = [each for each in rows if each[2] % 4]
         if good:
-            self.progress.add(
-                ROWS, number, lambda had: self._staged(ROWS, number, good, had), is_half=bool(bad)
-            )
+            self.progress.add(ROWS, number, lambda had: self._staged(ROWS, number, good, had), is_half=bool(bad))
         if death == ROWS:
             raise Killed
         if bad:
@@ -118,8 +116,7 @@ class Run:
         start, end = self._offsets(batch - 1), to_json(self.topic.end())["topics"]
         assert isinstance(end, dict)
         chosen = {
-            queue: self.topic.chance.randint(start.get(queue, 0), offset)
-            for queue, offset in end["t"]["b"].items()
+            queue: self.topic.chance.randint(start.get(queue, 0), offset) for queue, offset in end["t"]["b"].items()
         }
         if self.topic.chance.random() < 0.5:
             chosen = end["t"]["b"]
@@ -153,9 +150,7 @@ class Run:
             for offset in range(start.get(queue, 0), upto)
         ]
 
-    def _staged(
-        self, table: str, batch: int, rows: list[tuple[int, int, int]], had: Offsets | None
-    ) -> Staged:
+    def _staged(self, table: str, batch: int, rows: list[tuple[int, int, int]], had: Offsets | None) -> Staged:
         known = Offsets() if had is None else had
         kept = [each for each in rows if each[1] >= known.get(MessageQueue("t", "b", each[0]), 0)]
         folder = self.state / "staged" / table

@@ -52,16 +52,12 @@ def test_a_batch_that_is_repeated_misses_what_it_missed(tmp_path):
     assert again.of(4, [7]) == ({7: Source("AVRO", "seven")}, {})
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("one", "two")]
-)
+@pytest.mark.parametrize("damage", [lambda text: "", lambda text: text[:9], lambda text: text.replace("one", "two")])
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path, damage):
     file = tmp_path / "schemas.json"
     BatchSchemas(Registered(_1="one"), file).of(0, [1])
     file.write_text(damage(file.read_text()))
-    with pytest.raises(
-        BadStore, match=r"schemas.json, .* is damaged; restore it from a backup, or remove it"
-    ):
+    with pytest.raises(BadStore, match=r"schemas.json, .* is damaged; restore it from a backup, or remove it"):
         BatchSchemas(Registered(), file)
 
 

@@ -77,9 +77,7 @@ def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
     """The commits have the writer, so a later start with the settings of the other one would not know them."""
     one, other = (Settled("orders", "delta", "raw", None) for _ in range(2))
     keep(tmp_path, one)
-    with pytest.raises(
-        ConfigError, match=r"another run has begun the table .* at the same time; start this one"
-    ):
+    with pytest.raises(ConfigError, match=r"another run has begun the table .* at the same time; start this one"):
         keep(tmp_path, other)
     keep(tmp_path, one)
 

@@ -50,9 +50,7 @@ def test_a_body_is_a_row_or_has_a_reason():
 
 
 def test_a_schema_leaves_out_what_it_does_not_name():
-    assert [
-        row["reason"] for row in read({"id": "bigint"}, [b'{"id":3,"more":1}', b'{"ID":4}'], is_closed=True)
-    ] == [
+    assert [row["reason"] for row in read({"id": "bigint"}, [b'{"id":3,"more":1}', b'{"ID":4}'], is_closed=True)] == [
         None,
         None,
     ]

@@ -59,9 +59,7 @@ def source(schema):
 
 
 def shop():
-    return Source(
-        PROTOBUF, base64.b64encode(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),)))).decode()
-    )
+    return Source(PROTOBUF, base64.b64encode(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),)))).decode())
 
 
 def batches(of, fields, bodies):
@@ -158,9 +156,7 @@ def test_a_schema_that_no_table_can_have_is_the_reason_of_its_bodies():
 def test_large_bodies_are_not_in_memory_together():
     of = encoding(_1=source({"type": "array", "items": "boolean"}))
     out = io.BytesIO()
-    fastavro.schemaless_writer(
-        out, fastavro.parse_schema({"type": "array", "items": "boolean"}), [True] * 600_000
-    )
+    fastavro.schemaless_writer(out, fastavro.parse_schema({"type": "array", "items": "boolean"}), [True] * 600_000)
     bodies = [wire.framed(1, out.getvalue())] * 5
     found = batches(of, {"value": "string"}, bodies)
     assert [batch.num_rows for batch in found] == [2, 2, 1]

@@ -26,9 +26,7 @@ def registry():
 
 
 def settled(mode, **bodies):
-    return Settled(
-        "orders", "parquet", mode, None, bodies=described(mode, *(bodies.get(name) for name in NAMES))
-    )
+    return Settled("orders", "parquet", mode, None, bodies=described(mode, *(bodies.get(name) for name in NAMES)))
 
 
 NAMES = ("registry", "schema_file", "message")

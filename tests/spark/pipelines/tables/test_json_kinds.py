@@ -27,9 +27,7 @@ def found(*bodies, depth=MOST_DEPTH):
 
 
 def test_each_field_has_the_type_of_its_values():
-    body = (
-        b'{"id":1,"name":"n","price":1.5,"ok":true,"none":null,"list":[1,{"a":2}],"no":{},"within":{"a":{}}}'
-    )
+    body = b'{"id":1,"name":"n","price":1.5,"ok":true,"none":null,"list":[1,{"a":2}],"no":{},"within":{"a":{}}}'
     assert found(body, b"no json", b"[1]", b"", None, b'{"late":1e300,"id":2}', depth=0) == {
         "id": "bigint",
         "late": "double",

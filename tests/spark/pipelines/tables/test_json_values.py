@@ -13,9 +13,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.tables.json_objects import read_object
 from sparrowmq.spark.pipelines.tables.json_values import Misfit, converter
 
-LINES = t.StructType(
-    [t.StructField("lines", t.ArrayType(t.StructType([t.StructField("price", t.DecimalType(5, 2))])))]
-)
+LINES = t.StructType([t.StructField("lines", t.ArrayType(t.StructType([t.StructField("price", t.DecimalType(5, 2))])))])
 
 
 def value(text):

@@ -133,9 +133,7 @@ def test_a_table_that_was_restored_gets_the_parts_that_it_lacks(tmp_path, add):
 
 
 def test_rows_of_a_log_without_any_note_of_its_parts_are_refused(tmp_path, add):
-    with pytest.raises(
-        ConfigError, match=r"stored-a\.json is gone, so it is not known which they are; restore it"
-    ):
+    with pytest.raises(ConfigError, match=r"stored-a\.json is gone, so it is not known which they are; restore it"):
         add(Writer(tmp_path, last_batch=3), 1)
 
 

@@ -18,9 +18,7 @@ SCHEMA = pa.schema([("_day", pa.date32()), ("n", pa.int64())])
 
 
 def rows(*pairs):
-    return pa.RecordBatch.from_pylist(
-        [{"_day": date(2026, 1, day), "n": n} for day, n in pairs], schema=SCHEMA
-    )
+    return pa.RecordBatch.from_pylist([{"_day": date(2026, 1, day), "n": n} for day, n in pairs], schema=SCHEMA)
 
 
 @pytest.mark.parametrize("keeps", [True, False])

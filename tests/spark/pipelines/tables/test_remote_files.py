@@ -57,9 +57,7 @@ def test_each_day_has_a_file(storage, keeps):
 
 
 def test_rows_of_many_batches_are_in_large_groups(storage):
-    found = written(
-        TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema), *[rows(0)] * 50
-    )
+    found = written(TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema), *[rows(0)] * 50)
     with pq.ParquetFile(storage.path(found[0]["name"]), filesystem=storage.files) as file:
         assert (file.metadata.num_rows, file.metadata.num_row_groups) == (150, 1)
 
@@ -89,9 +87,7 @@ def test_a_task_that_fails_removes_what_it_has_written(storage, monkeypatch):
                 raise OSError("AWS Error ACCESS_DENIED during PutObject operation")
             super().upload(local, name)
 
-    task = TaskFiles(
-        Target(Full(storage.url, storage.settings), "", "w-7", Layout(BY_DAY, False)), rows(0).schema
-    )
+    task = TaskFiles(Target(Full(storage.url, storage.settings), "", "w-7", Layout(BY_DAY, False)), rows(0).schema)
     with pytest.raises(ConfigError, match="give these keys the rights"):
         written(task, rows(0, 1))
     assert storage.list() == []

@@ -65,9 +65,7 @@ def opened(root, kind):
 def make(folder, kind, mode="json", fields=None, bodies=BODIES):
     """A table with one row, and with errors of two days in two batches."""
     root = folder / "orders"
-    settled = Settled(
-        "orders", kind, mode, None, fields or {"amount": "bigint"}, writer="w", depth=MOST_DEPTH
-    )
+    settled = Settled("orders", kind, mode, None, fields or {"amount": "bigint"}, writer="w", depth=MOST_DEPTH)
     keep(state_of(root), settled)
     rows, errors = opened(root, kind)
     put(rows, root, 0, ROWS, [{"_mq": place(0), "_day": date.fromisoformat(DAYS[0]), "amount": 5}])
@@ -142,9 +140,7 @@ def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
 @pytest.mark.slow
 def test_a_table_whose_errors_all_fit_has_none_left(tmp_path):
     for kind in KINDS:
-        root = make(
-            tmp_path / kind, kind, "schema", {"amount": "double"}, [b'{"amount":1.5}', b'{"amount":2}']
-        )
+        root = make(tmp_path / kind, kind, "schema", {"amount": "double"}, [b'{"amount":1.5}', b'{"amount":2}'])
         assert retry(root).run().fit == 2
         assert seen(root, kind) == ({0: 5.0, 1: 1.5, 2: 2.0}, {})
         put(opened(root, kind)[1], root, 2, ERRORS, [

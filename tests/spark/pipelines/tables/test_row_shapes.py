@@ -21,10 +21,7 @@ COLUMNS = (
 
 
 def messages(spark, *bodies):
-    rows = [
-        ("T", "b", 0, at, f"id-{at}", STORED, STORED, "k", "t", {"p": "v"}, body)
-        for at, body in enumerate(bodies)
-    ]
+    rows = [("T", "b", 0, at, f"id-{at}", STORED, STORED, "k", "t", {"p": "v"}, body) for at, body in enumerate(bodies)]
     return spark.createDataFrame(rows, COLUMNS)
 
 

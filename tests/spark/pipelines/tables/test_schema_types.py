@@ -18,10 +18,7 @@ from tests.schemas.samples import MONEY, ORDER, SHOP
 
 
 def of_avro(schema):
-    return {
-        name: kind.simpleString()
-        for name, kind in avro_columns(parsed(Schema(AVRO, json.dumps(schema)))).items()
-    }
+    return {name: kind.simpleString() for name, kind in avro_columns(parsed(Schema(AVRO, json.dumps(schema)))).items()}
 
 
 def record(name, **fields):

@@ -66,9 +66,7 @@ def found(tmp_path, kind):
 
 def send(topic, start, stop):
     """Every fifth is an error."""
-    topic.send_bodies(
-        [b"no json" if n % 5 == 0 else json.dumps({"number": n}).encode() for n in range(start, stop)]
-    )
+    topic.send_bodies([b"no json" if n % 5 == 0 else json.dumps({"number": n}).encode() for n in range(start, stop)])
 
 
 def wanted(stop):

@@ -58,13 +58,8 @@ def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
     first = writer(tmp_path / "orders", "json", kind)
     assert first.write(topic.read(), 0) == "2 rows, 3 errors"
     assert first.settled.fields == {"order": "bigint"}
-    topic.send_bodies(
-        [b'{"Order":6,"a b":1,"a.b`c,;{}()":2,"=\\n\\t":3}', b'{"a b":1,"a.b`c,;{}()":2,"=\\n\\t":3}']
-    )
-    assert (
-        writer(tmp_path / "orders", "json", kind, first.settled.fields).write(topic.read(), 1)
-        == "3 rows, 4 errors"
-    )
+    topic.send_bodies([b'{"Order":6,"a b":1,"a.b`c,;{}()":2,"=\\n\\t":3}', b'{"a b":1,"a.b`c,;{}()":2,"=\\n\\t":3}'])
+    assert writer(tmp_path / "orders", "json", kind, first.settled.fields).write(topic.read(), 1) == "3 rows, 4 errors"
     found = rows_of(kind, tmp_path / "orders", tmp_path / "orders.state")
     assert sorted(row["order"] for row in found if row["order"] is not None) == [1, 1, 4, 4]
     assert [row["a.b`c,;{}()"] for row in found if row["a b"] == 1] == [2]
@@ -76,9 +71,7 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
     first = writer(tmp_path / "orders", "json")
     first.write(topic.read(), 0)
     topic.send_bodies([b'{"ORDER":2}'])
-    again = writer(
-        tmp_path / "orders", "json", fields={"ORDER": "bigint", "order": "bigint", "_day": "bigint"}
-    )
+    again = writer(tmp_path / "orders", "json", fields={"ORDER": "bigint", "order": "bigint", "_day": "bigint"})
     assert again.write(topic.read(), 1) == "1 row, 1 error"
     assert again.settled.fields == {"order": "bigint"}
 
@@ -140,9 +133,7 @@ def test_values_that_would_make_a_column_of_numbers_text_are_errors(topic, tmp_p
 def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)
     many = b"{%s}" % b",".join(b'"f%06d":1' % number for number in range(100_000))
-    topic.send_bodies(
-        [b'{"a":{"b":1}}', b'{"a":{"b":2}}', b'{"a.b":3}', many, b'{"a":{"":4}}', b'{"\\ud800":5}']
-    )
+    topic.send_bodies([b'{"a":{"b":1}}', b'{"a":{"b":2}}', b'{"a.b":3}', many, b'{"a":{"":4}}', b'{"\\ud800":5}'])
     written = writer(tmp_path / "orders", "json", kind, depth=MOST_DEPTH)
     assert written.write(topic.read(), 0) == "2 rows, 4 errors"
     assert written.settled.fields == {"a": "struct<b:bigint>"}
@@ -166,9 +157,7 @@ def test_columns_that_could_not_be_kept_are_not_in_use(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(
-    topic, tmp_path, monkeypatch
-):
+def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(topic, tmp_path, monkeypatch):
     """Killed between the two tables, and then the columns became wider: the message must not vanish."""
     topic.send_bodies([b'{"id":1}', b'{"id":"text"}'])
     root = tmp_path / "orders"
@@ -179,9 +168,7 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
             first.write(topic.read(), 0)
     again = writer(root, "schema", fields={"id": "string"})
     assert again.write(topic.read(), 0) == "0 rows, 1 error"
-    assert [row["reason"] for row in rows_of("parquet", tmp_path / "orders.errors", root)] == [
-        "id is no bigint"
-    ]
+    assert [row["reason"] for row in rows_of("parquet", tmp_path / "orders.errors", root)] == ["id is no bigint"]
     assert again.write(topic.read(), 1) == "2 rows, 0 errors"
     assert sorted(row["id"] for row in rows_of("parquet", root, root)) == ["1", "1", "text"]
 
@@ -229,6 +216,4 @@ def staged(folder, kind, row):
     rows = pa.Table.from_pylist([{"_mq": {"queueId": 0}, "_day": date.fromisoformat(DAY), **row}])
     pq.write_table(rows if kind == "iceberg" else rows.drop_columns("_day"), folder / "rows.parquet")
     size = (folder / "rows.parquet").stat().st_size
-    return Staged(
-        [StagedFile(folder / "rows.parquet", f"_day={DAY}/w-0.parquet", f"_day={DAY}", 1, size)], rows.schema
-    )
+    return Staged([StagedFile(folder / "rows.parquet", f"_day={DAY}/w-0.parquet", f"_day={DAY}", 1, size)], rows.schema)
