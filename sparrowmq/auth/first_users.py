@@ -8,7 +8,7 @@ from pathlib import Path
 from sparrowmq.auth.account_files import account_files
 from sparrowmq.auth.user_directory import check_user, completed, migrated
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.requests.user_bodies import ENABLED, SUPER, Policy, UserEntry
+from sparrowmq.protocol.requests.user_headers import ENABLED, SUPER, Policy, UserEntry
 from sparrowmq.settings.user_settings import FIRST_USER, INNER_CREDENTIALS, UserSettings, named_secret
 
 

@@ -30,8 +30,7 @@ from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests import headers
-from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
-from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, Heartbeat, LockQueues
+from sparrowmq.protocol.requests.client_bodies import AssignmentQuery, ClientConfigCheck, Heartbeat, LockQueues
 from sparrowmq.protocol.requests.pop_headers import AckMessage, BatchAcks, ChangeInvisibleTime
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.header import Request

@@ -27,7 +27,7 @@ from sparrowmq.auth.policies import (
 from sparrowmq.auth.users import User
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.requests.user_bodies import (
+from sparrowmq.protocol.requests.user_headers import (
     DISABLED,
     ENABLED,
     NORMAL,

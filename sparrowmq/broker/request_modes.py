@@ -13,8 +13,8 @@ from typing import Final
 
 from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.requests.assignment_bodies import Modes, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
+from sparrowmq.protocol.requests.client_bodies import Modes, RequestMode, RequestModeTable
 from sparrowmq.protocol.wire import json
 
 FILE: Final = "messageRequestMode.json"

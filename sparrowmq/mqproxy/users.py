@@ -40,8 +40,7 @@ from sparrowmq.protocol.names import DEFAULT_TOPIC, RETRY
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.requests.request_table import BY_CODE
-from sparrowmq.protocol.requests.user_bodies import SUBJECT, decode_policies, decode_users
-from sparrowmq.protocol.requests.user_headers import ListAcls, ListUsers
+from sparrowmq.protocol.requests.user_headers import SUBJECT, ListAcls, ListUsers, decode_policies, decode_users
 from sparrowmq.protocol.signature import ACCESS_KEY, LargeBodies
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.header import Request

@@ -45,7 +45,7 @@ from sparrowmq.metrics.condition_kinds import (
 )
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.request_table import Access, Row
-from sparrowmq.protocol.requests.user_bodies import UserTable
+from sparrowmq.protocol.requests.user_headers import UserTable
 from sparrowmq.protocol.signature import LargeBodies
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request

@@ -7,6 +7,7 @@ A number never gets a second meaning, so codes that no peer sends any more stay 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class RequestCode(IntEnum):
@@ -306,3 +307,21 @@ class LanguageCode(IntEnum):
     OMS = 11
     RUST = 12
     NODE_JS = 13
+
+
+# Clients and brokers send the number of their version in MQVersion: V3_9_1_SNAPSHOT is number 194, V5_9_9 number 611.
+_FIRST_REGULAR: Final = 194
+_REGULAR_OFFSET: Final = 588
+_HIGHER_VERSION: Final = 612
+V5_0_0: Final = 413  # since this version Apache's brokers deliver at any time
+
+
+def version_name(number: int) -> str:
+    """MQVersion.getVersionDesc: from V3_9_1 on two numbers a release, the first one for its snapshot."""
+    if number >= _HIGHER_VERSION:
+        return "HIGHER_VERSION"
+    if number < _FIRST_REGULAR:
+        return "V3_0_0_SNAPSHOT" if number == 0 else f"V3({number})"
+    release, is_final = divmod(number + _REGULAR_OFFSET, 2)
+    digits = "_".join(str(release))
+    return f"V{digits}" if is_final else f"V{digits}_SNAPSHOT"

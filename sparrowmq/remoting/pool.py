@@ -23,8 +23,8 @@ from typing import Protocol, Self
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError, TlsFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.hosts import split_address
-from sparrowmq.protocol.named_address import naming, split_broker
+from sparrowmq.protocol.hosts import split_address, split_broker
+from sparrowmq.protocol.signature import naming
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS

@@ -8,7 +8,7 @@ from sparrowmq.auth.document import Document
 from sparrowmq.auth.policies import Action, Kind, Resource
 from sparrowmq.auth.user_directory import check_user, completed, merged, migrated, principals, without
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry
+from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry
 from tests.auth.asked import SAMPLE
 
 ORDERS = Resource(Kind.TOPIC, "orders")

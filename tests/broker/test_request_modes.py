@@ -9,7 +9,7 @@ from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.requests.assignment_bodies import POP, PULL, RequestMode, RequestModeTable
+from sparrowmq.protocol.requests.client_bodies import POP, PULL, RequestMode, RequestModeTable
 from sparrowmq.store.message_store import MessageStore
 from tests.broker.state.test_users import led, settings_at
 

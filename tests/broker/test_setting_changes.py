@@ -23,9 +23,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopicList,
     UpdateBrokerConfig,
 )
-from sparrowmq.protocol.requests.bodies import TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicConfigList, TopicRoute
 from sparrowmq.protocol.requests.headers import QueryMessage, ViewMessage
-from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quota_rules import parse

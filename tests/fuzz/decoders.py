@@ -18,7 +18,7 @@ from sparrowmq.protocol import delay_levels, hosts, names, signature, subscripti
 from sparrowmq.protocol.messages import batch, compression, message_id, properties, record, trace
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role

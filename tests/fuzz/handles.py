@@ -24,7 +24,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import EndTransaction, RecallMessage
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime

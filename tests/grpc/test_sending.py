@@ -13,7 +13,7 @@ from sparrowmq.grpc.sending import Sending
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, Encoding, MessageType, Resolution, message
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests import headers
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.testing import ManualClock

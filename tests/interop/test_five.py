@@ -22,8 +22,7 @@ from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.protocol.requests.pop_headers import Polling
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
-from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, Policy, PolicyRule, UserEntry, UserPolicies
 from sparrowmq.remoting.tls.tls_settings import ClientAuth
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS

@@ -20,8 +20,7 @@ from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserPolicies
-from sparrowmq.protocol.requests.user_headers import CreateAcl
+from sparrowmq.protocol.requests.user_headers import CreateAcl, Policy, PolicyRule, UserPolicies
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
     AGES,

@@ -24,8 +24,17 @@ from sparrowmq.mqproxy.users import KEPT_S, LOOK_S, BrokerUsers, Source
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.pop_headers import AckMessage
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
-from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, ListAcls, ListUsers, UpdateUser
+from sparrowmq.protocol.requests.user_headers import (
+    CreateAcl,
+    CreateUser,
+    ListAcls,
+    ListUsers,
+    Policy,
+    PolicyRule,
+    UpdateUser,
+    UserEntry,
+    UserPolicies,
+)
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.testing import Cluster, ManualClock

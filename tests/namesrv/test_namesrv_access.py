@@ -24,15 +24,15 @@ from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
-from sparrowmq.protocol.requests.user_bodies import (
+from sparrowmq.protocol.requests.user_headers import (
     ENABLED,
     NORMAL,
+    CreateUser,
     Policy,
     PolicyRule,
     UserEntry,
     UserTable,
 )
-from sparrowmq.protocol.requests.user_headers import CreateUser
 from sparrowmq.protocol.signature import LargeBodies, signer
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.remoting.pool import Pool

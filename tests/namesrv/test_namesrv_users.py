@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_access import NamesrvUsers
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.protocol.requests.user_bodies import DISABLED, ENABLED, NORMAL, SUPER, UserEntry, UserTable
+from sparrowmq.protocol.requests.user_headers import DISABLED, ENABLED, NORMAL, SUPER, UserEntry, UserTable
 from sparrowmq.protocol.signature import SigningKey
 
 FIRST = '{"username":"administrator","password":"first-secret"}'

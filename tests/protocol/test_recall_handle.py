@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 
 RAW = b"v1 Orders broker-a 1795144375342 7F00000100002A139A551C2B4D5E0000"
 HANDLE = RecallHandle("Orders", "broker-a", 1_795_144_375_341, "7F00000100002A139A551C2B4D5E0000")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.protocol.version_names import version_name
+from sparrowmq.protocol.codes import version_name
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import allocation, names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.assignment_bodies import (
+from sparrowmq.protocol.requests.client_bodies import (
     MODES,
     POP,
     Assignment,

@@ -38,7 +38,13 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateGroupList,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.requests.bodies import GroupConfig, GroupList, TopicList
+from sparrowmq.protocol.requests.bodies import (
+    GroupConfig,
+    GroupConfigList,
+    GroupList,
+    GroupTopicSubscription,
+    TopicList,
+)
 from sparrowmq.protocol.requests.client_bodies import (
     Connection,
     ConsumerConnections,
@@ -48,7 +54,6 @@ from sparrowmq.protocol.requests.client_bodies import (
 )
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
-from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from sparrowmq.remoting.handler import Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer

@@ -25,8 +25,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
-from sparrowmq.protocol.requests.bodies import OWN_VERSION, BrokerStats, DataVersion, KVTable
-from sparrowmq.protocol.requests.ha_bodies import HaStatus
+from sparrowmq.protocol.requests.bodies import OWN_VERSION, BrokerStats, DataVersion, HaStatus, KVTable
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer

@@ -17,8 +17,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.messages.recalls import delete_key
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle, delete_key
 from sparrowmq.protocol.requests.headers import RecallMessage, RecallMessageReply
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.peer import Peer

@@ -34,7 +34,7 @@ from sparrowmq.protocol.messages.message import Perm, SysFlag
 from sparrowmq.protocol.messages.message_id import OffsetIds
 from sparrowmq.protocol.messages.properties import Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.protocol.wire.codec import ReplyHeader

@@ -30,8 +30,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
-from sparrowmq.protocol.requests.bodies import MOST_QUEUES, TopicConfig, TopicList
-from sparrowmq.protocol.requests.list_bodies import TopicConfigList
+from sparrowmq.protocol.requests.bodies import MOST_QUEUES, TopicConfig, TopicConfigList, TopicList
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import Reply, encoded, handles

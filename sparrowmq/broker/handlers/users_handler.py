@@ -17,14 +17,8 @@ from sparrowmq.broker.state.users import Users
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.user_bodies import (
-    SUBJECT,
-    Policy,
-    UserEntry,
-    UserPolicies,
-    encode_list,
-)
 from sparrowmq.protocol.requests.user_headers import (
+    SUBJECT,
     CreateAcl,
     CreateUser,
     DeleteAcl,
@@ -33,8 +27,12 @@ from sparrowmq.protocol.requests.user_headers import (
     GetUser,
     ListAcls,
     ListUsers,
+    Policy,
     UpdateAcl,
     UpdateUser,
+    UserEntry,
+    UserPolicies,
+    encode_list,
 )
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer

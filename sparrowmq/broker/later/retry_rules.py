@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparrowmq.protocol import names
-from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.origin import with_origin
+from sparrowmq.protocol.messages.message import StoredMessage, with_origin
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import DELAYS, TIMER_NOTES, Property
 

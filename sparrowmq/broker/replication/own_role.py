@@ -23,7 +23,7 @@ from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.protocol.requests.ha_bodies import HaStatus
+from sparrowmq.protocol.requests.bodies import HaStatus
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.tls.tls_contexts import ServerTls

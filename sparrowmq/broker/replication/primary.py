@@ -38,7 +38,7 @@ from sparrowmq.metrics.condition_kinds import (
 )
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.ha_bodies import HaStatus, SlaveState
+from sparrowmq.protocol.requests.bodies import HaStatus, SlaveState
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit

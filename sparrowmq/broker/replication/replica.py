@@ -34,7 +34,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import MASTER_NOT_FOLLOWED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.protocol.requests.ha_bodies import FollowingState, HaStatus
+from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus
 from sparrowmq.remoting.tls_errors import why_not
 from sparrowmq.store.message_store import MessageStore
 

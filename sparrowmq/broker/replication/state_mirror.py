@@ -38,8 +38,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllSubscriptionGroup,
     GetAllTopicConfig,
 )
-from sparrowmq.protocol.requests.assignment_bodies import RequestModeTable
 from sparrowmq.protocol.requests.bodies import GroupConfigTable, TopicConfigTable
+from sparrowmq.protocol.requests.client_bodies import RequestModeTable
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, DelayOffsets
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes
 from sparrowmq.remoting.pool import Pool

@@ -25,7 +25,6 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import STATE_TOPIC
-from sparrowmq.protocol.requests.assignment_bodies import Modes, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     DataVersion,
     GroupConfig,
@@ -33,7 +32,8 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
-from sparrowmq.protocol.requests.user_bodies import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
+from sparrowmq.protocol.requests.client_bodies import Modes, RequestMode, RequestModeTable
+from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
 
 BEGIN: Final = "begin"
 END: Final = "end"

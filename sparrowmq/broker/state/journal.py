@@ -44,9 +44,9 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
-from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
-from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
+from sparrowmq.protocol.requests.client_bodies import RequestMode
+from sparrowmq.protocol.requests.user_headers import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.handler import PendingReply, Reply
 from sparrowmq.store.appender import LogEnded

@@ -28,10 +28,10 @@ from sparrowmq.core import snapshot
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.names import is_system_topic
-from sparrowmq.protocol.requests.assignment_bodies import RequestModeTable
 from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfigTable, TopicConfigTable
+from sparrowmq.protocol.requests.client_bodies import RequestModeTable
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
-from sparrowmq.protocol.requests.user_bodies import UserTable
+from sparrowmq.protocol.requests.user_headers import UserTable
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import PendingReply
 from sparrowmq.store.message_store import MessageStore

@@ -15,7 +15,7 @@ from typing import Final
 from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
-from sparrowmq.protocol.requests.user_bodies import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
+from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)

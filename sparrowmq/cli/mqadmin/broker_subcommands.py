@@ -17,7 +17,7 @@ from sparrowmq.client.admin.operations import broker_operations as operations
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
-from sparrowmq.protocol.requests.ha_bodies import FollowingState, HaStatus
+from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus
 from sparrowmq.protocol.subscription import Subscription
 
 _PROGRESS: Final = "%-64.64s  %-64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"

@@ -28,8 +28,8 @@ from sparrowmq.client.admin.operations.topic_operations import system_topics_of_
 from sparrowmq.client.admin.single_brokers import GIVEN, TAKEN, per_second
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
-from sparrowmq.protocol.version_names import version_name
 
 FOLDER: Final = "/tmp/rocketmq/export"
 _SETTINGS: Final = tuple(

@@ -19,8 +19,8 @@ from sparrowmq.client.admin.operations.group_operations import (
 )
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.names import dlq_topic, retry_topic
-from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, GroupConfig
+from sparrowmq.protocol.requests.client_bodies import RequestMode
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy
 
 _FAILED_PAUSE_S: Final = 1.0

@@ -15,11 +15,11 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, members, running
 from sparrowmq.cli.mqadmin.tool_files import write
+from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ProcessQueueState
 from sparrowmq.protocol.requests.offset_bodies import ConsumeStats
-from sparrowmq.protocol.version_names import version_name
 
 _MEMBER: Final = "%-10s %-40s %-20s %s"
 _QUEUE: Final = "%-64s  %-32s  %-4s  %-20s\n"

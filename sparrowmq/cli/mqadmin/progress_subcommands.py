@@ -20,13 +20,12 @@ from sparrowmq.client.admin.operations.group_operations import (
     running_member,
 )
 from sparrowmq.client.admin.operations.topic_operations import groups_of_topic
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import ResponseCode, version_name
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, retry_topic
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.client_bodies import ConsumerConnections, ConsumerRunning
 from sparrowmq.protocol.requests.offset_bodies import ConsumeStats
-from sparrowmq.protocol.version_names import version_name
 
 _QUEUE: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
 _QUEUE_WITH_CLIENT: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"

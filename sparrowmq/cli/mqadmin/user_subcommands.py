@@ -15,7 +15,7 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import client_failure
 from sparrowmq.client.admin.operations import user_operations as operations
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
+from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry, UserPolicies
 
 T = TypeVar("T")
 

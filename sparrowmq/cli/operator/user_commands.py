@@ -17,7 +17,7 @@ from sparrowmq.cli.terminal.output import confirm, heads, hidden, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import user_operations as operations
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.requests.user_bodies import (
+from sparrowmq.protocol.requests.user_headers import (
     DISABLED,
     ENABLED,
     NORMAL,

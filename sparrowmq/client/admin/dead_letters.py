@@ -30,8 +30,7 @@ from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoGroup, NoRoute
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import properties
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
-from sparrowmq.protocol.messages.origin import with_origin
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag, with_origin
 from sparrowmq.protocol.messages.property_names import DELAYS, Property
 from sparrowmq.protocol.requests.headers import QueryMessage
 

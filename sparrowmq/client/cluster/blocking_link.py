@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RequestTimeout
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.hosts import split_address
-from sparrowmq.protocol.named_address import naming, split_broker
+from sparrowmq.protocol.hosts import split_address, split_broker
+from sparrowmq.protocol.signature import naming
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request

@@ -23,9 +23,9 @@ from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import V5_0_0
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import HeartBeat
-from sparrowmq.protocol.version_names import V5_0_0
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.pool import Pool

@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import structs
 
 from sparrowmq.core.digits import whole_number
+from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
-from sparrowmq.protocol.named_address import with_broker
 from sparrowmq.protocol.requests.bodies import MASTER as MASTER
 from sparrowmq.protocol.requests.bodies import MOST_ROUTE_QUEUES, BrokerRoute, TopicRoute
 

@@ -44,7 +44,7 @@ from sparrowmq.client.sending.transaction import Ends, Transaction
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import ConfigError, InvalidMessage, SendManyFailed, SparrowError
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage
 
 R = TypeVar("R")

@@ -9,8 +9,8 @@ from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.list_page import ListPage
 from sparrowmq.console.layout.tables import Column, Columns
 from sparrowmq.console.layout.view import View
+from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.requests.client_bodies import ProducerEntry
-from sparrowmq.protocol.version_names import version_name
 
 # A group, one of its producers, and how long ago its last heartbeat came.
 ProducerRow = tuple[str, ProducerEntry, str]

@@ -43,11 +43,11 @@ from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
 from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.named_address import BROKER_FIELD
 from sparrowmq.protocol.requests.bodies import BrokerRoute
 from sparrowmq.protocol.requests.client_bodies import ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
+from sparrowmq.protocol.signature import BROKER_FIELD
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
 from sparrowmq.remoting.log_limit import LogLimit

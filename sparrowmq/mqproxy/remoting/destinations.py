@@ -21,12 +21,11 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.named_address import BROKER_FIELD
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
-from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
-from sparrowmq.protocol.requests.client_bodies import LockQueues
+from sparrowmq.protocol.requests.client_bodies import AssignmentQuery, LockQueues
 from sparrowmq.protocol.requests.pop_headers import BatchAcks
+from sparrowmq.protocol.signature import BROKER_FIELD
 
 
 class Reach(Enum):

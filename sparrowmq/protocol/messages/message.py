@@ -26,6 +26,7 @@ from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.messages.property_names import Property as Property
 from sparrowmq.protocol.messages.typed_bodies import CONTENT_TYPE, Body, encode
+from sparrowmq.protocol.names import DLQ, RETRY
 
 KEY_SEPARATOR = " "
 _NO_KEYS: Final[tuple[str, ...]] = ()
@@ -343,3 +344,13 @@ class Perm:
     READ: Final = 0x4
     PRIORITY: Final = 0x8
     READ_WRITE: Final = 0x6
+
+
+def with_origin(properties: Mapping[str, str], message: StoredMessage) -> dict[str, str]:
+    """Return properties for a copy of the message in a retry or dead-letter topic, with the place of the original.
+
+    A message of such a topic keeps the place that it names. Unlike Java: other messages do not. Otherwise a producer
+    could write RETRY_TOPIC itself, and consumers would take its message for one of a topic where it may not send.
+    """
+    place = {Property.RETRY_TOPIC: message.topic, Property.ORIGIN_MESSAGE_ID: message.offset_id}
+    return {**place, **properties} if message.topic.startswith((RETRY, DLQ)) else {**properties, **place}

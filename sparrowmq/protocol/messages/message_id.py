@@ -29,6 +29,7 @@ from sparrowmq.protocol import hosts
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
+
 _IPV4_DIGITS: Final = 32
 _IPV6_DIGITS: Final = 56
 _LAST_PORT: Final = 65535

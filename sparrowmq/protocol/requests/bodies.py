@@ -296,3 +296,70 @@ class AccountList(Body):
 
     global_white_addrs: list[str] = []
     plain_access_configs: list[AccountEntry] = []
+
+
+# Replication: the answer to GET_BROKER_HA_STATUS (907) ---------------------------------------------------------------
+# Source: HARuntimeInfo, Java 5.4.0.
+
+
+class SlaveState(Body):
+    """A slave, as its master sees it. (Java: HAConnectionRuntimeInfo)
+
+    Attributes:
+        diff: bytes that the slave lacks.
+        in_sync: whether it lacks so little that the master waits for it.
+        transfer_from_where: the offset from which the master sends next.
+    """
+
+    addr: str = ""
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+
+
+class FollowingState(Body):
+    """A slave, as it sees itself. Times are in ms since 1970. (Java: HAClientRuntimeInfo)"""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+
+
+class HaStatus(Body):
+    """The state of a master with its slaves, or of a slave."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[SlaveState] = []
+    ha_client_runtime_info: FollowingState = field(default_factory=FollowingState)
+
+
+# Many topics or groups at once, as tools of 5.x send them ------------------------------------------------------------
+# Names of attributes have their sign in these lists, as in a single request: {"+message.type": "FIFO"}.
+# Source: CreateTopicListRequestBody, SubscriptionGroupList and QuerySubscriptionResponseBody, Java 5.4.0.
+
+
+class TopicConfigList(Body):
+    """Topics to create or change."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class GroupConfigList(Body):
+    """Groups to create or change. (Java: SubscriptionGroupList)"""
+
+    group_config_list: list[GroupConfig] = []
+
+
+class GroupTopicSubscription(Body):
+    """The subscription of a group to a topic; None if no member is online or subscribes to the topic."""
+
+    group: str = ""
+    topic: str = ""
+    subscription_data: Subscription | None = None

@@ -1,11 +1,21 @@
 """Requests about users and policies (ACL 2.0).
 
-Source: the headers CreateUserRequestHeader to ListAclsRequestHeader, Java 5.4.0.
+The file that keeps users and policies has their bodies, too.
+Source: the headers CreateUserRequestHeader to ListAclsRequestHeader, UserInfo and AclInfo, Java 5.4.0.
 """
+
+# ruff: noqa: RUF012 - msgspec gives each body its own empty list or dict
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+from msgspec import field
+
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
+from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.header import NoFields, Request, request
 
 
@@ -80,3 +90,66 @@ class ListAcls(Request[NoFields]):
 
     subject_filter: str | None = None
     resource_filter: str | None = None
+
+
+SUPER: Final = "Super"
+NORMAL: Final = "Normal"
+ENABLED: Final = "enable"
+DISABLED: Final = "disable"
+SUBJECT: Final = "User:"  # before the name of the user in the subject of policies
+
+
+class UserEntry(Body):
+    """A user. (Java: UserInfo)"""
+
+    username: str = ""
+    password: str | None = None  # the secret key of its signatures
+    user_type: str | None = None  # Super or Normal
+    user_status: str | None = None  # enable or disable
+
+
+class PolicyRule(Body):
+    """One entry of a policy. (Java: AclInfo.PolicyEntryInfo)"""
+
+    resource: str = ""
+    actions: list[str] = []
+    source_ips: list[str] | None = None
+    decision: str = ""
+
+
+class Policy(Body):
+    """The entries of one kind, Custom or Default. (Java: AclInfo.PolicyInfo)"""
+
+    policy_type: str | None = None
+    entries: list[PolicyRule] = []
+
+
+class UserPolicies(Body):
+    """All policies of a subject, such as User:orders-app. (Java: AclInfo)"""
+
+    subject: str = ""
+    policies: list[Policy] = []
+
+
+class UserTable(Body):
+    """The users of a broker and their policies by user name: users.json. Ours; Java keeps them in RocksDB."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    users: dict[str, UserEntry] = {}
+    policies: dict[str, list[Policy]] = {}
+    journal: JournalMark | None = None
+
+
+def encode_list(entries: list[UserEntry] | list[UserPolicies]) -> bytes:
+    """Encode the answer to a list, as a JSON array."""
+    return b"[" + b",".join(entry.encode() for entry in entries) + b"]"
+
+
+def decode_users(raw: bytes) -> list[UserEntry]:
+    """Parse the answer to listUser; an empty body is an empty list. Raises: msgspec.MsgspecError."""
+    return msgspec.json.decode(raw or b"[]", type=list[UserEntry])
+
+
+def decode_policies(raw: bytes) -> list[UserPolicies]:
+    """Parse the answer to listAcl; likewise."""
+    return msgspec.json.decode(raw or b"[]", type=list[UserPolicies])

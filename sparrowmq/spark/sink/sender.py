@@ -27,14 +27,13 @@ from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.client.sending.queue_choice import RoundRobin
 from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import V5_0_0, ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_topic
 from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat
-from sparrowmq.protocol.version_names import V5_0_0
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.refusals import may_go_elsewhere

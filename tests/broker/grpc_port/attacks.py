@@ -13,8 +13,7 @@ from grpc.aio import AioRpcError
 from sparrowmq import Credentials
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
-from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, Policy, PolicyRule, UserEntry, UserPolicies
 from tests.broker.grpc_port.grpc_client import GrpcClient
 from tests.grpc.scripted import named, outgoing
 

@@ -19,8 +19,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset
-from sparrowmq.protocol.requests.user_bodies import UserEntry
-from sparrowmq.protocol.requests.user_headers import UpdateUser
+from sparrowmq.protocol.requests.user_headers import UpdateUser, UserEntry
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.linked_session import LinkedSession
 from sparrowmq.remoting.log_limit import LINES

@@ -47,9 +47,8 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
-from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.bodies import HaStatus, TopicConfig
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat, ProducerBeat
-from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.subscription import Subscription

@@ -9,15 +9,16 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.assignment_bodies import (
+from sparrowmq.protocol.requests.client_bodies import (
     POP,
     PULL,
     AssignmentQuery,
     Assignments,
+    ConsumerBeat,
+    Heartbeat,
     RequestMode,
     RequestModeTable,
 )
-from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
 from sparrowmq.protocol.subscription import Subscription

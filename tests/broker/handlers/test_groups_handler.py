@@ -23,7 +23,14 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateGroupList,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable, GroupList, TopicList
+from sparrowmq.protocol.requests.bodies import (
+    GroupConfig,
+    GroupConfigList,
+    GroupConfigTable,
+    GroupList,
+    GroupTopicSubscription,
+    TopicList,
+)
 from sparrowmq.protocol.requests.client_bodies import (
     ConsumerBeat,
     ConsumerConnections,
@@ -31,7 +38,6 @@ from sparrowmq.protocol.requests.client_bodies import (
     ProducerTable,
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
-from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
 from tests.broker.conftest import until
 from tests.peers import Asker

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage
 from tests.broker.live import live_broker, pull_request, send_request
 from tests.broker.transactions.test_deciders import company

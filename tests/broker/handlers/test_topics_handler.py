@@ -17,8 +17,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
-from sparrowmq.protocol.requests.bodies import TopicConfig, TopicConfigTable, TopicList
-from sparrowmq.protocol.requests.list_bodies import TopicConfigList
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicConfigList, TopicConfigTable, TopicList
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 
 

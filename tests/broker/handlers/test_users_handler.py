@@ -6,14 +6,6 @@ import pytest
 
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.requests import admin_headers as admin_requests
-from sparrowmq.protocol.requests.user_bodies import (
-    Policy,
-    PolicyRule,
-    UserEntry,
-    UserPolicies,
-    decode_policies,
-    decode_users,
-)
 from sparrowmq.protocol.requests.user_headers import (
     CreateAcl,
     CreateUser,
@@ -23,8 +15,14 @@ from sparrowmq.protocol.requests.user_headers import (
     GetUser,
     ListAcls,
     ListUsers,
+    Policy,
+    PolicyRule,
     UpdateAcl,
     UpdateUser,
+    UserEntry,
+    UserPolicies,
+    decode_policies,
+    decode_users,
 )
 from tests.broker.live import live_broker, send_request
 from tests.broker.test_access_control import Pools

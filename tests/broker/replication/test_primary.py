@@ -21,7 +21,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.protocol.requests.admin_headers import GetHaStatus
-from sparrowmq.protocol.requests.ha_bodies import HaStatus
+from sparrowmq.protocol.requests.bodies import HaStatus
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody

@@ -26,7 +26,6 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.requests.assignment_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     DataVersion,
     GroupConfig,
@@ -35,6 +34,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfigTable,
     TopicRoute,
 )
+from sparrowmq.protocol.requests.client_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, DelayOffsets

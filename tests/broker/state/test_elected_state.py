@@ -10,7 +10,6 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.requests.assignment_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     DataVersion,
     GroupConfig,
@@ -19,6 +18,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
+from sparrowmq.protocol.requests.client_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, SetRequestMode
 from sparrowmq.protocol.wire import json

@@ -8,7 +8,7 @@ from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.broker.state.users import Users
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry
+from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry
 from sparrowmq.store.message_store import MessageStore
 
 ALICE = UserEntry("alice", "secret of alice", "Normal", "enable")

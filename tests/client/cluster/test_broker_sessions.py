@@ -9,7 +9,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import ACCESS_EXCEPTION, BrokerUnreachable, ConnectionClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.named_address import with_broker
+from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
     HeartBeat,

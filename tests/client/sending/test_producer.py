@@ -17,7 +17,7 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, SysFlag
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.headers import (
     HeartBeatReply,
     RecallMessageReply,

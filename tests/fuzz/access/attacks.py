@@ -20,10 +20,10 @@ import msgspec
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Role, Row
-from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
+from sparrowmq.protocol.requests.user_headers import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz.access.identities import IDENTITIES, Identity
 from tests.fuzz.access.judge import ALLOWED

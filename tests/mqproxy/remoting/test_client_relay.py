@@ -25,12 +25,12 @@ from sparrowmq.mqproxy import cluster_brokers, room
 from sparrowmq.mqproxy.cluster_brokers import Addresses
 from sparrowmq.mqproxy.remoting import client_relay, link
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.messages import batch
-from sparrowmq.protocol.named_address import BROKER_FIELD, with_broker
 from sparrowmq.protocol.requests.admin_headers import GetConsumerConnectionList, GetTopicStats
-from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.client_bodies import (
+    AssignmentQuery,
     ConsumerBeat,
     ConsumerConnections,
     ConsumerList,
@@ -49,6 +49,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import QueryAssignment
+from sparrowmq.protocol.signature import BROKER_FIELD
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import MUTE_S
 from tests.auth.asked import ADMIN, SAMPLE, USER

@@ -5,9 +5,8 @@ import pytest
 from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.recall_handle import RecallHandle
-from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
-from sparrowmq.protocol.requests.client_bodies import LockQueues
+from sparrowmq.protocol.messages.recalls import RecallHandle
+from sparrowmq.protocol.requests.client_bodies import AssignmentQuery, LockQueues
 from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
 from sparrowmq.protocol.wire.body import REQUEST_BYTES

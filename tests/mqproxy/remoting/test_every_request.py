@@ -17,10 +17,10 @@ from sparrowmq.mqproxy.remoting.destinations import REACH, Reach
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.recall_handle import RecallHandle
-from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
+from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import (
+    AssignmentQuery,
     ClientConfigCheck,
     ConsumerBeat,
     ConsumerConnections,

@@ -19,8 +19,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup, GetMaxOffset, HeartBeat
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.requests.request_table import BY_CODE
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserPolicies
-from sparrowmq.protocol.requests.user_headers import UpdateAcl
+from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UpdateAcl, UserPolicies
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session, protocol_of

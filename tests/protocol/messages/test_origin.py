@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from sparrowmq.protocol.messages.origin import with_origin
+from sparrowmq.protocol.messages.message import with_origin
 from tests.broker.later.test_retry_rules import MESSAGE
 
 CLAIM = {"RETRY_TOPIC": "payments", "ORIGIN_MESSAGE_ID": "F00", "UNIQ_KEY": "AB"}

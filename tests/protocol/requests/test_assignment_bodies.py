@@ -1,7 +1,7 @@
 """Bodies of assignments: what Java's client 5.4.0 sends and Apache's broker 5.4.0 answers."""
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.assignment_bodies import (
+from sparrowmq.protocol.requests.client_bodies import (
     POP,
     Assignment,
     AssignmentQuery,

@@ -1,6 +1,6 @@
 """The state of replication: the bytes that Apache's broker 5.4.0 answers."""
 
-from sparrowmq.protocol.requests.ha_bodies import FollowingState, HaStatus, SlaveState
+from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus, SlaveState
 
 MASTER = (
     b'{"haClientRuntimeInfo":{"activated":false,"lastReadTimestamp":0,"lastWriteTimestamp":0,"masterFlushOffset":0,'

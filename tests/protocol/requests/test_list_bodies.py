@@ -1,7 +1,12 @@
 """Lists of topics and groups, as Java's tools 5.4.0 send them."""
 
-from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
-from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription, TopicConfigList
+from sparrowmq.protocol.requests.bodies import (
+    GroupConfig,
+    GroupConfigList,
+    GroupTopicSubscription,
+    TopicConfig,
+    TopicConfigList,
+)
 from sparrowmq.protocol.subscription import Subscription
 
 

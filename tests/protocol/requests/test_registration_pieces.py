@@ -8,8 +8,7 @@ import pytest
 
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
-from sparrowmq.protocol.requests.registration_pieces import PIECE_BYTES, pieces
+from sparrowmq.protocol.requests.registration_bodies import PIECE_BYTES, RegisterBrokerBody, pieces
 from sparrowmq.protocol.wire.json import NotJson
 
 COUNT = 5000

@@ -1,6 +1,6 @@
 """The bodies of users and policies, as Java writes them."""
 
-from sparrowmq.protocol.requests.user_bodies import (
+from sparrowmq.protocol.requests.user_headers import (
     Policy,
     PolicyRule,
     UserEntry,

@@ -28,11 +28,11 @@ from sparrowmq.protocol.requests.bodies import (
     OWN_VERSION,
     PROTOCOL_RELEASE,
     BrokerStats,
+    HaStatus,
     KVTable,
     QueueEntries,
 )
 from sparrowmq.protocol.requests.client_bodies import ProducerConnections, ProducerEntry, ProducerTable
-from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats
 
 _VERY_PATIENT = 10  # a broker goes through all groups and queues

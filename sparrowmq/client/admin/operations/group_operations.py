@@ -14,9 +14,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     ResetOffset,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable
-from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerConnections, ConsumerRunning
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerConnections, ConsumerRunning, RequestMode
 from sparrowmq.protocol.requests.headers import (
     ConsumeMessageDirectly,
     GetConsumerRunning,

@@ -6,13 +6,6 @@ Source: the classes of org.apache.rocketmq.tools.command.auth, Java 5.4.0.
 from __future__ import annotations
 
 from sparrowmq.client.admin.operations.asker import Asker
-from sparrowmq.protocol.requests.user_bodies import (
-    Policy,
-    UserEntry,
-    UserPolicies,
-    decode_policies,
-    decode_users,
-)
 from sparrowmq.protocol.requests.user_headers import (
     CreateAcl,
     CreateUser,
@@ -22,8 +15,13 @@ from sparrowmq.protocol.requests.user_headers import (
     GetUser,
     ListAcls,
     ListUsers,
+    Policy,
     UpdateAcl,
     UpdateUser,
+    UserEntry,
+    UserPolicies,
+    decode_policies,
+    decode_users,
 )
 
 

@@ -3,7 +3,7 @@ from typing import Any
 from sparrowmq.client.admin.operations import user_operations as operations
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry
+from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry
 from sparrowmq.testing.cluster import Cluster
 
 ADMIN = Credentials("admin", "secretOfAdmin")
