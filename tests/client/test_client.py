@@ -1,12 +1,10 @@
 import asyncio
-import inspect
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, ProducerSettings
 from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -119,12 +117,6 @@ async def test_unanswered_counts_what_every_producer_sent_and_flush_waits_for_al
         assert (mq.unanswered, other.unanswered) == (3, 2)
         await mq.flush()
         assert mq.unanswered == 0 and all(future.exception() for future in futures)
-
-
-def test_what_a_client_sends_by_is_described_as_its_producers_own():
-    assert inspect.signature(Client.send) == inspect.signature(Producer.send)
-    assert Client.send_soon.__doc__ == Producer.send_soon.__doc__
-    assert not isinstance(connect("127.0.0.1:1"), Producer)
 
 
 async def test_the_queues_of_a_topic_can_be_chosen_from(peer):

@@ -1,17 +1,11 @@
-import inspect
 from typing import cast
 
 import pytest
 
 from sparrowmq.client.arguments import check_names
-from sparrowmq.client.sending.send_arguments import OnewayArguments, SendArguments, sending
+from sparrowmq.client.sending.send_arguments import OnewayArguments, sending
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.message import Message
-
-
-def test_a_type_checker_knows_each_argument_of_a_send():
-    arguments = inspect.signature(sending).parameters.keys() - {"topic", "body"}
-    assert SendArguments.__annotations__.keys() == arguments
 
 
 def test_arguments_describe_a_message_and_its_way():
