@@ -50,7 +50,7 @@ def test_each_module_of_the_list_has_a_source():
 
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_no_module_of_the_list_has_a_coroutine_of_its_own(module: str):
-    # `sparrowmq/loop/waiting.py` says why.
+    # `sparrowmq/loop/tasks.py` says why.
     tree = ast.parse(Path(compiled.source(module)).read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
 

@@ -1,4 +1,4 @@
-"""sparrowmq.core.memory: page faults of a process that takes and frees one block, and what the collector looks at."""
+"""sparrowmq.core.process: page faults of a process that takes and frees one block, and what the collector looks at."""
 
 import platform
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from sparrowmq.core.memory import keep_freed
+from sparrowmq.core.process import keep_freed
 
 if sys.argv[1] == "kept":
     keep_freed()
@@ -35,7 +35,7 @@ def test_memory_that_is_kept_costs_its_page_faults_once() -> None:
 FROZEN = """
 import gc
 import sparrowmq.client.client
-from sparrowmq.core.memory import freeze_loaded
+from sparrowmq.core.process import freeze_loaded
 
 freeze_loaded()
 first = gc.get_freeze_count()

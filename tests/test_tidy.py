@@ -69,7 +69,7 @@ CATCH_ALL = {
     "sparrowmq/remoting/handler.py",
     "sparrowmq/remoting/request_dispatch.py",
     "sparrowmq/remoting/request_in_flight.py",
-    "sparrowmq/loop/waiting.py",
+    "sparrowmq/loop/tasks.py",
     "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",
     "sparrowmq/client/consuming/received.py",

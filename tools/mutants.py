@@ -59,8 +59,6 @@ AREAS: Final = {
         "store/*.py",
         "store/log/*.py",
         "store/queues/*.py",
-        "store/keys/*.py",
-        "store/timers/*.py",
         "broker/later/*.py",
     ),
     "replication": ("broker/replication/*.py",),

@@ -30,9 +30,9 @@ from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
 from sparrowmq.auth.rotated_file import RotatedFile, denials_file
 from sparrowmq.core.safe_text import shown
+from sparrowmq.core.stats import Recent
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.hosts import counted
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access

@@ -80,8 +80,8 @@ from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.client_certificates import ending

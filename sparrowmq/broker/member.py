@@ -54,8 +54,8 @@ from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_start import MemberStart
 from sparrowmq.broker.replication.ha_port import ABOVE, port_for_slaves
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer, RemoteError, SparrowError, StoreFailed
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.remoting.listen_address import is_loopback
 from sparrowmq.remoting.tls.tls_settings import TlsMode

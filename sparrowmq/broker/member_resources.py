@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from sparrowmq.broker.access_control import sign_of
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context

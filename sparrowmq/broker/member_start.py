@@ -24,8 +24,8 @@ from sparrowmq.broker.replication.peer_repair import NOWHERE
 from sparrowmq.broker.store_opening import repaired
 from sparrowmq.broker.store_part import FreedRoom, was_full
 from sparrowmq.errors import DiskFull
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.store.log.set_aside import ranges
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk

@@ -52,7 +52,7 @@ from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.transaction import Transaction
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
-from sparrowmq.loop.background import ENTERED
+from sparrowmq.loop.tasks import ENTERED
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import Body
 

@@ -15,7 +15,7 @@ from typing import Any
 from sparrowmq.client.functions import is_stray
 from sparrowmq.client.loop_affinity import check_asyncio
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.background import ENTERED
+from sparrowmq.loop.tasks import ENTERED
 
 
 class ManagedLifetime:

@@ -40,8 +40,8 @@ from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.log_limit import LogLimit

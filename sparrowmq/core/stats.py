@@ -1,4 +1,4 @@
-"""Numbers about what happens: counters, rates over a few windows, and histograms. No export, no clock, no thread.
+"""Numbers about what happens: counters, rates over a few windows, histograms, and events that repeat.
 
 The hot path only adds: `counter.value += n`, `histogram.record(n)`. What needs time is sampled by the owner's chores,
 so a message costs no clock call for its statistics.
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.compiled import mypyc_attr
+from sparrowmq.loop.clock import Clock
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # The windows of Java's "putTps": ten seconds, a minute, ten minutes.
 WINDOWS_S = (10, 60, 600)
 _SAMPLES = 10
+PERIOD_S: Final = 30.0  # in which events of `Recent` count
 
 
 class Counter:
@@ -145,3 +147,31 @@ def _last_of(bucket: int) -> int:
         return bucket
     shift, top = divmod(bucket, 8)
     return ((top + 8 + 1) << (shift - 1)) - 1
+
+
+class Recent:
+    """Remembers the latest events of one sort.
+
+    Args:
+        least: the number of events within PERIOD_S that is worth a report.
+    """
+
+    def __init__(self, clock: Clock, least: int = 1) -> None:
+        self._clock = clock
+        self._times: deque[float] = deque(maxlen=least)
+        self._last = ""
+
+    def note(self, event: str) -> None:
+        self._times.append(self._clock.monotonic())
+        self._last = event
+
+    def forget(self) -> None:
+        """Forget all events, because their cause is gone."""
+        self._times.clear()
+
+    @property
+    def last(self) -> str:
+        """The text of the latest event, if there were enough of them within PERIOD_S; otherwise ""."""
+        times = self._times
+        is_full = len(times) == times.maxlen
+        return self._last if is_full and self._clock.monotonic() - times[0] < PERIOD_S else ""

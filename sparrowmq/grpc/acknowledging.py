@@ -20,7 +20,7 @@ from sparrowmq.grpc.settings_answer import ms_of
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.side_by_side import results_of
+from sparrowmq.loop.tasks import results_of
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime

@@ -32,9 +32,9 @@ from sparrowmq.grpc.wire_types import SERVICE, message, read
 from sparrowmq.http2 import calls as http2
 from sparrowmq.http2.calls import Call, GrpcError, Pending, Streaming
 from sparrowmq.http2.calls import Status as GrpcStatus
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.tasks import Background
 
 Method = Callable[[Caller, Any], Awaitable[Any]]
 NearMethod = Callable[[Caller, Any], Pending | None]

@@ -11,8 +11,8 @@ from sparrowmq.grpc.brokers import Cluster
 from sparrowmq.grpc.methods import Methods
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls

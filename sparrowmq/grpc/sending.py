@@ -22,7 +22,7 @@ from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_o
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.side_by_side import results_of
+from sparrowmq.loop.tasks import results_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id

@@ -24,7 +24,7 @@ from sparrowmq.http2.deadlines import Deadlines
 from sparrowmq.http2.grpc_wire import MessageReader, framed
 from sparrowmq.http2.streams import Stream
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import close_after
+from sparrowmq.loop.tasks import close_after
 
 log = logging.getLogger(__name__)
 

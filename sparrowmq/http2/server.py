@@ -20,11 +20,10 @@ from sparrowmq.http2.deadlines import Deadlines
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import GrpcSession, Hall
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.tasks import Background, over
 from sparrowmq.loop.turn import Turn
-from sparrowmq.loop.waiting import over
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions

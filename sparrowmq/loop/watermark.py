@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sparrowmq.loop import waiting
+from sparrowmq.loop import tasks
 
 OnReached = Callable[[BaseException | None], object]
 
@@ -91,7 +91,7 @@ class Watermark:
         Raises:
             the error given to `fail`.
         """
-        return waiting.reached(self, target)
+        return tasks.reached(self, target)
 
     @property
     def waiting(self) -> int:

@@ -21,9 +21,9 @@ from sparrowmq.errors import AccessDenied, BrokerUnreachable
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import account_of, client_of
 from sparrowmq.http2.calls import Call
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import pause
+from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
 from sparrowmq.mqproxy.room import Room

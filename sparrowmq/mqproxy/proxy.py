@@ -14,8 +14,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc.port import ListenAddress, open_port
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.client_certificates import ending
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL, Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Self
 from sparrowmq.auth.rotated_file import denials_file
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import ClientClosed
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions

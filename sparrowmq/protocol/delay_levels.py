@@ -72,7 +72,7 @@ def duration_word(duration_ms: int) -> str:
 
 
 # The prepared offset of a delivered record, `_FIRST_MARK - (queue id << 48 | queue offset)`, says where it had waited.
-# Half messages have offsets from 0 on there, and settled timers -1 - offset, which is greater (store/timers/timers.py).
+# Half messages have offsets from 0 on there, and settled timers -1 - offset, which is greater (store/timers.py).
 _FIRST_MARK: Final = -(1 << 62)
 _QUEUE_ID_AT: Final = 48
 _QUEUE_OFFSET_MASK: Final = (1 << _QUEUE_ID_AT) - 1

@@ -19,8 +19,8 @@ from dataclasses import fields
 from typing import Final
 
 from sparrowmq.core import logs
+from sparrowmq.core.process import stacks_now
 from sparrowmq.loop.slices import to_end
-from sparrowmq.loop.stacks import stacks_now
 from sparrowmq.settings.settings import Settings
 from sparrowmq.version import VERSION
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from sparrowmq.core.stats import Recent
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.recent import Recent
 
 S = TypeVar("S")
 

@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from sparrowmq.core.safe_text import shown
+from sparrowmq.core.stats import Recent
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.hosts import counted
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH

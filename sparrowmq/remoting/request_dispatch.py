@@ -30,7 +30,7 @@ from sparrowmq.errors import (
     SparrowError,
     StoreFailed,
 )
-from sparrowmq.loop.waiting import close_after, tell
+from sparrowmq.loop.tasks import close_after, tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body

@@ -28,12 +28,10 @@ from typing import Final
 from zlib import crc32
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.store.keys.index import Index
-from sparrowmq.store.keys.slots import Unwritten
+from sparrowmq.store.index import Index, Unwritten
 from sparrowmq.store.layout import NO_CRC, SECTOR
 from sparrowmq.store.queues.consume_queue import QueueEnd
-from sparrowmq.store.queues.positions import Positions
-from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, Positions, QueueEnds
 from sparrowmq.store.vfs import Unsynced, Vfs, closing, content_of
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.record import has_key, outline
-from sparrowmq.store.keys.index import Index
+from sparrowmq.store.index import Index
 
 MOST_FOUND_BYTES: Final = 8 << 20  # of one search: Java's clients take frames of at most 16 MB
 MOST_SEARCHED: Final = 100_000

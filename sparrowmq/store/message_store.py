@@ -39,16 +39,13 @@ from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store import upkeep
 from sparrowmq.store.appender import Appender
 from sparrowmq.store.checkpoint import Checkpointer, load
-from sparrowmq.store.index_filling import Filling
+from sparrowmq.store.index import Index
 from sparrowmq.store.key_search import searching, with_unique_id
-from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
-from sparrowmq.store.locks import StoreLock
-from sparrowmq.store.log import synced_mark
+from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.flush import Flusher
+from sparrowmq.store.log.flush import Flusher, SyncedMark
 from sparrowmq.store.log.scrub import Scrubber
-from sparrowmq.store.log.synced_mark import SyncedMark
 from sparrowmq.store.queue_builder import QueueBuilder
 from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues import cold_reads
@@ -59,13 +56,13 @@ from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.record_repair import Copy, Replaced, fenced, replace_found
 from sparrowmq.store.recovery import Recovered, Recovery
-from sparrowmq.store.retention import Cleaning, Retention, RetentionHold
+from sparrowmq.store.retention import Cleaning, Deletion, Retention, RetentionHold
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
-from sparrowmq.store.timers.timers import Timers
-from sparrowmq.store.topic_deletion import Deletion
+from sparrowmq.store.timers import Timers
 from sparrowmq.store.truncation import differ, proved, shorten
-from sparrowmq.store.vfs import Disk, Unsynced, Vfs, lost_while_open
+from sparrowmq.store.upkeep import Filling
+from sparrowmq.store.vfs import Disk, StoreLock, Unsynced, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
 
@@ -551,14 +548,14 @@ class MessageStore:
             after_java,
             known,
             rebuild,
-            synced=0 if clean or after_java else synced_mark.load(self._vfs, layout.abort),
+            synced=0 if clean or after_java else flush.load(self._vfs, layout.abort),
             checks_all=settings.checks_all,
         )
         self.queues.files.mend = rebuild.rebuild_file
         if cut_at is not None:
             shorten(recovery, cut_at)
         clean = recovery.clean
-        was_restarted = not clean and synced_mark.is_of_earlier_boot(self._vfs, layout.abort)
+        was_restarted = not clean and flush.is_of_earlier_boot(self._vfs, layout.abort)
         self.recovered = found = recovery.recover()
         found.was_restarted = was_restarted
         if cut_at is not None and found.end > cut_at:

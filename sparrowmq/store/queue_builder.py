@@ -39,12 +39,12 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from sparrowmq.store.keys.index import Index
-from sparrowmq.store.keys.key_columns import BATCH, VECTOR_MIN, Keys
+from sparrowmq.store.index import Index
+from sparrowmq.store.key_columns import BATCH, VECTOR_MIN, Keys
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
-from sparrowmq.store.timers.timer_wheel import RECALL
+from sparrowmq.store.timer_wheel import RECALL
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer

@@ -37,7 +37,7 @@ from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store import checkpoint
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, ENTRY_SIZE, offset_name
-from sparrowmq.store.log import synced_mark
+from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import Scrubber, look
 from sparrowmq.store.log.set_aside import ranges, set_aside
@@ -105,7 +105,7 @@ def replace_damaged(
         if known.positions is not None:
             commit_log.crc_from = known.positions.crc_from
         repair = _RecordRepair(settings, vfs, copy, commit_log)
-        synced = synced_mark.load(vfs, layout.abort)
+        synced = flush.load(vfs, layout.abort)
         flushed = max(synced, known.positions.flushed if known.positions is not None else 0)
         file = commit_log.row.find(begin)
         first = file.begin if file is not None else min(max(begin, commit_log.begin), commit_log.row.end)

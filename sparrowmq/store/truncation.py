@@ -32,7 +32,7 @@ from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, StoreError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.checkpoint import save
-from sparrowmq.store.log import synced_mark
+from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import SavedEnds
@@ -112,7 +112,7 @@ def shorten(recovery: Recovery, at: int) -> None:
     if not vfs.exists(layout.abort):
         vfs.close(vfs.create(layout.abort, 0, allocate=False))
         vfs.sync_folder(layout.root)
-    synced_mark.lower(vfs, layout.abort, at)
+    flush.lower(vfs, layout.abort, at)
     recovery.synced = min(recovery.synced, at)
     for folder in (layout.ends, layout.timers):
         for name in vfs.list_folder(folder):

@@ -19,13 +19,14 @@ import fcntl
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from sparrowmq.errors import BadStore, DiskFull, OutOfResources
+from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreLocked
 from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.store.layout import Layout, offset_name, parse_offset_name
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The disk is not at fault: the next attempt succeeds once others have released some.
@@ -38,6 +39,8 @@ _SHORT = {
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES)
 _IS_BSD = sys.platform == "darwin"
 _ZEROS = bytes(1 << 20)
+PROBE_NAME: Final = "trial"
+PROBE_BYTES: Final = 1 << 20  # for the small files of a start
 # macOS has no fdatasync. Its fsync does not flush the disk's own cache, and no cheap call does.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -435,3 +438,132 @@ def lost_while_open(file: File) -> OSError:
     if os.path.exists(kept):
         remedy = f"{remedy}; its content is at {kept} until the broker stops, so copy that first"
     return OSError(errno.EIO, remedy, file.path)
+
+
+class StoreLock:
+    """The locks of one store, held until `close`: only one broker can open it, even if its lock file is deleted.
+
+        root/lock   byte 0 is locked, as Java locks it; if the file is deleted, a second broker could lock a new one
+        root        the folder itself is locked too, and it cannot be deleted while a store is in it
+        the log     the folder of the log is locked: two stores may not share one, as `storePathCommitLog` could say
+
+    Attributes:
+        file: the lock file.
+
+    Raises:
+        StoreLocked: a broker has this store open, or another store with the same log.
+    """
+
+    def __init__(self, vfs: Vfs, layout: Layout) -> None:
+        self._vfs = vfs
+        self._folders: list[File] = []
+        file = vfs.lock(layout.lock)
+        if file is None:
+            raise StoreLocked(layout.root, lock_holder(layout.lock))
+        self.file = file
+        # If both paths name the same folder, its second lock would conflict with the first.
+        for folder in {os.path.realpath(path): path for path in (layout.root, layout.commit_log)}.values():
+            held = vfs.lock_folder(folder)
+            if held is None:
+                self.close()
+                raise StoreLocked(folder)
+            self._folders.append(held)
+
+    def close(self) -> None:
+        """Release the locks. Calling it twice is harmless."""
+        for each in (*self._folders, self.file):
+            self._vfs.close(each)
+
+
+class NumberedFolder:
+    """A folder with one file that is replaced from time to time, under the next number. The newest whole file counts.
+
+        %020d.tmp   written and synced ── renamed to %020d ── folder synced ── files with other numbers deleted
+
+    So a crash at any moment leaves a whole file: the one before or the new one. A reader takes the file with the
+    highest number that makes sense. The next file gets a number above all that were found. The first `replace` creates
+    the folder.
+
+    Attributes:
+        number: the number of the newest file that was found or written; -1 if there was none.
+    """
+
+    def __init__(self, vfs: Vfs, path: str) -> None:
+        self.number = -1
+        self._vfs = vfs
+        self._path = path
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all files, the newest first."""
+        found = [parse_offset_name(name) for name in self._vfs.list_folder(self._path)]
+        numbers = sorted((number for number in found if number is not None), reverse=True)
+        self.number = max(numbers, default=self.number)
+        return numbers
+
+    def open(self, number: int, writable: bool) -> File:
+        """Open the file with this number. Raises: OutOfResources."""
+        return self._vfs.open(self._path_of(number), writable=writable)
+
+    def replace(self, content: bytes, room_bytes: int = 0) -> File:
+        """Write the next file, and return once it is on disk. The file before it stays until `remove_others`.
+
+        Args:
+            room_bytes: the size to allocate; 0 for a file that grows as it is written.
+        Raises:
+            DiskFull, OSError: `number` is as before.
+        """
+        vfs, path = self._vfs, self._path_of(self.number + 1)
+        vfs.make_folder(self._path)
+        beside = path + ".tmp"
+        if vfs.exists(beside):
+            vfs.unlink(beside)
+        file = vfs.create(beside, room_bytes, allocate=room_bytes > 0)
+        try:
+            vfs.write(file, 0, content)
+            vfs.sync(file)
+            vfs.rename(beside, path)
+            vfs.sync_folder(self._path)
+        except BaseException:
+            vfs.close(file)
+            raise
+        file.path = path
+        self.number += 1
+        return file
+
+    def remove_others(self) -> None:
+        for name in self._vfs.list_folder(self._path):
+            if parse_offset_name(name) not in (None, self.number):
+                self._vfs.unlink(os.path.join(self._path, name))
+
+    def _path_of(self, number: int) -> str:
+        return os.path.join(self._path, offset_name(number))
+
+
+def probe_writes(vfs: Vfs, folders: Iterable[str], log_folder: str, room_bytes: int) -> None:
+    """Create, sync and delete a file in each folder, before a member becomes the master. Blocks: call it in a thread.
+
+    Args:
+        room_bytes: the room that the log needs for its next file; 0 if it has that file.
+    Raises:
+        DiskFull: there is no room.
+        OSError: a folder cannot be written, or a sync fails.
+    """
+    sizes = dict.fromkeys(folders, PROBE_BYTES)
+    sizes[log_folder] = max(PROBE_BYTES, room_bytes)
+    for folder, size in sizes.items():
+        _probe(vfs, folder, size)
+
+
+def _probe(vfs: Vfs, folder: str, size: int) -> None:
+    path = os.path.join(folder, PROBE_NAME)
+    vfs.make_folder(folder)
+    if vfs.exists(path):
+        vfs.unlink(path)
+    file = vfs.create(path, size, allocate=True)
+    try:
+        vfs.write(file, 0, b"\0")
+        vfs.sync(file)
+        vfs.sync_folder(folder)
+    finally:
+        vfs.close(file)
+        vfs.unlink(path)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sparrowmq.client.arguments import check_callable, check_count
-from sparrowmq.loop.running_time import TICK_S, Pauses
+from sparrowmq.loop.clock import TICK_S, Pauses
 
 T = TypeVar("T")
 

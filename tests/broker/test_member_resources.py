@@ -15,8 +15,8 @@ from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_start import MemberStart
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, CERTIFICATE
 from sparrowmq.metrics.metrics_settings import Exporter
 from tests.broker.metrics.visits import visit

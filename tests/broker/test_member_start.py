@@ -18,8 +18,8 @@ from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member import RETRY_S, Member
 from sparrowmq.broker.member_start import MemberStart
 from sparrowmq.errors import ConfigError, DiskFull, SparrowError
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.hosts import split_address

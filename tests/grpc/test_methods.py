@@ -10,7 +10,7 @@ from sparrowmq.grpc.caller import CLIENT_ID
 from sparrowmq.grpc.methods import Methods
 from sparrowmq.grpc.wire_types import SERVICE, ClientType, message
 from sparrowmq.http2.server import GrpcServer
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers, named, outgoing
 

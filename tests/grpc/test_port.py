@@ -7,8 +7,8 @@ from grpc import aio
 
 from sparrowmq.core.descriptors import share
 from sparrowmq.grpc.port import ListenAddress, open_port
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import ClientClosed, ConfigError, StoreFailed
-from sparrowmq.loop.background import Background, alone
+from sparrowmq.loop.tasks import Background, alone
 
 
 async def forever() -> None:

@@ -1,6 +1,6 @@
 """Events count only while they are recent, and only if there are enough of them."""
 
-from sparrowmq.loop.recent import PERIOD_S, Recent
+from sparrowmq.core.stats import PERIOD_S, Recent
 from sparrowmq.testing.clock import ManualClock
 
 

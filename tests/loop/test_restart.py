@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from sparrowmq.core.process import Restart
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.restart import Restart
 
 PROGRAM = """
 import asyncio, os, sys
-from sparrowmq.loop.restart import OF_PROCESS
+from sparrowmq.core.process import OF_PROCESS
 
 print(os.getpid(), sys.argv[2:], os.environ.pop("NOTIFY_SOCKET"), flush=True)
 if os.path.exists(sys.argv[1]):

@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from sparrowmq.loop import running_time
-from sparrowmq.loop.running_time import MOST_PAUSES, TICK_S, Pauses, RunningTime, of_loop
+from sparrowmq.loop import clock
+from sparrowmq.loop.clock import MOST_PAUSES, TICK_S, Pauses, RunningTime, of_loop
 
 
 class Hand:
@@ -47,8 +47,8 @@ def test_old_pauses_are_forgotten():
 
 
 async def test_a_loop_notices_that_it_did_not_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(running_time, "TICK_S", 0.001)
-    monkeypatch.setattr(running_time, "PAUSE_S", 0.2)
+    monkeypatch.setattr(clock, "TICK_S", 0.001)
+    monkeypatch.setattr(clock, "PAUSE_S", 0.2)
     running = of_loop(time.monotonic)
     assert of_loop(time.monotonic) is running, "one for each loop"
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""sparrowmq.loop.side_by_side: several coroutines run side by side, and one alone needs no task."""
+"""sparrowmq.loop.tasks: several coroutines run side by side, and one alone needs no task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.loop.side_by_side import results_of
+from sparrowmq.loop.tasks import results_of
 
 
 async def test_several_run_side_by_side_and_their_results_have_their_order():

@@ -1,7 +1,7 @@
 import asyncio
 
+from sparrowmq.core.process import stacks_now
 from sparrowmq.loop.slices import at_once
-from sparrowmq.loop.stacks import stacks_now
 
 
 async def test_stacks_name_each_thread_and_task_with_its_line() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.waiting import close_after, in_turns, reached, tell
+from sparrowmq.loop.tasks import close_after, in_turns, reached, tell
 from sparrowmq.loop.watermark import Watermark
 
 

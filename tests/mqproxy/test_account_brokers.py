@@ -10,8 +10,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
 from sparrowmq.grpc.grpc_clients import MOST_TOPICS
 from sparrowmq.http2.calls import Call, Caller
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy.account_brokers import IDLE_S, AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings

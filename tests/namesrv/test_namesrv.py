@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import BadStore, ConfigError, RemoteError
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.namesrv.namesrv import Namesrv, _later
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask

@@ -18,7 +18,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
 from sparrowmq.store.care.backup import backup
-from sparrowmq.store.care.copying import remove
+from sparrowmq.store.care.copier import remove
 from sparrowmq.store.care.restore import restore
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from sparrowmq.broker import chores, member
 from sparrowmq.broker.failover import in_sync
 from sparrowmq.broker.part import Chore
-from sparrowmq.loop import running_time
+from sparrowmq.loop import clock
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting import session
 from sparrowmq.store import upkeep
@@ -30,7 +30,7 @@ _LOOKS: Final = (
     (upkeep, "_TEND_PERIOD_S", 0.5),
     (member, "LOOK_S", 2.0),
     (in_sync, "_LOOK_S", 1.0),
-    (running_time, "TICK_S", 0.9),
+    (clock, "TICK_S", 0.9),
 )
 _CHORE_S: Final = 3.0  # the least period of a broker's chores
 

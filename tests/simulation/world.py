@@ -27,12 +27,12 @@ from unittest.mock import patch
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop import running_time, slices
+from sparrowmq.loop import clock, slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics import prometheus_text
 from sparrowmq.remoting import door
 from sparrowmq.store import upkeep, vfs
-from sparrowmq.store.log import flush, synced_mark
+from sparrowmq.store.log import flush
 from tests.simulation.disk import SimDisk
 from tests.simulation.fibers import Fiber, waiting
 from tests.simulation.files import ROOT, Fcntl, Files
@@ -271,7 +271,7 @@ class World:
     def bury(self, process: Process) -> None:
         """Release what a dead process left."""
         process.loop.bury()
-        for by_loop in (slices._began, slices._lines, running_time._OF_LOOPS):
+        for by_loop in (slices._began, slices._lines, clock._OF_LOOPS):
             by_loop.pop(process.loop, None)
         self._burials += 1
         if self._burials % _BURIALS_PER_COLLECTION == 0:
@@ -326,7 +326,7 @@ class World:
         yield builtins, "open", self.files.open
         yield vfs, "_sync_data", self.files.replaced["fdatasync"]
         yield vfs, "fcntl", Fcntl(self.files)
-        yield synced_mark, "boot_id", self._boot_id
+        yield flush, "boot_id", self._boot_id
         yield door, "socket", SocketModule(self.network)
         yield flush, "threading", self.threads
         yield flush, "SimpleQueue", SimQueue

@@ -23,7 +23,7 @@ from sparrowmq.protocol.messages.half_record import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, Terms, render
 from sparrowmq.store.care.check import verify
-from sparrowmq.store.log import synced_mark
+from sparrowmq.store.log import flush
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.store_settings import StoreSettings
@@ -196,7 +196,7 @@ def copy_cut(store: MessageStore, into: Path, keep: int | None = None) -> None:
             size = file.stat().st_size
             log.seek(max(0, min(end - begin, size)))
             log.write(bytes(max(0, size - max(0, end - begin))))
-    synced_mark.lower(Disk(), str(into / "abort"), end)  # the last sync did not come
+    flush.lower(Disk(), str(into / "abort"), end)  # the last sync did not come
 
 
 def descriptors() -> int:

@@ -16,8 +16,7 @@ from sparrowmq.store.checkpoint import (
     unpack,
 )
 from sparrowmq.store.layout import NO_CRC
-from sparrowmq.store.queues.positions import Positions
-from sparrowmq.store.queues.queue_ends import QueueEnds
+from sparrowmq.store.queues.queue_ends import Positions, QueueEnds
 from sparrowmq.store.vfs import Disk, Unsynced
 from sparrowmq.testing.clock import ManualClock
 from tests.store.crash_states import RecordVfs

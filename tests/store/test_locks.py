@@ -8,8 +8,7 @@ import pytest
 
 from sparrowmq.errors import StoreLocked
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.locks import StoreLock
-from sparrowmq.store.vfs import Disk, lock_holder
+from sparrowmq.store.vfs import Disk, StoreLock, lock_holder
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_a_log_that_is_reached_by_two_names_is_one(layout: Layout, tmp_path: Pat
 
 def test_the_process_that_has_a_store_open_is_named(layout: Layout) -> None:
     program = (
-        "import sys; from sparrowmq.store.locks import StoreLock; from sparrowmq.store.vfs import Disk;"
+        "import sys; from sparrowmq.store.vfs import StoreLock; from sparrowmq.store.vfs import Disk;"
         "from sparrowmq.store.layout import Layout; lock = StoreLock(Disk(), Layout.of(sys.argv[1]));"
         "print(flush=True); sys.stdin.read()"
     )

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.store.numbered_folder import NumberedFolder
-from sparrowmq.store.vfs import Disk, File
+from sparrowmq.store.vfs import Disk, File, NumberedFolder
 from tests.store.faulty_disk import FaultyDisk, broken
 
 

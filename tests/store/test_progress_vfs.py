@@ -9,9 +9,9 @@ from pathlib import Path
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.progress import ReadDisk, WrittenDisk, used_bytes
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.care.restore import restore
-from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk, used_bytes
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, put
 

@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.errors import NotSafeInTime
 from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.store.put_times import PutTimes
+from sparrowmq.store.appender import PutTimes
 from sparrowmq.testing import ManualClock
 from tests.store.stores import message
 

@@ -16,8 +16,8 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.keys.index import Index
-from sparrowmq.store.keys.key_columns import VECTOR_MIN
+from sparrowmq.store.index import Index
+from sparrowmq.store.key_columns import VECTOR_MIN
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queue_builder import Hole, QueueBuilder, tags_code

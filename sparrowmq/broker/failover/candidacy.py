@@ -27,8 +27,7 @@ from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.door import Door
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.vfs import Disk, Vfs
-from sparrowmq.store.write_probe import probe_writes
+from sparrowmq.store.vfs import Disk, Vfs, probe_writes
 
 COOLDOWN_S: Final = 10.0
 SLOW_S: Final = 1.0  # of the trial of the disk: some small files, each with its sync

@@ -17,9 +17,9 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.quotas import Quotas

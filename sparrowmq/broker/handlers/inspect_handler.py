@@ -11,8 +11,8 @@ from collections.abc import Callable
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
+from sparrowmq.core import process
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop import restart
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import (
@@ -81,7 +81,7 @@ class InspectHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"not restarted: this broker has begun at {self._status.started_ms}, not at {header.boot_timestamp}",
             )
-        restart.OF_PROCESS.ask()
+        process.OF_PROCESS.ask()
 
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Reply:

@@ -26,7 +26,7 @@ from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.state.journal import Journal, not_safe
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.waiting import after_thread, resolved
+from sparrowmq.loop.tasks import after_thread, resolved
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY

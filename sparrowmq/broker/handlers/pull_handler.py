@@ -23,7 +23,7 @@ from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.waiting import after_thread, resolved
+from sparrowmq.loop.tasks import after_thread, resolved
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig

@@ -23,7 +23,7 @@ from sparrowmq.broker.reply_waiters import Askers
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import resolved
+from sparrowmq.loop.tasks import resolved
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag

@@ -44,7 +44,7 @@ from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.timers.timer_wheel import RECALL
+from sparrowmq.store.timer_wheel import RECALL
 
 _OF_SENDER: Final[int] = SysFlag.OF_SENDER
 MOST_TRIES: Final = 1 << 30  # that a message can have had; each failure adds one to it

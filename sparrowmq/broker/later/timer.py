@@ -8,7 +8,7 @@
     retention wants the file of a timer ── stored again at the log's end, TIMER_ROLL_TIMES one more
 
 The store knows the pending timers and their times, and explains why no timer is lost or doubled
-(store/timers/timers.py). One coroutine sleeps until the next slot of 16 ms is over or the queue grows. It delivers
+(store/timers.py). One coroutine sleeps until the next slot of 16 ms is over or the queue grows. It delivers
 `TURN` messages, or about 1 MB, before the sockets get their turn. The recalls of a slot are read in such turns too,
 once, before its first message. A message with a delay level, such as every retry, uses that level
 and loses its timer properties, as in Java. A delivered message keeps all these properties; TIMER_OUT_MS shows that it
@@ -42,8 +42,8 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.timers.timer_wheel import RECALL
-from sparrowmq.store.timers.timers import Timer, Timers, settling
+from sparrowmq.store.timer_wheel import RECALL
+from sparrowmq.store.timers import Timer, Timers, settling
 
 log = logging.getLogger(__name__)
 

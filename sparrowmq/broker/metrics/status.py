@@ -24,7 +24,7 @@ from sparrowmq.metrics.condition_kinds import DRAINED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.bodies import CONDITION, OWN_VERSION, PROTOCOL_RELEASE
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
-from sparrowmq.store.put_times import PutTimes
+from sparrowmq.store.appender import PutTimes
 from sparrowmq.version import VERSION
 
 VERSION_NAME: Final = "V4_9_8"

@@ -23,7 +23,7 @@ from sparrowmq.broker.staging.writers import GONE, OpenPiece, Piece, Publication
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import in_turns
+from sparrowmq.loop.tasks import in_turns
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import batch as batches

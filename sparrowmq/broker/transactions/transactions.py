@@ -43,7 +43,7 @@ from sparrowmq.broker.transactions.transaction_rules import TransactionRules
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import in_turns
+from sparrowmq.loop.tasks import in_turns
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_OPEN
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode

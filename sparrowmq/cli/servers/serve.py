@@ -31,13 +31,13 @@ from sparrowmq.cli.servers.proxy_file import PORT
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.cli.servers.version_line import identity, keeping
-from sparrowmq.core import descriptors, logs, memory
+from sparrowmq.core import descriptors, logs, process
 from sparrowmq.core.exit_status import exit_status
 from sparrowmq.core.logs import LogSettings
+from sparrowmq.core.process import OF_PROCESS
 from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import ConfigError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.loop.restart import OF_PROCESS
 from sparrowmq.settings import settings as config
 from sparrowmq.settings.number_type import Whole
 from sparrowmq.settings.setting_kinds import size
@@ -350,7 +350,7 @@ async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]
     try:
         async with server as serving:
             _calm_the_collector()
-            memory.keep_freed()
+            process.keep_freed()
             starting.serves(serving)
             try:
                 await serving.serve()

@@ -31,7 +31,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.settings.path_type import PATH
-from sparrowmq.store.care.piece_reading import PieceRecord, check_name, read
+from sparrowmq.store.care.inspect import PieceRecord, check_piece_name, read_piece
 
 T = TypeVar("T")
 
@@ -297,7 +297,7 @@ class Draft:
 
     def __init__(self, files: Sequence[Path], topics: Collection[str] = ()) -> None:
         for file in files:
-            check_name(file)
+            check_piece_name(file)
         self._files = sorted(set(files), key=lambda file: file.name)
         self._only = frozenset(topics)
         self.left_out: Counter[LeftOut] = Counter()
@@ -306,7 +306,7 @@ class Draft:
         self._timed: dict[tuple[str, str, str | None], Key] = {}  # by topic, unique id and account
         self._recalls = Recalls()
         for file in self._files:
-            for each in read(file):
+            for each in read_piece(file):
                 self._take(file, each)
         for named, key in self._timed.items():
             if self._recalls.include(*named):
@@ -322,7 +322,7 @@ class Draft:
     def messages(self, places: Collection[Place]) -> Iterator[tuple[Place, Resent]]:
         """Yield the messages at these places, in the order of the log."""
         for file in self._files:
-            for each in read(file):
+            for each in read_piece(file):
                 place = Place(file, each.offset)
                 if each.message is not None and place in places:
                     message = resent(each.message)

@@ -23,15 +23,14 @@ from sparrowmq.settings.path_type import PATH
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs
 from sparrowmq.store.care import restore as restores
+from sparrowmq.store.care.backup import RestorePoints
 from sparrowmq.store.care.check import verify
-from sparrowmq.store.care.copy_check import copy_problems, has_manifest, is_copy
 from sparrowmq.store.care.inspect import describe
-from sparrowmq.store.care.restore_points import RestorePoints
-from sparrowmq.store.locks import StoreLock
-from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk
+from sparrowmq.store.care.manifest import copy_problems, has_manifest, is_copy
+from sparrowmq.store.care.progress import ReadDisk, WrittenDisk
 from sparrowmq.store.record_repair import Replaced
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Disk
+from sparrowmq.store.vfs import Disk, StoreLock
 
 
 def _of_broker(command: F) -> F:

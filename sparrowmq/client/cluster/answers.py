@@ -25,8 +25,8 @@ from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.typed_bodies import CONTENT_TYPE

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.client_bodies import (
     ConsumeOutcome,

@@ -30,8 +30,8 @@ from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.loop_affinity import LoopAffinity, check_asyncio
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import ClientClosed, ConfigError
-from sparrowmq.loop.background import INSIDE, Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.tasks import INSIDE, Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import (
     check_group,

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 
 from sparrowmq.client.cluster.membership import Member, Membership
+from sparrowmq.core.process import stacks_now
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import to_end
-from sparrowmq.loop.stacks import stacks_now
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.client_bodies import ConsumerStatus

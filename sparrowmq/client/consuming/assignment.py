@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.functions import is_stray
 from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
-from sparrowmq.loop.background import Spawn
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription

@@ -24,8 +24,8 @@ from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState, EndTransaction
 from sparrowmq.remoting.log_limit import LogLimit

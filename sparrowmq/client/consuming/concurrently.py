@@ -20,8 +20,8 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.received import ReceivedMessage, received
 from sparrowmq.client.loop_affinity import LoopAffinity, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 

@@ -47,7 +47,7 @@ from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage

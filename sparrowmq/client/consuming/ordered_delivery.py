@@ -26,8 +26,8 @@ from sparrowmq.client.consuming.received import ReceivedMessage, received
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.delay_fields import level_s
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage

@@ -35,7 +35,7 @@ from sparrowmq.errors import (
     RemoteError,
     SparrowError,
 )
-from sparrowmq.loop.background import Spawn
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState

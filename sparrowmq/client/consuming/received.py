@@ -38,7 +38,7 @@ from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refu
 from sparrowmq.client.functions import is_stray
 from sparrowmq.client.loop_affinity import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
-from sparrowmq.loop.background import alone
+from sparrowmq.loop.tasks import alone
 from sparrowmq.protocol.messages.delay_fields import Delay, wait_of
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage

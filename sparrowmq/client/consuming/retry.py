@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.errors import ConfigError, InvalidMessage
-from sparrowmq.loop.background import alone
+from sparrowmq.loop.tasks import alone
 from sparrowmq.protocol.delay_levels import duration_ms, duration_word
 from sparrowmq.protocol.messages.delay_fields import level_s
 

@@ -37,8 +37,8 @@ from sparrowmq.client.consuming.received import (
 from sparrowmq.client.functions import is_generator, name_of
 from sparrowmq.client.tracebacks import stack_of
 from sparrowmq.errors import ClientClosed, ConfigError
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
 from sparrowmq.client.popping.pop_requests import AT_ONCE_S, MOST_POPPED, PopInFlight, PopRequests, Wish
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.loop.background import Spawn
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY

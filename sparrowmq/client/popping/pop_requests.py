@@ -27,7 +27,7 @@ from sparrowmq.client.popping.ack_buffer import AckBuffer
 from sparrowmq.client.popping.message_runs import spend
 from sparrowmq.client.popping.pop_answer import PopAnswer, PoppedFrom
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.core.memory import keep_freed
+from sparrowmq.core.process import keep_freed
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -36,7 +36,7 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     SparrowError,
 )
-from sparrowmq.loop.background import Spawn
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import (

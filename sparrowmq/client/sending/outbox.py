@@ -46,8 +46,8 @@ from sparrowmq.errors import (
     SendFailed,
     SparrowError,
 )
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageV2

@@ -23,8 +23,8 @@ from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.errors import ClientClosed, NetworkError, RemoteError, SparrowError
-from sparrowmq.loop.background import Spawn
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.headers import EndTransaction
 from sparrowmq.protocol.wire.header import NoFields

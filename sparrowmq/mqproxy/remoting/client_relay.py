@@ -34,8 +34,8 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     SparrowError,
 )
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
 from sparrowmq.mqproxy.remoting.destinations import OF_A_TOPIC, REACH, Reach, named_broker, topic_of
 from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of

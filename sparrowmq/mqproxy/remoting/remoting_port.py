@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from sparrowmq.grpc.port import DRAIN_S, ListenAddress, OpenPort
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import over
+from sparrowmq.loop.tasks import Background, over
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
 from sparrowmq.mqproxy.room import Room

@@ -44,7 +44,7 @@ from pyspark.sql.datasource import (
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.namesrv_addresses import local_ip
-from sparrowmq.core.memory import freeze_loaded
+from sparrowmq.core.process import freeze_loaded
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.core.memory import freeze_loaded, keep_freed
+from sparrowmq.core.process import freeze_loaded, keep_freed
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.partition_ranges import Range, lose

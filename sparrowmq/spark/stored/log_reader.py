@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sparrowmq.core.memory import freeze_loaded, keep_freed
+from sparrowmq.core.process import freeze_loaded, keep_freed
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.record_repair import Copy, Replaced, replace_damaged
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
-from sparrowmq.store.vfs import Vfs
+from sparrowmq.store.vfs import StoreLock, Vfs
 
 
 def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Replaced:

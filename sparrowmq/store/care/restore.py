@@ -24,20 +24,17 @@ from sparrowmq.core import snapshot
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest as manifests
-from sparrowmq.store.care.agreement import agree
 from sparrowmq.store.care.backup import paths
-from sparrowmq.store.care.check import verify
-from sparrowmq.store.care.copy_check import config_problems, is_copy, plain
-from sparrowmq.store.care.copying import copy_file, remove, unfinished
-from sparrowmq.store.care.manifest import Manifest
+from sparrowmq.store.care.check import agree, verify
+from sparrowmq.store.care.copier import copy_file, remove, unfinished
+from sparrowmq.store.care.manifest import Manifest, config_problems, is_copy, plain
+from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.layout import Layout, parse_offset_name
-from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.set_aside import LOST, ranges
-from sparrowmq.store.progress_vfs import Watch
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Vfs
+from sparrowmq.store.vfs import StoreLock, Vfs
 
 _LOG: Final = "commitlog"
 

@@ -23,8 +23,7 @@ from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAG
 from sparrowmq.protocol.messages.soundness import Passed, collect_prepared, pass_sound
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.log.damage import record_places
-from sparrowmq.store.log.file_queue import FileQueue
-from sparrowmq.store.log.log_file import PAGE, LogFile
+from sparrowmq.store.log.log_file import PAGE, FileQueue, LogFile
 from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """A consume queue: the places in the log of one queue's messages, 20 bytes for each (layout.py draws an entry).
 
 Entries are collected while a burst of messages is appended, and then one pwrite writes them. A pread reads them, and no
-memory map. The files of 50,000 topics with four queues each cannot be mapped, or even kept open (open_files.py). A
+memory map. The files of 50,000 topics with four queues each cannot be mapped, or even kept open (`OpenFiles`). A
 queue without traffic costs one object.
 
 The files of a queue are a row like those of the log, but sparse. They follow each other without a hole, so two numbers
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 
-from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, OutOfResources
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.store.layout import (
@@ -32,14 +33,14 @@ from sparrowmq.store.layout import (
     row_of_files,
 )
 from sparrowmq.store.queues.entries import GAP_SIZE, Entries, Entry, halve, pack, scan
-from sparrowmq.store.queues.open_files import FewFiles, QueueFile
-from sparrowmq.store.vfs import Unsynced, Vfs
+from sparrowmq.store.vfs import File, Unsynced, Vfs
 
 log = logging.getLogger(__name__)
 
 _SCAN_CHUNK: Final = 512
 _PART: Final = 1 << 16  # bytes
 _NONE: Final = Entries(b"")
+_FEWEST_OPEN: Final = 4
 _UNKNOWN: Final = -1  # the CRC of a file whose CRC is not known
 
 
@@ -58,8 +59,21 @@ class QueueEnd(NamedTuple):
     full: tuple[int, ...]
 
 
-class OpenFiles(FewFiles):
-    """The open files of all queues of a store, and the state that queues share.
+class QueueFile:
+    """An open file of a queue. It may have been closed since (`file.fd` is -1 then)."""
+
+    __slots__ = ("file", "used")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.used = True
+
+
+class OpenFiles:
+    """The open files of all queues of a store, at most `limit`, and the state that queues share.
+
+    Idle files are closed before those in use (second chance). When no file descriptor is left, the older half is
+    closed, and the limit falls. The freed descriptors serve sockets, the log and snapshots.
 
     Attributes:
         changed: the queues that were written to since their ends were last asked for; a set in their order.
@@ -67,9 +81,69 @@ class OpenFiles(FewFiles):
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
-        super().__init__(vfs, limit, unsynced)
+        self.vfs = vfs
+        self._limit = limit
+        self._ring: deque[QueueFile] = deque()
+        self.unsynced = unsynced
         self.changed: dict[ConsumeQueue, None] = {}
         self.mend: Callable[[ConsumeQueue, int], None] | None = None
+
+    def open(self, path: str, writable: bool) -> QueueFile:
+        """Raises: FileNotFoundError, OutOfResources."""
+        return self._keep(self.open_briefly(path, writable))
+
+    def open_briefly(self, path: str, writable: bool) -> File:
+        """Open a file that the caller closes. Raises: FileNotFoundError, OutOfResources."""
+        try:
+            return self.vfs.open(path, writable)
+        except OutOfResources:
+            if not self.shrink():
+                raise
+            return self.vfs.open(path, writable)
+
+    def create(self, path: str, size: int) -> QueueFile:
+        """Raises: DiskFull."""
+        try:
+            return self._keep(self.vfs.create(path, size, allocate=False))
+        except OutOfResources:
+            if not self.shrink():
+                raise
+            return self._keep(self.vfs.create(path, size, allocate=False))
+
+    def fill(self, file: QueueFile, content: bytes) -> None:
+        """Begin a new file with this content. If there is no room, delete the file, so that it can be created later."""
+        try:
+            self.vfs.write(file.file, 0, content)
+        except (DiskFull, OSError):
+            self.vfs.close(file.file)
+            self.vfs.unlink(file.file.path)
+            raise
+
+    def shrink(self) -> bool:
+        """Close the older half, and keep fewer files open from now on. Returns whether there was one to close."""
+        count = -(-len(self._ring) // 2)
+        if count:
+            self._limit = max(_FEWEST_OPEN, min(self._limit, len(self._ring) * 3 // 4))
+            log.warning("no file descriptor is left; at most %d files of queues stay open", self._limit)
+        for _ in range(count):
+            self.vfs.close(self._ring.popleft().file)
+        return count > 0
+
+    def close(self) -> None:
+        while self._ring:
+            self.vfs.close(self._ring.popleft().file)
+
+    def _keep(self, file: File) -> QueueFile:
+        while len(self._ring) >= self._limit:
+            oldest = self._ring.popleft()
+            if oldest.used and oldest.file.fd != -1:
+                oldest.used = False
+                self._ring.append(oldest)
+            else:
+                self.vfs.close(oldest.file)
+        kept = QueueFile(file)
+        self._ring.append(kept)
+        return kept
 
 
 class ConsumeQueue:

@@ -38,8 +38,8 @@ from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.store_part import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts

@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.errors import ConfigError
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning, Heartbeat
 
 

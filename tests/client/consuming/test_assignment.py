@@ -11,7 +11,7 @@ from sparrowmq.client.consuming.moved_masters import ELECTED_S, PAUSE_S
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import A_SLAVE, ConfigError, RemoteError
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues

@@ -9,7 +9,7 @@ from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import ack_all
 from sparrowmq.errors import BrokerUnreachable
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import stored

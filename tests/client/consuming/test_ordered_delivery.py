@@ -10,7 +10,7 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.errors import BrokerUnreachable
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import stored

@@ -9,7 +9,7 @@ from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage

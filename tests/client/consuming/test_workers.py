@@ -12,7 +12,7 @@ from sparrowmq.client.consuming.delivered import Outcome
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.consuming.workers import SLICE_S, Workers
-from sparrowmq.loop.background import Background
+from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until

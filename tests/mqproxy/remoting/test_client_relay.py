@@ -19,8 +19,8 @@ from sparrowmq.errors import (
     SendFailed,
 )
 from sparrowmq.grpc.wire_types import ClientType
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy import cluster_brokers, room
 from sparrowmq.mqproxy.cluster_brokers import Addresses
 from sparrowmq.mqproxy.remoting import client_relay, link

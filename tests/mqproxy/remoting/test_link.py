@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, RequestTimeout
-from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy.remoting import link as links
 from sparrowmq.mqproxy.remoting.link import Link, connect
 from sparrowmq.protocol.requests.headers import GetMaxOffset, NotifyConsumerIdsChanged

@@ -6,7 +6,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from sparrowmq.core.memory import freeze_loaded
+from sparrowmq.core.process import freeze_loaded
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.spark.source.bad_records import BadRecord
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.store.care import agreement
-from sparrowmq.store.care.agreement import agree
-from sparrowmq.store.care.check import verify
+from sparrowmq.store.care import check
+from sparrowmq.store.care.check import agree, verify
 from sparrowmq.store.vfs import Disk
 from tests.store.care.test_backup import filled
 from tests.store.stores import Stores, put
@@ -52,7 +51,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_sound_stores_agree_and_each_change_is_noticed(
     stores: Stores, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "_BATCH", size)
+    monkeypatch.setattr(check, "_BATCH", size)
     store = stores.open()
     put(store, b"old", "Old")
     store.close()

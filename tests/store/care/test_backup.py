@@ -17,7 +17,7 @@ from sparrowmq.errors import CorruptRecord, DiskFull
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.check import verify
-from sparrowmq.store.care.copying import Earlier
+from sparrowmq.store.care.copier import Earlier
 from sparrowmq.store.checkpoint import VERIFIED_BYTES
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings

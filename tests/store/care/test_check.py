@@ -11,10 +11,9 @@ import pytest
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load, save
-from sparrowmq.store.keys.index import ENTRY as INDEX_ENTRY
-from sparrowmq.store.keys.index import HEADER
-from sparrowmq.store.keys.key_columns import key_hash
-from sparrowmq.store.keys.slots import SLOT_SIZE
+from sparrowmq.store.index import ENTRY as INDEX_ENTRY
+from sparrowmq.store.index import HEADER, SLOT_SIZE
+from sparrowmq.store.key_columns import key_hash
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk

@@ -8,7 +8,7 @@ from pathlib import Path
 from sparrowmq.core import snapshot
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup
-from sparrowmq.store.care.copy_check import config_problems, copy_problems, is_copy
+from sparrowmq.store.care.manifest import config_problems, copy_problems, is_copy
 from sparrowmq.store.vfs import Disk
 from tests.store.care.test_backup import filled
 from tests.store.stores import Stores

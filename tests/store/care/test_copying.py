@@ -10,7 +10,7 @@ import pytest
 
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest
-from sparrowmq.store.care.copying import Copy, Earlier, OwnFiles, remove, unfinished
+from sparrowmq.store.care.copier import Copy, Earlier, OwnFiles, remove, unfinished
 from sparrowmq.store.care.manifest import Copied
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Vfs

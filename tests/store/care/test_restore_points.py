@@ -11,9 +11,9 @@ import pytest
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.care import manifest
-from sparrowmq.store.care.copy_check import copy_problems
+from sparrowmq.store.care.backup import RestorePoints
+from sparrowmq.store.care.manifest import copy_problems
 from sparrowmq.store.care.restore import restore
-from sparrowmq.store.care.restore_points import RestorePoints
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
 from tests.store.care.syncs import SyncedDisk

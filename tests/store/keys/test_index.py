@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore
-from sparrowmq.store.keys.index import (
+from sparrowmq.store.index import (
     ENTRY,
     HEADER,
     NAME_DIGITS,
+    SLOT_SIZE,
     Index,
 )
-from sparrowmq.store.keys.key_columns import VECTOR_MIN, Keys, key_hash
-from sparrowmq.store.keys.slots import SLOT_SIZE
+from sparrowmq.store.key_columns import VECTOR_MIN, Keys, key_hash
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
 from tests.store.faulty_disk import FaultyDisk

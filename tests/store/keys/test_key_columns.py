@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.store.keys.key_columns import BATCH, VECTOR_MIN, Keys, hash_vector, key_hash, keys_of
+from sparrowmq.store.key_columns import BATCH, VECTOR_MIN, Keys, hash_vector, key_hash, keys_of
 
 
 @pytest.mark.covers("S-STORE-04")

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from sparrowmq.store.keys.slots import SLOT_SIZE, Slots
+from sparrowmq.store.index import SLOT_SIZE, Slots
 from sparrowmq.store.log.log_file import LogFile
 from tests.store.faulty_disk import FaultyDisk
 

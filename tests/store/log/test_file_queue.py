@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.layout import offset_name
-from sparrowmq.store.log.file_queue import FileQueue
+from sparrowmq.store.log.log_file import FileQueue
 from sparrowmq.store.vfs import Disk
 from tests.store.crash_states import DiskState, RecordVfs
 from tests.store.faulty_disk import FaultyDisk

@@ -11,8 +11,7 @@ import pytest
 from sparrowmq.errors import CorruptRecord, DiskFull, StoreFailed
 from sparrowmq.loop.turn import Turn
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.flush import Flusher
-from sparrowmq.store.log.synced_mark import SyncedMark
+from sparrowmq.store.log.flush import Flusher, SyncedMark
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sparrowmq.store.queues.open_files import FewFiles
+from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.vfs import Disk, Unsynced
 
 
 def test_of_many_files_the_idle_ones_are_closed(tmp_path: Path):
-    files = FewFiles(Disk(), 2, Unsynced())
+    files = OpenFiles(Disk(), 2, Unsynced())
     kept = [files.create(str(tmp_path / str(number)), 10) for number in range(2)]
     for each in kept:
         each.used = False
@@ -19,7 +19,7 @@ def test_of_many_files_the_idle_ones_are_closed(tmp_path: Path):
 
 
 def test_the_older_half_is_closed_on_demand(tmp_path: Path):
-    files = FewFiles(Disk(), 10, Unsynced())
+    files = OpenFiles(Disk(), 10, Unsynced())
     assert not files.shrink()
     kept = [files.create(str(tmp_path / str(number)), 10) for number in range(4)]
     assert files.shrink()

@@ -1,4 +1,4 @@
-from sparrowmq.store.queues.positions import Positions, agreed
+from sparrowmq.store.queues.queue_ends import Positions, agreed
 
 
 def test_of_two_copies_the_lower_place_counts_and_all_that_was_on_disk():

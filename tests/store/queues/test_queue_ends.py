@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.store.queues.consume_queue import QueueEnd
-from sparrowmq.store.queues.positions import Positions
-from sparrowmq.store.queues.queue_ends import QueueEnds, SavedEnds
+from sparrowmq.store.queues.queue_ends import Positions, QueueEnds, SavedEnds
 from sparrowmq.store.vfs import Disk
 from tests.store.faulty_disk import FaultyDisk, broken
 

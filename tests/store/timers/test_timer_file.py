@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.layout import ENTRY
-from sparrowmq.store.timers.timer_file import TimerFile
+from sparrowmq.store.timers import TimerFile
 from sparrowmq.store.vfs import Disk
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import descriptors

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from sparrowmq.store.layout import ENTRY
-from sparrowmq.store.timers.timer_wheel import RECALL, TimerWheel
+from sparrowmq.store.timer_wheel import RECALL, TimerWheel
 
 NOW = 1_767_225_600_000
 FILE = 1 << 20

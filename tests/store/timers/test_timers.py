@@ -1,7 +1,7 @@
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import TIMER_TOPIC
-from sparrowmq.store.timers.timer_wheel import RECALL
-from sparrowmq.store.timers.timers import settling
+from sparrowmq.store.timer_wheel import RECALL
+from sparrowmq.store.timers import settling
 from tests.store.stores import message
 
 NOW = 1_767_225_600_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from sparrowmq.core.memory import freeze_loaded
+from sparrowmq.core.process import freeze_loaded
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
 from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, Copying, now_ms

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
-from sparrowmq.core.memory import freeze_loaded
+from sparrowmq.core.process import freeze_loaded
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.partition_files import FOUND, PartitionFiles, as_rows, from_rows

@@ -1,22 +1,25 @@
-"""Tasks that live exactly as long as their owner's `async with`.
+"""Tasks that live exactly as long as their owner's `async with`, and coroutines that wait.
 
 A bare TaskGroup would wrap each exception of our `async with` into an ExceptionGroup, and would wait for endless loops.
-This one ends its tasks when the owner leaves, and does not wrap the owner's own exception. As in any TaskGroup, a task
-that fails cancels the owner; the context then raises the task's error, unwrapped if it is the only one.
+`Background` ends its tasks when the owner leaves, and does not wrap the owner's own exception. As in any TaskGroup, a
+task that fails cancels the owner; the context then raises the task's error, unwrapped if it is the only one.
+
+Compiled modules have no coroutines of their own, and call those of this module. From Python 3.12 on mypyc's coroutines
+warn when an exception passes through them. Where warnings are errors, the warning takes the exception's place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from sparrowmq.errors import ClientClosed, ConfigError
-from sparrowmq.loop.waiting import close_after
 
 T = TypeVar("T")
 
+_LOOK_S: Final = 0.01
 ENTERED: Final = "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
 
 INSIDE: Final = (
@@ -119,3 +122,94 @@ def alone(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+class _Waiter(Protocol):
+    def cancel(self) -> None: ...
+
+
+class _Mark(Protocol):
+    """The part of a Watermark that this module uses."""
+
+    value: int
+
+    def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
+
+
+async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaitable[T]]) -> T:
+    """The result of `then`, called on the loop after `work` in a thread."""
+    await asyncio.to_thread(work)
+    result = then()
+    return await result if isinstance(result, Awaitable) else result
+
+
+async def resolved(result: T | Awaitable[T | Awaitable[T]]) -> T:
+    """The result, or what it becomes when it is awaited, perhaps twice."""
+    found: object = result
+    while isinstance(found, Awaitable):
+        found = await found
+    return cast(T, found)
+
+
+async def in_turns(step: Callable[[], bool]) -> None:
+    """Take steps until one says that there are no more; others may run between two of them."""
+    for _ in iter(step, False):
+        await asyncio.sleep(0)
+
+
+async def over(is_busy: Callable[[], bool], most_s: float) -> None:
+    """Return when something is over, or after `most_s` of the loop's own time.
+
+    What ends cannot wait by a `Clock`: in a test nothing may move it any more.
+    """
+    now_s = asyncio.get_running_loop().time
+    end_s = now_s() + most_s
+    while is_busy() and now_s() < end_s:  # noqa: ASYNC110 (what is busy has no event for its end)
+        await asyncio.sleep(_LOOK_S)
+
+
+async def reached(mark: _Mark, target: int) -> int:
+    if target > mark.value:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = mark.when(target, lambda error: _settle(future, error))
+        try:
+            await future
+        finally:
+            if waiter is not None:
+                waiter.cancel()
+    return mark.value
+
+
+async def tell(awaitable: Awaitable[T], callback: Callable[[T | None, Exception | None], object]) -> None:
+    """Await, and call `callback(result, None)` or `callback(None, error)`; cancelling calls it with neither."""
+    try:
+        result = await awaitable
+    except Exception as error:
+        callback(None, error)
+    else:
+        callback(result, None)
+
+
+def close_after(task: asyncio.Task[Any], work: Awaitable[object]) -> None:
+    """Close a coroutine at the end of the task that awaits it: one cancelled before its first step never does."""
+    if isinstance(work, Coroutine):
+        task.add_done_callback(lambda _: work.close())
+
+
+def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+async def results_of(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all coroutines, in their order, as `asyncio.gather` does.
+
+    One alone runs in the caller's task: a task of its own would cost ten microseconds.
+    """
+    if len(work) == 1:
+        return [await work[0]]
+    return await asyncio.gather(*work)

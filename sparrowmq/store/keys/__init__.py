@@ -1,1 +1,0 @@
-"""The hash index by message key."""

@@ -1,1 +1,0 @@
-"""Pending timers: the wheel and its file."""
