@@ -28,7 +28,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVa
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.arguments import check_kind, check_names
-from sparrowmq.client.callbacks import Callbacks
 from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.consuming.checks import Check
@@ -43,9 +42,9 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.listener_threads import listening_in_thread, with_listening_threads
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options, first
+from sparrowmq.client.handlers import ENDING, BlockingMiddleware, Declared, F, Options, first
 from sparrowmq.client.loop_affinity import check_main_thread
-from sparrowmq.client.loop_thread import LoopThread
+from sparrowmq.client.loop_thread import Callbacks, LoopThread
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer

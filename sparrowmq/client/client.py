@@ -13,15 +13,18 @@ Source: MQClientInstance, Java 4.9.8.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from functools import partial, wraps
+from math import ceil
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.arguments import check_handler, check_kind, check_names
+from sparrowmq.client.arguments import check_handler, check_kind, check_names, is_stray
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
@@ -39,13 +42,11 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.declared import Declared, F, Middleware, Options, first, until_signalled
+from sparrowmq.client.handlers import Declared, F, Middleware, Options, first, until_signalled
 from sparrowmq.client.hooks import Hooks, checked_hooks
-from sparrowmq.client.loop_affinity import check_main_thread, checks_loop, running_loop
-from sparrowmq.client.managed_lifetime import ManagedLifetime
+from sparrowmq.client.loop_affinity import check_asyncio, check_main_thread, checks_loop, running_loop
 from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
-from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outboxes import FLUSH_S, Outboxes
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import (
@@ -53,16 +54,18 @@ from sparrowmq.client.sending.producer_settings import (
     OWN_GROUP,
     ProducerSettings,
     check_producer_group,
+    check_timeout,
 )
-from sparrowmq.client.sending.send_arguments import Body, RequestArguments, sending
+from sparrowmq.client.sending.send_arguments import Body, RequestArguments, Sending, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends, OnEnd
 from sparrowmq.client.sending.unsure_ends import UnsureEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import ConfigError, InvalidMessage, RequestTimeout, SendFailed, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.loop.tasks import ENTERED
+from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.names import (
     INNER_PRODUCER_GROUP,
     TRACE_TOPIC,
@@ -410,7 +413,7 @@ class Client:
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """Declare the decorated function as a handler: `run` and `serve` subscribe it.
 
-        Its annotations choose its arguments; see declared.py. The other arguments are those of `subscribe`.
+        Its annotations choose its arguments; see handlers.py. The other arguments are those of `subscribe`.
 
         Raises: ConfigError, the function cannot be called with such arguments.
         """
@@ -605,3 +608,127 @@ def connect(
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
     check_names("connect", arguments, ClientArguments, "namesrv")
     return Client(namesrv, clock=clock, **arguments)
+
+
+class ManagedLifetime:
+    """Enters and leaves the client for a framework, where no `async with` block can be.
+
+        start ──> a task of its own: enters ── lives ── leaves <── close
+
+    One task enters and leaves, as task groups need it. A framework may start in one task, and close in another.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._leave = asyncio.Event()
+
+    async def start(self, parts: Sequence[AbstractAsyncContextManager[Any]]) -> None:
+        """Enter the parts, and return when they are entered. Cancelling leaves them.
+
+        Raises:
+            ConfigError: it was started before, or asyncio does not run.
+            Exception: the error of the part that could not be entered.
+        """
+        check_asyncio()
+        if self._task is not None:
+            raise ConfigError(ENTERED)
+        entered = asyncio.Event()
+        self._task = asyncio.create_task(self._live(parts, entered), name="sparrowmq life")
+        waiting = asyncio.ensure_future(entered.wait())
+        try:
+            await asyncio.wait([self._task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._end()
+            raise
+        finally:
+            waiting.cancel()
+        if not entered.is_set():
+            failed, self._task = self._task, None
+            await failed
+
+    async def close(self) -> None:
+        """Leave the parts; do nothing if they were not entered. Cancelling leaves them at once.
+
+        Raises: Exception, the error that ended the life before, or that a part raises when it is left.
+        """
+        task = self._task
+        if task is None:
+            return
+        self._leave.set()
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and is_stray():
+                return  # Another call was cancelled, and has ended it.
+            await self._end()
+            raise
+
+    def ask(self) -> None:
+        """Let the parts be left soon, without waiting for it."""
+        self._leave.set()
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _live(self, parts: Sequence[AbstractAsyncContextManager[Any]], entered: asyncio.Event) -> None:
+        async with AsyncExitStack() as stack:
+            for part in parts:
+                await stack.enter_async_context(part)
+            entered.set()
+            await self._leave.wait()
+
+
+class Requests:
+    """Sends requests, and waits for their answers.
+
+        answer = await mq.request("prices", b"EURUSD", timeout_s=2)
+
+    A request is an ordinary message of its topic. Some group must consume it, and one of its members answers by
+    `message.reply`. The request carries its sender and an id, which the answer repeats. The first answer counts.
+    Source: DefaultMQProducerImpl.request, Java 4.9.8.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def ask(self, producer: Producer, sending: Sending, timeout_s: float) -> ReceivedMessage:
+        """Send a request and wait for its answer. See `Client.request`."""
+        check_timeout(timeout_s)
+        message = sending.message
+        if message.is_delayed:
+            raise InvalidMessage("a request cannot be delayed, because the sender waits for the answer")
+        correlation_id = str(uuid.uuid4())
+        asking = {
+            Property.CORRELATION_ID: correlation_id,
+            Property.REPLY_TO_CLIENT: self._network.client_id,
+            Property.TTL: str(ceil(timeout_s * 1000)),
+        }
+        request = replace(message, properties=dict(message.properties) | asking)
+        asked = Sending(request, sending.fifo, sending.queue, timeout_s)
+        with self._network.answers.expect(correlation_id) as answer:
+            try:
+                stored = await self._network.clock.wait_for(self._exchange(producer, asked, answer), timeout_s)
+            except TimeoutError:
+                whom = f"a consumer of {request.topic}"
+                raise RequestTimeout(whom, f"request {correlation_id}", timeout_s) from None
+        return self._received(stored)
+
+    async def _exchange(
+        self, producer: Producer, sending: Sending, answer: asyncio.Future[StoredMessage]
+    ) -> StoredMessage:
+        await self._network.answers.greet_brokers(self._network.full_name(sending.message.topic))
+        try:
+            await producer.send(sending.message, fifo=sending.fifo, queue=sending.queue, timeout_s=sending.timeout_s)
+        except SendFailed:
+            if not answer.done():  # Otherwise only the broker's acknowledgement was lost.
+                raise
+        return await answer
+
+    def _received(self, stored: StoredMessage) -> ReceivedMessage:
+        brokers = self._network.routes.brokers
+        through = (name for name, each in brokers.items() if stored.store_host in each.values())
+        queue = MessageQueue(stored.topic, next(through, ""), stored.queue_id)
+        return ReceivedMessage(stored, queue, namespace=self._network.namespace)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sparrowmq.client.arguments import check_kind
+from sparrowmq.client.arguments import check_kind, is_coroutine_function, is_generator_function
 from sparrowmq.client.cluster.connection_hooks import ConnectionHooks
 from sparrowmq.client.consuming.received import ConsumeHooks
-from sparrowmq.client.functions import is_coroutine_function, is_generator_function
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.errors import ConfigError
 

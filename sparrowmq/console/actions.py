@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.groups import Group, GroupLag
-from sparrowmq.client.admin.operations import account_operations
-from sparrowmq.client.admin.operations.broker_operations import change_broker_settings
-from sparrowmq.client.admin.operations.group_operations import consume_directly
+from sparrowmq.client.admin.operations import change_broker_settings, consume_directly
 from sparrowmq.client.admin.topics import TYPES, Topic
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.action_dialog import Action, Asked, Check
@@ -488,9 +487,7 @@ def put_account(of: BrokerAccounts) -> Action:
             group_perms=values["groups"],
         )
         servers, what = view.look.servers, f"saving account {wanted.access_key}"
-        done = await servers.change(
-            what, of.places(values), lambda _, at: account_operations.put_account(servers, at, wanted)
-        )
+        done = await servers.change(what, of.places(values), lambda _, at: operations.put_account(servers, at, wanted))
         return f"account {wanted.access_key} is saved at {', '.join(done)}"
 
     return Action(
@@ -520,7 +517,7 @@ def set_white_addresses(of: BrokerAccounts) -> Action:
         done = await servers.change(
             "saving the addresses without account",
             of.places(asked.values),
-            lambda _, at: account_operations.set_white_addresses(servers, at, patterns),
+            lambda _, at: operations.set_white_addresses(servers, at, patterns),
         )
         return f"the addresses are saved at {', '.join(done)}"
 
@@ -545,7 +542,7 @@ def delete_account(of: BrokerAccounts) -> Action:
     keys = [each.access_key for each in of.accounts.plain_access_configs]
 
     async def run(view: View, asked: Asked) -> str:
-        await account_operations.delete_account(view.look.servers, of.address, asked.values["key"])
+        await operations.delete_account(view.look.servers, of.address, asked.values["key"])
         return f"account {asked.values['key']} is deleted at {of.address}"
 
     return Action(

@@ -1,1 +1,1 @@
-"""The gRPC protocol of RocketMQ 5: `methods.py` has the calls of its clients, each made of requests to brokers."""
+"""The gRPC protocol of RocketMQ 5: `port.py` has the calls of its clients, each made of requests to brokers."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.settings_answer import MAX_BODY_BYTES, ms_of
+from sparrowmq.grpc.client_settings import MAX_BODY_BYTES, ms_of
 from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.grpc.wire_types import Encoding, MessageType
 from sparrowmq.protocol.messages import properties

@@ -1,24 +1,95 @@
-"""A stored message as a gRPC client gets it.
+"""Stored and popped messages as gRPC clients get them: protobuf messages, written as bytes.
 
-Clients of 5.x unpack gzip and zlib. A body that is packed in another way is sent unpacked.
-Source: GrpcConverter.buildMessage, Java 5.4.
+Protobuf itself needs several times as long for the answers that each message needs.
+
+Clients of 5.x unpack gzip and zlib. A body that is packed in another way is sent unpacked. A popped record has its
+receipt handle in the property POP_CK, or the handle is made from the lists of places in the answer. A message that is
+delivered again is in a retry topic of its group, and its handle says which.
+Source: GrpcConverter.buildMessage and MQClientAPIImpl.processPopResponse, Java 5.4.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter
 
 from sparrowmq.core.digits import whole_number
-from sparrowmq.grpc.wire_bytes import field, put, put_number, put_text, time_of, varint
 from sparrowmq.grpc.wire_types import MD5, Encoding, MessageType
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.compression import decompress
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_types import MessageType as StoredType
 from sparrowmq.protocol.messages.message_types import type_of_message
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
+from sparrowmq.protocol.receipt_handle import (
+    Kind,
+    OrderCounts,
+    PoppedQueue,
+    ReceiptHandle,
+    handle_in_record,
+    popped_queues,
+)
+from sparrowmq.protocol.requests.pop_headers import PopMessageReply
+
+_BYTES: Final = 2  # the kind of a field with bytes, a text or a message in it; a number has kind 0
+_ALL_BITS: Final = (1 << 64) - 1
+
+
+def field(number: int, raw: bytes) -> bytes:
+    """Return a field with bytes, a text or a message in it."""
+    out = BytesWriter()
+    put(out, number, raw)
+    return out.getvalue()
+
+
+def varint(number: int) -> bytes:
+    out = BytesWriter()
+    put_varint(out, number)
+    return out.getvalue()
+
+
+def time_of(ms: int) -> bytes:
+    """Return a `Timestamp` or a `Duration`, in milliseconds from 0 on."""
+    out = BytesWriter()
+    seconds, rest_ms = ms // 1000, ms % 1000
+    if seconds:
+        put_number(out, 1, seconds)
+    if rest_ms:
+        put_number(out, 2, rest_ms * 1_000_000)
+    return out.getvalue()
+
+
+def put(out: BytesWriter, number: int, raw: bytes) -> None:
+    """Write a field with bytes, a text or a message in it."""
+    put_varint(out, number << 3 | _BYTES)
+    put_varint(out, len(raw))
+    out.write(raw)
+
+
+def put_text(out: BytesWriter, number: int, text: str) -> None:
+    """Write a field with a text, unless it is empty."""
+    if text:
+        put(out, number, text.encode())
+
+
+def put_number(out: BytesWriter, number: int, value: int) -> None:
+    """Write a field with a number."""
+    put_varint(out, number << 3)
+    put_varint(out, value)
+
+
+def put_varint(out: BytesWriter, number: int) -> None:
+    """Write a number of at most 64 bits; a negative one is written as its two's complement."""
+    if number < 0:
+        number &= _ALL_BITS
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
 
 _HIDDEN: Final = RESERVED | {
     Property.PRIORITY,
@@ -55,6 +126,8 @@ _TIMER_OUT_MS: Final[str] = Property.TIMER_OUT_MS
 _PRIORITY: Final[str] = Property.PRIORITY
 _DLQ_ORIGIN_TOPIC: Final[str] = Property.DLQ_ORIGIN_TOPIC
 _DLQ_ORIGIN_MESSAGE_ID: Final[str] = Property.DLQ_ORIGIN_MESSAGE_ID
+
+_POP_CK: Final[str] = Property.POP_CK
 
 
 def message_of(stored: StoredMessage, topic: str, attempt: int = 0, handle: str = "", invisible_ms: int = 0) -> bytes:
@@ -167,3 +240,63 @@ def _type(stored: StoredMessage) -> int:
     if stored.sys_flag & _TRANSACTION_BITS:
         return _TRANSACTION
     return _DELAY if _TIMER_OUT_MS in found else _TYPES[type_of_message(found)]
+
+
+class Popped(NamedTuple):
+    """A message of a pop.
+
+    Attributes:
+        handle: the text of its receipt handle.
+        visible_ms: the time at which it becomes visible again, if nothing is done.
+        invisible_ms: from its delivery until then.
+        attempt: 1 for the first delivery.
+    """
+
+    stored: StoredMessage
+    handle: str
+    visible_ms: int
+    invisible_ms: int
+    attempt: int
+
+
+def popped_messages(reply: PopMessageReply, body: bytes, broker_name: str) -> Iterator[Popped]:
+    """The messages of an answer. Raises: RemoteProtocolError, CorruptRecord, ConfigError, it has another form."""
+    queues = popped_queues(reply.start_offset_info, reply.msg_offset_info)
+    counts = OrderCounts.parse(reply.order_count_info) if reply.order_count_info else None
+    visible_ms = reply.pop_time + reply.invisible_time
+    begins: dict[tuple[str, int], str] = {}  # of handles, by topic and queue: most messages share theirs
+    for raw in record.walk(body):
+        stored = record.decode(raw)
+        attempt = stored.reconsume_times + 1
+        if counts is not None:
+            again = counts.of(Kind.of(stored.topic), stored.queue_id, stored.queue_offset)
+            attempt = max(attempt, again + 1)
+        own = stored.properties.get(_POP_CK)
+        place = stored.topic, stored.queue_id
+        begin = begins.get(place)
+        if begin is None or own:
+            queue = queues.get((Kind.of(stored.topic), stored.queue_id))
+            sealed = handle_in_record(own or "", reply.pop_time, is_listed=queue is not None)
+            if sealed is not None:
+                yield Popped(stored, str(sealed), sealed.visible_ms, sealed.invisible_ms, attempt)
+                continue
+            begin = _begin_of(reply, stored, queue, broker_name)
+            if queue is not None:
+                begins[place] = begin
+        text = f"{begin}{stored.queue_offset} {stored.physical_offset}"
+        yield Popped(stored, text, visible_ms, reply.invisible_time, attempt)
+
+
+def _begin_of(reply: PopMessageReply, stored: StoredMessage, queue: PoppedQueue | None, broker_name: str) -> str:
+    """The words of a handle before the offsets of its message."""
+    begin = ReceiptHandle(
+        stored.queue_offset if queue is None else queue.start_offset,
+        reply.pop_time,
+        reply.invisible_time,
+        reply.revive_qid,
+        Kind.of(stored.topic),
+        broker_name,
+        stored.queue_id,
+        0,
+    )
+    return str(begin).removesuffix("0")

@@ -1,23 +1,59 @@
-"""A gRPC port: the methods of RocketMQ 5 in front of brokers, behind a server."""
+"""A gRPC port: the methods of the service `apache.rocketmq.v2.MessagingService` in front of brokers, behind a server.
+
+    call ── caller ── access ── method ── answer with its status
+                                 └ requests to brokers (brokers.py)
+
+A unary method that fails answers with the status of its error, in an answer of its own type. The Telemetry stream of a
+client whose settings are refused ends with a status of gRPC. The server in http2/ runs the methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparrowmq.core.descriptors import Share
-from sparrowmq.grpc.brokers import Cluster
-from sparrowmq.grpc.methods import Methods
+from sparrowmq.errors import SparrowError
+from sparrowmq.grpc.ack_methods import Acknowledging
+from sparrowmq.grpc.brokers import Cluster, accepted_types, endpoints_of, queue_messages
+from sparrowmq.grpc.call_limits import check_call
+from sparrowmq.grpc.caller import Caller, caller_of, topic_of
+from sparrowmq.grpc.clients import Clients, Send
+from sparrowmq.grpc.local_calls import NearCalls
+from sparrowmq.grpc.receive_methods import Receiving
+from sparrowmq.grpc.renewals import Renewals
+from sparrowmq.grpc.send_methods import Sending
+from sparrowmq.grpc.statuses import Status, status, status_of
+from sparrowmq.grpc.telemetry import Commands, Telemetry
+from sparrowmq.grpc.wire_types import SERVICE, message, read
+from sparrowmq.http2 import calls as http2
+from sparrowmq.http2.calls import Call, GrpcError, Pending, Streaming
+from sparrowmq.http2.calls import Status as GrpcStatus
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 DRAIN_S: Final = 1.0
+
+Method = Callable[[Caller, Any], Awaitable[Any]]
+
+NearMethod = Callable[[Caller, Any], Pending | None]
+
+EXPIRE_S: Final = 10.0
+
+_GRPC: Final[dict[int, GrpcStatus]] = {
+    Status.UNAUTHORIZED: GrpcStatus.UNAUTHENTICATED,
+    Status.INTERNAL_SERVER_ERROR: GrpcStatus.INTERNAL,
+    Status.HA_NOT_AVAILABLE: GrpcStatus.UNAVAILABLE,
+}
 
 
 class ListenAddress(NamedTuple):
@@ -81,3 +117,127 @@ async def open_port(
     stack.push_async_callback(server.drain, DRAIN_S)
     methods.address = f"{place.advertised_host}:{port}"
     return OpenPort(methods.address, lambda: server.problem)
+
+
+class Methods:
+    """The methods of one port.
+
+    Args:
+        tasks: runs what goes on beside the calls.
+    Attributes:
+        address: `host:port`, by which clients reach the port; known once it is open.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, tasks: Background, address: str = "") -> None:
+        self.address = address
+        self._cluster = cluster
+        self._clock = clock
+        self.clients = Clients(clock, cluster.left)
+        self.renewals = Renewals(clock)
+        turns = itertools.count(random.randrange(1 << 16))
+        self._sending = Sending(self.clients, clock, lambda: next(turns))
+        self._near = NearCalls(self.clients, self.renewals, clock, lambda: next(turns))
+        self._acks = Acknowledging(self.renewals, clock)
+        self._receiving = Receiving(self.clients, self.renewals, self._acks, clock)
+        self._telemetry = Telemetry(cluster, self.clients, Commands(self.clients, clock), tasks.spawn)
+        tasks.spawn(self.renewals.run(self._acks.renewed), "renewals")
+        tasks.spawn(self._expire(), "silent gRPC clients")
+
+    def by_path(self) -> Mapping[str, http2.Method]:
+        """All methods, as a server takes them."""
+        methods: dict[str, Method] = {
+            "QueryRoute": self._route,
+            "Heartbeat": self._heartbeat,
+            "SendMessage": self._sending.send,
+            "QueryAssignment": self._assignment,
+            "AckMessage": self._acks.ack,
+            "ForwardMessageToDeadLetterQueue": self._acks.forward,
+            "EndTransaction": self._sending.end_transaction,
+            "NotifyClientTermination": self._terminate,
+            "ChangeInvisibleDuration": self._acks.change_invisible,
+            "RecallMessage": self._sending.recall,
+        }
+        near: dict[str, NearMethod] = {"SendMessage": self._near.send, "AckMessage": self._near.ack}
+        unary = {name: self._answering(name, method, near.get(name)) for name, method in methods.items()}
+        # Python's client sends nothing on a stream that it opens again; its settings come minutes later.
+        telemetry = Streaming(self._stream, may_be_silent=True)
+        streams = {"ReceiveMessage": Streaming(self._receive), "Telemetry": telemetry}
+        return {f"/{SERVICE}/{name}": method for name, method in (unary | streams).items()}
+
+    async def _route(self, caller: Caller, request: Any) -> Any:
+        topic = topic_of(request.topic)
+        await caller.brokers.demand_sight(topic)
+        route = await caller.brokers.route(topic)
+        types = accepted_types(await caller.brokers.topic(topic))
+        queues = queue_messages(request.topic, route, types, self._reached_by(request.endpoints))
+        return message("QueryRouteResponse")(status=status(), message_queues=queues)
+
+    async def _assignment(self, caller: Caller, request: Any) -> Any:
+        return await self._receiving.assignment(caller, request, self._reached_by(request.endpoints))
+
+    async def _heartbeat(self, caller: Caller, request: Any) -> Any:
+        self.clients.with_settings(caller.client_id).announce()
+        return message("HeartbeatResponse")(status=status())
+
+    async def _terminate(self, caller: Caller, request: Any) -> Any:
+        self.clients.with_settings(caller.client_id)
+        self.clients.leave(caller.client_id)
+        return message("NotifyClientTerminationResponse")(status=status())
+
+    async def _receive(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
+        kind = message("ReceiveMessageRequest")
+        async for raw in requests:
+            try:
+                check_call("ReceiveMessage", raw)
+                await self._receiving.receive(caller_of(call, self._cluster), read(kind, raw), send)
+            except SparrowError as error:
+                code, text = status_of(error)
+                await send(message("ReceiveMessageResponse")(status=status(code, text)).SerializeToString())
+
+    async def _stream(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
+        kind = message("TelemetryCommand")
+
+        def command(raw: bytes) -> Any:
+            check_call("Telemetry", raw)
+            return read(kind, raw)
+
+        try:
+            commands = (command(raw) async for raw in requests)
+            await self._telemetry.stream(caller_of(call, self._cluster), commands, send)
+        except SparrowError as error:
+            code, text = status_of(error)
+            raise GrpcError(_GRPC.get(code, GrpcStatus.INVALID_ARGUMENT), text) from None
+
+    def _reached_by(self, endpoints: Any) -> Any:
+        return endpoints if endpoints.addresses else endpoints_of(self.address)
+
+    async def _expire(self) -> None:
+        while True:
+            await self._clock.sleep(EXPIRE_S)
+            await to_end(self.clients.expire())
+
+    def _answering(self, name: str, method: Method, near: NearMethod | None) -> http2.Unary:
+        """The method with bytes on both sides, whose errors are statuses. `near` goes first, and needs no task."""
+        asked, answered = message(f"{name}Request"), message(f"{name}Response")
+
+        def refusal(error: SparrowError) -> bytes:
+            code, text = status_of(error)
+            return bytes(answered(status=status(code, text)).SerializeToString())
+
+        async def later(caller: Caller, request: Any) -> bytes:
+            try:
+                answer = await method(caller, request)
+            except SparrowError as error:
+                return refusal(error)
+            return bytes(answer.SerializeToString())
+
+        def run(call: Call, raw: bytes) -> bytes | Pending | Awaitable[bytes]:
+            try:
+                check_call(name, raw)
+                caller, request = caller_of(call, self._cluster), read(asked, raw)
+                pending = near(caller, request) if near is not None else None
+            except SparrowError as error:
+                return refusal(error)
+            return later(caller, request) if pending is None else pending
+
+        return run

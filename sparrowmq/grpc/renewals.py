@@ -28,7 +28,7 @@ from typing import Final
 from sparrowmq.errors import AccessDenied, NetworkError, SparrowError
 from sparrowmq.grpc.brokers import Brokers
 from sparrowmq.grpc.caller import account_of
-from sparrowmq.grpc.grpc_clients import Client
+from sparrowmq.grpc.clients import Client
 from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end

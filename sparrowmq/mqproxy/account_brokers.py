@@ -26,7 +26,7 @@ from sparrowmq.loop.slices import pause
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
-from sparrowmq.mqproxy.room import Room
+from sparrowmq.mqproxy.limits import Room
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat

@@ -3,6 +3,11 @@
 Routes, topics and groups are asked for once in some seconds. A route stays in use while no name server answers. All
 clients share the connections to name servers and brokers, and may invent any number of names. So all clients together
 have few questions at a time at the name servers, and at each broker. The others wait in mqproxy, in fair turns.
+
+A known answer stays in use while the server does not give another one, and while one client waits for the next one. So
+a server that hangs delays one question in some seconds, by a second. Clients that want the same unknown name at once
+wait for one question. They join it only once it has its turn: a question that waits behind a thousand others of its
+connection delays no other connection.
 """
 
 from __future__ import annotations
@@ -10,25 +15,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
-from typing import Final, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.grpc.grpc_clients import MOST_TOPICS
+from sparrowmq.grpc.clients import MOST_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
-from sparrowmq.mqproxy.answer_cache import AnswerCache
-from sparrowmq.mqproxy.fair_turns import FairTurns
-from sparrowmq.mqproxy.room import Room
+from sparrowmq.mqproxy.limits import FairTurns, Room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
@@ -52,6 +55,9 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
 
+V = TypeVar("V")
+
+
 _NO_MASTER: Final = "no name server knows a master of this name"
 
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
@@ -62,8 +68,18 @@ SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 REQUEST_BYTES: Final = 512  # of a request besides its body
 _LEAVES_AT_ONCE: Final = 32  # groups, of up to 500
 MOST_UNREAD: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
+
+FRESH_S: Final = 5.0
+
+REFRESH_S: Final = 1.0  # for a newer answer, if one is known; also how long a brief answer is kept
+
+MOST_KEPT: Final = 10_000
+
+
 # A broker of 4.x does not know the request.
 _NO_GROUP: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class Addresses:
@@ -343,6 +359,84 @@ class Connections:
             self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, stored)
             return
         self.on_check(name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups])
+
+
+class _CachedAnswer(NamedTuple, Generic[V]):
+    """An answer, and the time of the clock at which it was asked for."""
+
+    asked_s: float
+    answer: V
+
+
+class AnswerCache(Generic[V]):
+    """Answers that are asked for again after some seconds, and kept while no answer comes.
+
+    Args:
+        is_brief: whether an answer will soon be another one. It is asked for again after a second.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        ask: Callable[[str], Awaitable[V]],
+        is_brief: Callable[[V], bool] = lambda _: False,
+    ) -> None:
+        self._clock = clock
+        self._ask = ask
+        self._is_brief = is_brief
+        self._answers: dict[str, _CachedAnswer[V]] = {}
+        self._asking: dict[str, asyncio.Future[V]] = {}
+
+    async def of(self, name: str, turn: Turn) -> V:
+        """The answer for a name; `turn` waits until it may be asked for. Raises: as `ask`, if none was kept."""
+        known = self._answers.get(name)
+        now = self._clock.monotonic()
+        if known is None:
+            return await self._ask_once(name, turn)
+        if now - known.asked_s < (REFRESH_S if self._is_brief(known.answer) else FRESH_S):
+            return known.answer
+        self._answers[name] = _CachedAnswer(now, known.answer)  # others use it meanwhile
+        try:
+            return await self._clock.wait_for(self._ask_once(name, turn, now), REFRESH_S)
+        except (NetworkError, TimeoutError):
+            return known.answer
+        except (NoRoute, RemoteError):
+            self._answers.pop(name, None)
+            raise
+
+    async def _ask_once(self, name: str, turn: Turn, later_than_s: float = -1.0) -> V:
+        """The answer of a question: one that another client asks now, or one of our own."""
+        while True:
+            asking = self._asking.get(name)
+            if asking is None:
+                async with turn():
+                    known, asking = self._answers.get(name), self._asking.get(name)
+                    if known is not None and known.asked_s > later_than_s:
+                        return known.answer
+                    if asking is None:
+                        return await self._ask_now(name)
+            await asyncio.wait((asking,))
+            if not asking.cancelled():  # its client has not left
+                return asking.result()
+
+    async def _ask_now(self, name: str) -> V:
+        asking = self._asking[name] = asyncio.get_running_loop().create_future()
+        try:
+            found = await self._ask(name)
+        except BaseException as error:
+            del self._asking[name]
+            if isinstance(error, NetworkError | NoRoute | RemoteError):
+                asking.set_exception(error)
+                asking.exception()  # counts as read, also if no other client waits
+            else:
+                asking.cancel()
+            raise
+        del self._asking[name]
+        asking.set_result(found)
+        if len(self._answers) >= MOST_KEPT:
+            self._answers.clear()
+        self._answers[name] = _CachedAnswer(self._clock.monotonic(), found)
+        return found
 
 
 class ClusterBrokers:

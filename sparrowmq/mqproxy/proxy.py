@@ -23,8 +23,8 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.mqproxy.remoting.remoting_port import open_remoting_port
-from sparrowmq.mqproxy.room import Room
+from sparrowmq.mqproxy.limits import Room
+from sparrowmq.mqproxy.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback

@@ -17,10 +17,9 @@ from inspect import Parameter
 from itertools import compress
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
-from sparrowmq.client.arguments import check_handler, check_text
+from sparrowmq.client.arguments import check_handler, check_text, is_coroutine_function, name_of, parameters_of
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.declared import DECLARED
-from sparrowmq.client.functions import is_coroutine_function, name_of, parameters_of
+from sparrowmq.client.handlers import DECLARED
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.identity import Key, check_key, identity, mark_of
 

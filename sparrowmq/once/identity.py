@@ -14,9 +14,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, TypeAlias
 
-from sparrowmq.client.arguments import check_callable, check_text
+from sparrowmq.client.arguments import check_callable, check_text, is_coroutine_function, name_of
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.functions import is_coroutine_function, name_of
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Property

@@ -22,9 +22,8 @@ from uuid import uuid4
 
 import msgspec
 
-from sparrowmq.client.arguments import check_names, check_text
+from sparrowmq.client.arguments import check_names, check_text, is_coroutine_function
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
-from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.sending.outcome import is_slaves, may_go_right_again
 from sparrowmq.client.sending.packing import Packing
 from sparrowmq.client.sending.producer_settings import ProducerSettings

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, Unpack
 from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.declared import first
+from sparrowmq.client.handlers import first
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparrowmq.client.cluster.blocking_link import answer
+from sparrowmq.client.cluster.blocking_network import answer
 from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode

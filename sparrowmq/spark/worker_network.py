@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from ssl import SSLContext
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, RetryPolicy
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, RetryPolicy
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 import sparrowmq.sync
-from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import Client, connect
+from sparrowmq.client.loop_thread import Callbacks, Started
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.once import idempotent
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 import pytest
 
 import sparrowmq.sync
-from sparrowmq.client.callbacks import Callbacks, Started
+from sparrowmq.client.loop_thread import Callbacks, Started
 from sparrowmq.errors import ConfigError
 from sparrowmq.testing.background import BackgroundCluster
 

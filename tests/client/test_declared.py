@@ -17,7 +17,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
-from sparrowmq.client.declared import adapted
+from sparrowmq.client.handlers import adapted
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import decoder

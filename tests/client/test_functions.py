@@ -3,8 +3,8 @@ import functools
 import pytest
 
 import sparrowmq.sync
+from sparrowmq.client.arguments import is_coroutine_function, is_generator_function
 from sparrowmq.client.client import connect
-from sparrowmq.client.functions import is_coroutine_function, is_generator_function
 from sparrowmq.errors import ConfigError
 
 

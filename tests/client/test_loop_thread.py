@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.client import loop_thread as loop_thread_module
-from sparrowmq.client.callbacks import Callbacks
-from sparrowmq.client.loop_thread import LoopThread
+from sparrowmq.client.loop_thread import Callbacks, LoopThread
 from sparrowmq.errors import ClientClosed, ConfigError
 
 

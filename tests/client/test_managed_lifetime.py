@@ -9,8 +9,7 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq.client.blocking_client import SyncConsumer
-from sparrowmq.client.client import connect
-from sparrowmq.client.managed_lifetime import ManagedLifetime
+from sparrowmq.client.client import ManagedLifetime, connect
 from sparrowmq.errors import ClientClosed, ConfigError
 from tests.client.conftest import until
 

@@ -6,7 +6,7 @@ import pytest
 
 import sparrowmq
 from sparrowmq.client.client import Client
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.errors import NameServerUnreachable, SendFailed, WrongServer
 from sparrowmq.testing.cluster import Cluster
 

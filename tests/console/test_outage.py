@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations.topic_operations import topic_table
+from sparrowmq.client.admin.operations import topic_table
 from sparrowmq.client.client import Client
 from sparrowmq.console.reading.cluster_view import Look
 from tests.console.visiting import ROOT, Visit

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from sparrowmq import connect
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.recalls import RecallHandle

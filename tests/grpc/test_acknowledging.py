@@ -6,10 +6,10 @@ import gc
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.acknowledging import MOST_INVISIBLE_MS, Acknowledging
-from sparrowmq.grpc.grpc_clients import Client
+from sparrowmq.grpc.ack_methods import MOST_INVISIBLE_MS, Acknowledging
+from sparrowmq.grpc.client_settings import set_ms
+from sparrowmq.grpc.clients import Client
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.settings_answer import set_ms
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack

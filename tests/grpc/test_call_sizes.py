@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteError, RemoteProtocolError
-from sparrowmq.grpc.call_sizes import (
+from sparrowmq.grpc.call_limits import (
     CALL_BYTES,
     MOST_ENTRIES,
     MOST_OTHER_BYTES,
@@ -15,7 +15,7 @@ from sparrowmq.grpc.call_sizes import (
     check_count,
     other_bytes,
 )
-from sparrowmq.grpc.wire_bytes import field
+from sparrowmq.grpc.message_out import field
 from sparrowmq.grpc.wire_types import message
 from tests.grpc.scripted import outgoing
 

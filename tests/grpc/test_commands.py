@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.commands import ANSWER_S, Commands
-from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.clients import Clients
+from sparrowmq.grpc.telemetry import ANSWER_S, Commands
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers

@@ -6,9 +6,9 @@ import pytest
 
 from sparrowmq import connect
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc import given_up
-from sparrowmq.grpc.acknowledging import Acknowledging
-from sparrowmq.grpc.given_up import BACK_MS, GivenUp, Receive
+from sparrowmq.grpc import receive_methods
+from sparrowmq.grpc.ack_methods import Acknowledging
+from sparrowmq.grpc.receive_methods import BACK_MS, GivenUp, Receive
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
@@ -95,7 +95,7 @@ async def test_the_waiter_of_a_pop_gets_its_answer_or_its_error():
 
 
 async def test_clients_cannot_leave_pops_behind_without_a_limit(monkeypatch):
-    monkeypatch.setattr(given_up, "MOST", 0)
+    monkeypatch.setattr(receive_methods, "MOST", 0)
     held = Held()
     await held.given_up()
     assert held.given_back() == []

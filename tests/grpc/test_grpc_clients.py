@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc import grpc_clients
-from sparrowmq.grpc.grpc_clients import MOST_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
+from sparrowmq.grpc import clients as grpc_clients
+from sparrowmq.grpc.clients import MOST_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.loop.slices import at_once
 from sparrowmq.testing import ManualClock

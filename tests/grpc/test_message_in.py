@@ -6,8 +6,8 @@ import zlib
 import pytest
 
 from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.client_settings import set_ms
 from sparrowmq.grpc.message_in import MAX_DELAY_MS, body_of, properties_of, send_request, type_of, unpacked
-from sparrowmq.grpc.settings_answer import set_ms
 from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import parse

@@ -4,7 +4,7 @@ import lz4.frame
 import pytest
 
 from sparrowmq.grpc import message_out
-from sparrowmq.grpc.settings_answer import ms_of
+from sparrowmq.grpc.client_settings import ms_of
 from sparrowmq.grpc.wire_types import Encoding, MessageType, message
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 

@@ -7,7 +7,7 @@ import pytest
 from grpc import aio
 
 from sparrowmq.grpc.caller import CLIENT_ID
-from sparrowmq.grpc.methods import Methods
+from sparrowmq.grpc.port import Methods
 from sparrowmq.grpc.wire_types import SERVICE, ClientType, message
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.tasks import Background

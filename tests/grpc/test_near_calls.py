@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import ConnectionClosed, NoRoute, RemoteError
-from sparrowmq.grpc.grpc_clients import Client, Clients
-from sparrowmq.grpc.near_calls import NearCalls, acked_answer, sent_answer
+from sparrowmq.grpc.clients import Client, Clients
+from sparrowmq.grpc.local_calls import NearCalls, acked_answer, sent_answer
 from sparrowmq.grpc.renewals import Renewals
+from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import status
-from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import Encoding, MessageType, message
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig

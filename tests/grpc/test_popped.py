@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.grpc.popped import popped_messages
+from sparrowmq.grpc.message_out import popped_messages
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from tests.grpc.popped_records import a_record, reply
 

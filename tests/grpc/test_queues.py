@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.grpc.queues import (
+from sparrowmq.grpc.brokers import (
     accepted_types,
     endpoints_of,
     queue_messages,

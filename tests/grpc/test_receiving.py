@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc import receiving
-from sparrowmq.grpc.acknowledging import Acknowledging
-from sparrowmq.grpc.grpc_clients import SETTINGS_S, Clients
+from sparrowmq.grpc import receive_methods
+from sparrowmq.grpc.ack_methods import Acknowledging
+from sparrowmq.grpc.brokers import endpoints_of
+from sparrowmq.grpc.client_settings import ms_of, set_ms
+from sparrowmq.grpc.clients import SETTINGS_S, Clients
 from sparrowmq.grpc.message_out import message_of
-from sparrowmq.grpc.queues import endpoints_of
-from sparrowmq.grpc.receiving import Receiving
+from sparrowmq.grpc.receive_methods import Receiving
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.settings_answer import ms_of, set_ms
 from sparrowmq.grpc.telemetry import MOST_SETTINGS
 from sparrowmq.grpc.wire_types import ClientType, FilterType, message
 from sparrowmq.protocol.messages.message import SysFlag
@@ -158,7 +158,7 @@ async def test_bodies_are_unpacked_while_the_loop_goes_on(monkeypatch):
         threads.append((stored.sys_flag, threading.current_thread() is threading.main_thread()))
         return message_of(stored, *others)
 
-    monkeypatch.setattr(receiving, "message_of", noted)
+    monkeypatch.setattr(receive_methods, "message_of", noted)
     consumers = Consumers()
     lz4, zlib = SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4, SysFlag.COMPRESSED
     consumers.find(*(a_record(5 + at, sys_flag=flag) for at, flag in enumerate((lz4, zlib, 0))))

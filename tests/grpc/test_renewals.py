@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
 from sparrowmq.grpc import renewals
-from sparrowmq.grpc.grpc_clients import Client
+from sparrowmq.grpc.clients import Client
 from sparrowmq.grpc.renewals import INVISIBLE_MS, MOST_MS, Renewals
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.testing import ManualClock

@@ -7,10 +7,9 @@ import itertools
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc import sending
-from sparrowmq.grpc.grpc_clients import Clients
-from sparrowmq.grpc.sending import Sending
-from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc import send_methods
+from sparrowmq.grpc.clients import Clients
+from sparrowmq.grpc.send_methods import Sending, TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, Encoding, MessageType, Resolution, message
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.recalls import RecallHandle
@@ -186,7 +185,7 @@ async def test_packed_body_is_stored_plain():
 
 
 async def test_packed_bodies_are_refused_while_too_many_wait_for_the_broker(monkeypatch):
-    monkeypatch.setattr(sending, "MOST_WAITING", 1000)
+    monkeypatch.setattr(send_methods, "MOST_WAITING", 1000)
     port = Producers()
     port.brokers.lets_go = asyncio.Event()
     packed = outgoing(body=gzip.compress(bytes(2000)), body_encoding=Encoding.GZIP)

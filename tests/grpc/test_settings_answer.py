@@ -1,6 +1,6 @@
 """The settings that a port answers. The values are those of Apache 5.4.0."""
 
-from sparrowmq.grpc.settings_answer import answer, ms_of, set_ms
+from sparrowmq.grpc.client_settings import answer, ms_of, set_ms
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.group_settings import (

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.commands import Commands
-from sparrowmq.grpc.grpc_clients import Clients
-from sparrowmq.grpc.telemetry import Telemetry
-from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.clients import Clients
+from sparrowmq.grpc.send_methods import TransactionId
+from sparrowmq.grpc.telemetry import Commands, Telemetry
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.loop import slices
 from sparrowmq.protocol.requests.headers import CheckTransactionState

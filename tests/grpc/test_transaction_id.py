@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.send_methods import TransactionId
 
 
 def test_id_says_where_its_half_message_is():

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from sparrowmq.grpc.settings_answer import set_ms
-from sparrowmq.grpc.wire_bytes import field, put_number, put_text, time_of, varint
+from sparrowmq.grpc.client_settings import set_ms
+from sparrowmq.grpc.message_out import field, put_number, put_text, time_of, varint
 from sparrowmq.grpc.wire_types import message
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue

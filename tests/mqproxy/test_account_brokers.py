@@ -8,14 +8,14 @@ from sparrowmq import connect
 from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
-from sparrowmq.grpc.grpc_clients import MOST_TOPICS
+from sparrowmq.grpc.clients import MOST_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy.account_brokers import IDLE_S, AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.mqproxy.limits import Room
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.mqproxy.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute

@@ -7,8 +7,8 @@ import pytest
 
 from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.answer_cache import FRESH_S, MOST_KEPT, REFRESH_S, AnswerCache
-from sparrowmq.mqproxy.fair_turns import MOST_OF_ONE, FairTurns
+from sparrowmq.mqproxy.cluster_brokers import FRESH_S, MOST_KEPT, REFRESH_S, AnswerCache
+from sparrowmq.mqproxy.limits import MOST_OF_ONE, FairTurns
 from sparrowmq.testing import ManualClock
 from tests.mqproxy.remoting.proxied import until
 

@@ -13,18 +13,18 @@ from sparrowmq import connect
 from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import OF_A_SLAVE, BrokerUnreachable, NetworkError, NoRoute, RemoteError
-from sparrowmq.grpc.grpc_clients import MOST_TOPICS, Clients
-from sparrowmq.grpc.sending import Sending
-from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.clients import MOST_TOPICS, Clients
+from sparrowmq.grpc.send_methods import Sending, TransactionId
 from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy import cluster_brokers, room
-from sparrowmq.mqproxy.answer_cache import FRESH_S, REFRESH_S
+from sparrowmq.mqproxy import cluster_brokers, limits
 from sparrowmq.mqproxy.cluster_brokers import (
     ELECTION_S,
+    FRESH_S,
     MOST_UNREAD,
     ONE_OF_SEVERAL_S,
+    REFRESH_S,
     SOON_S,
     TABLE_S,
     Addresses,
@@ -32,7 +32,7 @@ from sparrowmq.mqproxy.cluster_brokers import (
     Connections,
     Lookups,
 )
-from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
+from sparrowmq.mqproxy.limits import MOST_AT_ONCE
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import Heartbeat
@@ -205,12 +205,12 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
 
 
 async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypatch):
-    monkeypatch.setattr(room, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 100_000)
     servers: Any = ScriptedNameServers()
     servers.table = {"a": {0: "one:1"}}
     clock, question = ManualClock(), GetMaxOffset(topic="orders", queue_id=0)
     network: Any = FollowingNetwork(clock)
-    whole = room.Room(9)
+    whole = limits.Room(9)
     one, other = (Connections(network, Addresses(servers, clock), room_held=whole) for _ in "12")
     network.unread_bytes = MOST_UNREAD + 1
     with pytest.raises(RemoteError, match="a does not read what mqproxy sends"):

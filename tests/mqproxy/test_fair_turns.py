@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE, MOST_OF_ONE, FairTurns
+from sparrowmq.mqproxy.limits import MOST_AT_ONCE, MOST_OF_ONE, FairTurns
 from tests.mqproxy.remoting.proxied import until
 
 

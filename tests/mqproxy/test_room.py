@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.mqproxy.room import FEW_BYTES, MOST_BYTES, Room
+from sparrowmq.mqproxy.limits import FEW_BYTES, MOST_BYTES, Room
 from sparrowmq.protocol.codes import ResponseCode
 
 

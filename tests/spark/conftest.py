@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, RetryPolicy
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, RetryPolicy
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.java import spark_environment
 from sparrowmq.spark.worker_network import _networks

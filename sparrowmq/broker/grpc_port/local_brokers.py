@@ -22,7 +22,7 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import client_of
-from sparrowmq.grpc.grpc_clients import MOST_CLIENTS, too_many_clients
+from sparrowmq.grpc.clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, at_once

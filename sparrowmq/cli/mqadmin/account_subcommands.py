@@ -12,7 +12,7 @@ import msgspec
 
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.client.admin.operations import account_operations as operations
+from sparrowmq.client.admin import operations as operations
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import DataVersion
 

@@ -13,9 +13,9 @@ import msgspec
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
-from sparrowmq.client.admin.operations import broker_operations as operations
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.admin import operations as operations
+from sparrowmq.client.admin.operations import cluster_table
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus
 from sparrowmq.protocol.subscription import Subscription

@@ -9,8 +9,8 @@ from typing import Final
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.admin.operations import cluster_table
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 
 NO_CLUSTER: Final = "Make sure the specified clusterName exists or the name server connected to is correct."

@@ -17,7 +17,7 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.failures import Failure, no_route, null_failure, number_failure, of
 from sparrowmq.cli.mqadmin.java_options import usage
 from sparrowmq.cli.mqadmin.subcommand_table import Command
-from sparrowmq.client.admin.operations.namesrv_operations import topic_names, topic_route
+from sparrowmq.client.admin.operations import topic_names, topic_route
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.errors import NetworkError, SparrowError

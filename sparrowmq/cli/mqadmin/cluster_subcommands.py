@@ -9,9 +9,8 @@ from typing import Final
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.client.admin.operations.broker_operations import broker_figures
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
-from sparrowmq.client.admin.single_brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.operations import broker_figures, cluster_table
 from sparrowmq.protocol.requests.bodies import ClusterTable
 
 _BASE: Final = "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s"

@@ -17,16 +17,17 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.progress_subcommands import members
 from sparrowmq.cli.mqadmin.tool_files import write
-from sparrowmq.client.admin.operations.broker_operations import (
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.operations import (
     broker_figures,
     broker_settings,
     broker_statistic,
+    cluster_table,
+    group_table,
+    system_topics_of_broker,
+    topic_table,
 )
-from sparrowmq.client.admin.operations.group_operations import group_table
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
-from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
-from sparrowmq.client.admin.single_brokers import GIVEN, TAKEN, per_second
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig

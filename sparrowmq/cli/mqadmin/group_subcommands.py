@@ -11,13 +11,13 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.topic_subcommands import remove_topic
-from sparrowmq.client.admin.operations.group_operations import (
+from sparrowmq.client.admin.operations import (
+    cluster_table,
     delete_group,
     group_table,
     put_group,
     put_request_mode,
 )
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.names import dlq_topic, retry_topic
 from sparrowmq.protocol.requests.bodies import BrokerRoute, GroupConfig
 from sparrowmq.protocol.requests.client_bodies import RequestMode

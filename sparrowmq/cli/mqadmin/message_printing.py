@@ -11,9 +11,9 @@ from typing import Final
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import FURTHER, Failure, client_failure
-from sparrowmq.client.admin.operations.message_operations import PAGE, max_offset, min_offset, pull_page
-from sparrowmq.client.admin.readable_body import readable
-from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.admin.message_search import readable
+from sparrowmq.client.admin.operations import PAGE, max_offset, min_offset, pull_page
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP

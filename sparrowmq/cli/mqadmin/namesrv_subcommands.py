@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.client.admin.operations import namesrv_operations as operations
+from sparrowmq.client.admin import operations as operations
 from sparrowmq.protocol.names import ORDER_TOPICS
 
 

@@ -14,9 +14,14 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats
-from sparrowmq.client.admin.operations.group_operations import commit_offset, group_progress, reset_members
-from sparrowmq.client.admin.operations.message_operations import max_offset, offset_since
-from sparrowmq.client.admin.operations.topic_operations import topic_offsets
+from sparrowmq.client.admin.operations import (
+    commit_offset,
+    group_progress,
+    max_offset,
+    offset_since,
+    reset_members,
+    topic_offsets,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.offset_bodies import QueueProgress

@@ -21,7 +21,7 @@ from sparrowmq.cli.mqadmin.message_printing import (
     queues_of,
     span_of,
 )
-from sparrowmq.client.admin.operations.message_operations import offset_since
+from sparrowmq.client.admin.operations import offset_since
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import ALL
 

@@ -13,13 +13,14 @@ from typing import Final
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure
-from sparrowmq.client.admin.operations.broker_operations import broker_statistic, producer_connections
-from sparrowmq.client.admin.operations.group_operations import (
+from sparrowmq.client.admin.operations import (
+    broker_statistic,
     group_connections,
     group_progress,
+    groups_of_topic,
+    producer_connections,
     running_member,
 )
-from sparrowmq.client.admin.operations.topic_operations import groups_of_topic
 from sparrowmq.protocol.codes import ResponseCode, version_name
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, retry_topic

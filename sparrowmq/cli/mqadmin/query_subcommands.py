@@ -18,11 +18,9 @@ from sparrowmq.cli.mqadmin.failures import Failure, client_failure, of
 from sparrowmq.cli.mqadmin.message_printing import FOUND, Message, address_of, body_of, looked_up, pull
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, members
 from sparrowmq.cli.mqadmin.tool_files import write
-from sparrowmq.client.admin.operations.group_operations import consume_directly
-from sparrowmq.client.admin.operations.message_operations import query_messages, view_message
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
-from sparrowmq.client.admin.topic_reading import FOR_EVER_MS
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.admin.message_search import FOR_EVER_MS
+from sparrowmq.client.admin.operations import cluster_table, consume_directly, query_messages, view_message
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.errors import RemoteProtocolError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import compression, trace

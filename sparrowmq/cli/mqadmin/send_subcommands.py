@@ -14,9 +14,9 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import INT, Call
 from sparrowmq.cli.mqadmin.failures import Failure, broker_failure, client_failure, of
 from sparrowmq.cli.mqadmin.message_printing import address_of
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
+from sparrowmq.client.admin.operations import cluster_table
 from sparrowmq.client.client import Client
-from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, SendFailed, SparrowError
 from sparrowmq.protocol.codes import ResponseCode

@@ -16,9 +16,9 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure
 from sparrowmq.cli.mqadmin.namesrv_subcommands import put_order, put_order_of_broker
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, lag_of, measured
-from sparrowmq.client.admin.operations import topic_operations as operations
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, delete_route
-from sparrowmq.client.cluster.route import MASTER, Route
+from sparrowmq.client.admin import operations as operations
+from sparrowmq.client.admin.operations import cluster_table, delete_route
+from sparrowmq.client.cluster.routes import MASTER, Route
 from sparrowmq.protocol import names
 from sparrowmq.protocol.allocation import portion_of
 from sparrowmq.protocol.messages.message import MessageQueue

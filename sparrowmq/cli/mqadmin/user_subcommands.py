@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import client_failure
-from sparrowmq.client.admin.operations import user_operations as operations
+from sparrowmq.client.admin import operations as operations
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry, UserPolicies
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, look, verb
 from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, heads, hidden, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations.account_operations import (
+from sparrowmq.client.admin.operations import (
     accounts,
     delete_account,
     put_account,

@@ -19,9 +19,9 @@ from sparrowmq.cli.terminal.asking import CLUSTER, HELP, UsualVerb, ask, look, v
 from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
-from sparrowmq.client.admin import single_brokers
+from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations.broker_operations import broker_figures, version_of
+from sparrowmq.client.admin.operations import broker_figures, version_of
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
@@ -93,13 +93,13 @@ async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
         return "does not answer", None, None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
     disk = float(found.get("commitLogDiskRatio", "nan"))
-    rates = _rate(found, single_brokers.TAKEN), _rate(found, single_brokers.GIVEN)
+    rates = _rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)
     versions = version_of(found), found.get(PROTOCOL_RELEASE)
     return *versions, *rates, today, f"{disk:.0%}" if disk == disk else None
 
 
 def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
-    rate = single_brokers.per_second(figures, *names)
+    rate = brokers.per_second(figures, *names)
     return None if rate is None else f"{rate:.1f}"
 
 

@@ -25,12 +25,10 @@ from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, s
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.cli.terminal.progress_line import Steps
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.decommission import Content, Decommission
+from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.client.admin.findings import Health, Verdict, health_of
-from sparrowmq.client.admin.restart_plan import BrokerNow, Plan
-from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
-from sparrowmq.client.admin.scaling import Waits
-from sparrowmq.client.admin.standings import Standing
+from sparrowmq.client.admin.rolling_restart import BrokerNow, Patience, Plan, RollingRestart
+from sparrowmq.client.admin.scaling import Content, Decommission, Waits
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock

@@ -7,8 +7,8 @@ import click
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, look, verb
 from sparrowmq.cli.terminal.name_completion import GROUP
 from sparrowmq.cli.terminal.output import heads, is_for_people, table
+from sparrowmq.client.admin.activity import OnlineClient, online_clients
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.connections import OnlineClient, online_clients
 
 _HEADS = heads("ROLE|GROUP|CLIENT|LANGUAGE|VERSION|CONNECTIONS")
 

@@ -16,7 +16,7 @@ from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.name_completion import CONTEXT
 from sparrowmq.cli.terminal.output import OUTPUT, hidden
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.client.cluster.namesrv_addresses import addresses_of
+from sparrowmq.client.cluster.name_servers import addresses_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.path_type import WrittenPath
 

@@ -25,7 +25,7 @@ from sparrowmq.cli.terminal.time_arguments import time_of
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
-from sparrowmq.client.admin.readable_body import readable
+from sparrowmq.client.admin.message_search import readable
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted

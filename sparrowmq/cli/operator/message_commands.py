@@ -32,7 +32,7 @@ from sparrowmq.cli.terminal.output import (
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.readable_body import ReadableBody, readable
+from sparrowmq.client.admin.message_search import ReadableBody, readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer

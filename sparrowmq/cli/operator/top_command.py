@@ -21,8 +21,8 @@ from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, asking
 from sparrowmq.cli.terminal.output import OUTPUT, heads, is_for_people, line, say, tables
 from sparrowmq.client.admin.activity import Activity, TopicRate, activity
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.client.admin.standings import Standing
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import NetworkError
 from sparrowmq.settings.number_type import Number, Whole

@@ -14,8 +14,8 @@ import click
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, options, verb
 from sparrowmq.cli.terminal.output import confirm, heads, hidden, tables
+from sparrowmq.client.admin import operations as operations
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import user_operations as operations
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_headers import (
     DISABLED,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ssl import SSLContext
 from typing import Final, Self
 
-from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.client.cluster.blocking_network import Link
 from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.headers import ViewMessage

@@ -24,8 +24,7 @@ from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, is_for_people, 
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.resending import Resending, Standing
-from sparrowmq.client.admin.resent_message import Key, LeftOut, Resent, resent
+from sparrowmq.client.admin.resend import Key, LeftOut, Resending, Resent, Standing, resent
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.property_names import Property

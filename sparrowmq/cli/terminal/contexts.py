@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.client.cluster.namesrv_addresses import ADDRESSES, DOMAIN
+from sparrowmq.client.cluster.name_servers import ADDRESSES, DOMAIN
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 

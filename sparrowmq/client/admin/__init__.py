@@ -1,1 +1,1 @@
-"""An operator's view of a cluster. `admin.py` has every call; `operations/` builds the requests."""
+"""An operator's view of a cluster. `admin.py` has every call; `operations.py` builds the requests."""

@@ -16,24 +16,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import (
-    dead_letters,
-    doctor,
-    groups,
-    leadership,
-    message_search,
-    single_brokers,
-    topics,
-)
+from sparrowmq.client.admin import brokers, dead_letters, doctor, groups, message_search, topics
+from sparrowmq.client.admin.brokers import Standing, standings
 from sparrowmq.client.admin.findings import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
-from sparrowmq.client.admin.operations.broker_operations import (
+from sparrowmq.client.admin.operations import (
     broker_figures,
     broker_settings,
     change_broker_settings,
 )
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
-from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm, TopicType
 from sparrowmq.client.arguments import check_count, check_kind, check_seconds, check_text, check_texts
 from sparrowmq.client.cluster.credentials import Credentials, Tls
@@ -141,11 +133,11 @@ class Admin:
 
     async def broker_figures(self, broker: str) -> dict[str, str]:
         """Return a broker's figures by Java's names; `broker` is a name, whose master is asked, or an address."""
-        return await broker_figures(self._servers, await single_brokers.address_of(self._servers, broker))
+        return await broker_figures(self._servers, await brokers.address_of(self._servers, broker))
 
     async def broker_settings(self, broker: str) -> dict[str, str]:
         """Return a broker's settings by key; `broker` as above."""
-        return await broker_settings(self._servers, await single_brokers.address_of(self._servers, broker))
+        return await broker_settings(self._servers, await brokers.address_of(self._servers, broker))
 
     async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change settings of a running broker, and for its next start; `broker` as above.
@@ -155,12 +147,12 @@ class Admin:
         if not changes:
             raise ConfigError("nothing is to be changed; give settings by their keys")
         check_kind("changes", changes, Mapping, "settings by their keys, as {'fileReservedTime': '48'}")
-        address = await single_brokers.address_of(self._servers, broker)
+        address = await brokers.address_of(self._servers, broker)
         await change_broker_settings(self._servers, address, changes)
 
     async def behind(self, broker: str) -> dict[str, int]:
         """Return, by group, the messages at a broker that it has still to consume; those that expired are left out."""
-        return await single_brokers.behind(self._servers, await single_brokers.address_of(self._servers, broker))
+        return await brokers.behind(self._servers, await brokers.address_of(self._servers, broker))
 
     async def drain(self, broker: str) -> int:
         """Hide a broker from producers, not from consumers; returns the number of its topics.
@@ -171,11 +163,11 @@ class Admin:
         Raises:
             NoBroker: there is no such broker; ChangeFailed: a name server failed.
         """
-        return await single_brokers.drain(self._servers, broker)
+        return await brokers.drain(self._servers, broker)
 
     async def undrain(self, broker: str) -> int:
         """Show a broker to producers again."""
-        return await single_brokers.undrain(self._servers, broker)
+        return await brokers.undrain(self._servers, broker)
 
     async def forget_broker(self, broker: str) -> None:
         """Let name servers forget a broker that died and does not come back: `doctor` does not name it any more.
@@ -184,7 +176,7 @@ class Admin:
             NoBroker: no lost broker has this name.
             AlreadyThere: it is registered.
         """
-        await single_brokers.forget(self._servers, broker)
+        await brokers.forget(self._servers, broker)
 
     async def hand_over(self, broker: str, member: int | None = None) -> int:
         """Let another member of a replicated group lead, by default the one that has most; return its brokerId.
@@ -193,7 +185,7 @@ class Admin:
             NoBroker: there is no such broker.
             RemoteError: no other member, or not this one, is in sync.
         """
-        return await leadership.hand_over(self._servers, broker, member or 0)
+        return await brokers.hand_over(self._servers, broker, member or 0)
 
     async def elect(self, broker: str, member: int | None = None, *, force: bool = False) -> int:
         """Let a member of a replicated group lead with its log where no member can be elected.
@@ -215,7 +207,7 @@ class Admin:
         if member is not None:
             check_count("member", member, at_least=0)
         check_kind("force", force, bool, "True or False")
-        return await leadership.elect(self._servers, broker, member, force)
+        return await brokers.elect(self._servers, broker, member, force)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 

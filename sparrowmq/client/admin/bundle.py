@@ -22,10 +22,18 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from sparrowmq.client.admin import doctor
-from sparrowmq.client.admin.operations import broker_operations as of_broker
-from sparrowmq.client.admin.operations import namesrv_operations as of_namesrv
-from sparrowmq.client.admin.operations.group_operations import group_table
-from sparrowmq.client.admin.operations.topic_operations import topic_table
+from sparrowmq.client.admin.operations import (
+    broker_diagnosis,
+    broker_figures,
+    broker_settings,
+    cluster_table,
+    group_table,
+    namesrv_diagnosis,
+    namesrv_settings,
+    topic_names,
+    topic_route,
+    topic_table,
+)
 from sparrowmq.client.admin.servers import BrokerPlace, Servers, utc
 from sparrowmq.errors import NetworkError, SparrowError
 
@@ -105,12 +113,12 @@ class Bundle:
         self._put_json("lost.json", {name: _plain(each) for name, each in lost.items()})
         for name, each in lost.items():
             self.missing[f"broker/{_file_name(name)}"] = f"it died {utc(each.since_ms)} at {each.address}"
-        topics = sorted(await of_namesrv.topic_names(self._servers))
+        topics = sorted(await topic_names(self._servers))
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def route(topic: str) -> Any:
             async with gate:
-                return _plain(await of_namesrv.topic_route(self._servers, topic))
+                return _plain(await topic_route(self._servers, topic))
 
         routes = await asyncio.gather(*map(route, topics[:_MOST_ROUTES]))
         self._put_json("routes.json", dict(zip(topics, routes, strict=False)))
@@ -119,23 +127,23 @@ class Bundle:
 
     async def _namesrv(self, path: str, address: str) -> None:
         servers = self._servers
-        table = await of_namesrv.cluster_table(servers, address)
+        table = await cluster_table(servers, address)
         self._put_json(f"{path}/brokers.json", _plain(table))
         await self._server(
             path,
             address,
-            partial(of_namesrv.namesrv_settings, servers, address),
-            partial(of_namesrv.namesrv_diagnosis, servers, address),
+            partial(namesrv_settings, servers, address),
+            partial(namesrv_diagnosis, servers, address),
         )
 
     async def _broker(self, path: str, address: str) -> None:
         servers = self._servers
-        self._put_json(f"{path}/status.json", await of_broker.broker_figures(servers, address))
+        self._put_json(f"{path}/status.json", await broker_figures(servers, address))
         await self._server(
             path,
             address,
-            partial(of_broker.broker_settings, servers, address),
-            partial(of_broker.broker_diagnosis, servers, address),
+            partial(broker_settings, servers, address),
+            partial(broker_diagnosis, servers, address),
         )
         tables: dict[str, Work] = {
             f"{path}/topics.json": partial(topic_table, servers, address),

@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 
 from sparrowmq.client.admin import groups, topics
-from sparrowmq.client.admin.operations.message_operations import PAGE, query_messages
+from sparrowmq.client.admin.message_search import FOR_EVER_MS, read_span
+from sparrowmq.client.admin.operations import PAGE, query_messages
 from sparrowmq.client.admin.servers import Servers, masters_in
-from sparrowmq.client.admin.topic_reading import FOR_EVER_MS, read_span
 from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import LESS_SAFE

@@ -1,19 +1,25 @@
-"""The findings of an examination, those that a broker tells by its conditions, and the health that they make.
+"""The findings of an examination, the conditions that brokers report, and the health that they make.
 
 healthy     nothing is wrong
 degraded    something is wrong, and at least one broker takes messages
 down        no name server answers, or no broker takes messages
+
+Findings follow from others. The cause comes first, and its consequences come after it:
+
+    disk_full at slave 1 ──> master_not_followed at slave 1 ──> no_slave at the master ──> slave_gone at the master
+
+A broker names the cause if that is a condition of its own (metrics/condition_kinds.py). The rules here join the signs
+of several servers. Some of them are no conditions, because a server that does not answer reports none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
-from sparrowmq.client.admin.consequences import Sign, with_causes
 from sparrowmq.errors import SparrowError
 from sparrowmq.metrics.condition_kinds import Severity
 from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
@@ -22,11 +28,39 @@ from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
 STOPPING: Final = frozenset({"store_failed", "disk_full", "unregistered"})
 _NOTICE: Final = Severity.NOTICE.value
 
+T = TypeVar("T")
+
+NO_ANSWER: Final = "no_answer"  # a server does not answer
+
+DIED: Final = "missing"  # a broker is not registered any more
+
+HEADLESS: Final = "headless"  # only slaves of a name are registered
+
 
 class Verdict(Enum):
     OK = "ok"
     WARNING = "warning"
     WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Something that is wrong.
+
+    Attributes:
+        name: of the condition, or one of those above.
+        broker: the name of the broker that it is about; "" for a name server.
+        address: of the server; "" if it is about all brokers of the name.
+        what: the facts, in one sentence.
+        told_cause: the name of another condition of the same server, from which it follows as the server says.
+    """
+
+    name: str
+    broker: str
+    address: str
+    is_master: bool
+    what: str
+    told_cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +73,7 @@ class Finding:
         mend: the solution; "" where none is needed.
         broker: the name of the broker that it is about; "" where it is about none.
         stops: whether this broker takes no messages because of it.
-        sign: what the rules of consequences.py read of it.
+        sign: what the rules of causes read of it.
         cause: the result of the finding from which this one follows; "" if it follows from none.
     """
 
@@ -120,3 +154,95 @@ def health_of(findings: Iterable[Finding]) -> Health:
     if any(each.verdict is Verdict.WRONG for each in found):
         return Health.DEGRADED
     return Health.HEALTHY
+
+
+_NO_SIGN: Final = Sign("", "", "", False, "")
+
+
+class _Where(Enum):
+    """The server with the cause, as seen from the server with the consequence."""
+
+    HERE = "the same"
+    MASTER = "the master of the same name"
+    SLAVE = "a slave of the same name"
+    MEMBER = "any of the same name"
+    NAMED = "one whose address the text of the consequence has"
+
+
+class _Rule(NamedTuple):
+    consequences: tuple[str, ...]
+    where: _Where
+    causes: tuple[str, ...]
+
+
+_RULES: Final = (
+    _Rule(("clock", "busy"), _Where.HERE, ("clock_wrong", "disk_hangs")),
+    _Rule(
+        ("no_slave", "slave_gone", "slave_behind"),
+        _Where.SLAVE,
+        (NO_ANSWER, DIED, "master_not_followed", "disk_full", "store_failed", "disk_hangs", "process_paused"),
+    ),
+    _Rule(("master_not_followed",), _Where.MASTER, (NO_ANSWER, DIED, HEADLESS, "log_damaged")),
+    _Rule((HEADLESS, "no_master"), _Where.MEMBER, (DIED, NO_ANSWER)),
+    _Rule((HEADLESS,), _Where.MEMBER, ("no_master",)),
+    _Rule(("name_server_away", "unregistered"), _Where.NAMED, (NO_ANSWER,)),
+)
+
+
+def with_causes(items: Sequence[T], sign_of: Callable[[T], Sign | None]) -> list[list[tuple[T, T | None]]]:
+    """Return the items in trees, each with its cause: the cause comes first, and what follows from it after it.
+
+    An item without a sign follows from nothing.
+    """
+    found = causes([sign_of(each) or _NO_SIGN for each in items])
+    pairs = [(each, None if cause is None else items[cause]) for each, cause in zip(items, found, strict=True)]
+    return [[pairs[at] for at in tree] for tree in trees(found)]
+
+
+def causes(signs: Sequence[Sign]) -> list[int | None]:
+    """Return for each sign the position of the one from which it follows; None if it follows from no other.
+
+    Servers name causes, and may name them in a circle. Its first sign follows from no other then, or none would show.
+    """
+    found = [_cause(sign, signs) for sign in signs]
+    for at in range(len(found)):
+        seen, cause = {at}, found[at]
+        while cause is not None and cause not in seen:
+            seen.add(cause)
+            cause = found[cause]
+        if cause == at:
+            found[at] = None
+    return found
+
+
+def trees(causes: Sequence[int | None]) -> Iterator[list[int]]:
+    """Yield the positions of each cause and what follows from it, the cause first, and otherwise as they are."""
+
+    def from_here(position: int) -> list[int]:
+        effects = [at for at, cause in enumerate(causes) if cause == position]
+        return [position, *(each for at in effects for each in from_here(at))]
+
+    return (from_here(position) for position, cause in enumerate(causes) if cause is None)
+
+
+def _cause(sign: Sign, signs: Sequence[Sign]) -> int | None:
+    for at, other in enumerate(signs):
+        if sign.told_cause == other.name and _is_at(_Where.HERE, sign, other):
+            return at
+    for rule in _RULES:
+        if sign.name in rule.consequences:
+            for name in rule.causes:
+                for at, other in enumerate(signs):
+                    if other.name == name and _is_at(rule.where, sign, other):
+                        return at
+    return None
+
+
+def _is_at(where: _Where, sign: Sign, other: Sign) -> bool:
+    """Whether the other sign is where a rule looks for the cause of this one."""
+    if where is _Where.NAMED:
+        return other.address != sign.address and other.address in sign.what
+    if where is _Where.HERE:
+        return other.address == sign.address != ""
+    is_another = other.broker == sign.broker != "" and other.address != sign.address
+    return is_another and (where is _Where.MEMBER or other.is_master is (where is _Where.MASTER))

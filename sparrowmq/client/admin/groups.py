@@ -17,19 +17,19 @@ from typing import Final, Literal
 import msgspec
 
 from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.operations.broker_operations import progress_of_all_groups
-from sparrowmq.client.admin.operations.group_operations import (
+from sparrowmq.client.admin.operations import (
     commit_offset,
     delete_group,
     group_connections,
     group_progress,
     group_table,
+    offset_since,
+    progress_of_all_groups,
     put_group,
     reset_members,
     running_member,
+    topic_offsets,
 )
-from sparrowmq.client.admin.operations.message_operations import offset_since
-from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.client.arguments import check_count, check_kind, check_time
 from sparrowmq.client.cluster.network import Network

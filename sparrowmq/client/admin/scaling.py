@@ -1,12 +1,17 @@
-"""Changes of a topic's queues that cost no send and hide no message: another number of queues, or another broker.
+"""Changes that cost no send and hide no message: another number of queues, another broker for a topic, a broker less.
 
     more queues      at once
     fewer queues     write queues ── quiet ── consumed ── read queues
     move A -> B      made at B, groups begin at its first message ── A takes no more ── quiet ── consumed ── gone from A
+    a broker less    drained ── quiet ── consumed ── no delayed message, timer or transaction waits ── may be stopped
 
 Quiet means that no message came for as long as producers keep an old route (30 s). They may send by it to queues that
 are to go, which the broker takes as long as the queues are readable. Consumed means by every group that has consumed
 there. All of this is visible at the brokers, so the same command continues what was interrupted.
+
+The name servers forget a drained broker and its queues once it and its slaves are stopped. Until then it stays drained,
+also over restarts. A broker with the only queues of a topic is refused, because new messages would have no place. So is
+one with queues of an ordered topic: keys would move to other queues before their older messages are consumed.
 """
 
 from __future__ import annotations
@@ -17,23 +22,21 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.client.admin import topic_order, topics
-from sparrowmq.client.admin.fewer_queues import unread
-from sparrowmq.client.admin.operations.broker_operations import broker_figures
-from sparrowmq.client.admin.operations.group_operations import (
+from sparrowmq.client.admin import brokers, topics
+from sparrowmq.client.admin.operations import (
+    broker_figures,
     commit_offset,
     group_progress,
     group_table,
-    put_group,
-)
-from sparrowmq.client.admin.operations.topic_operations import (
     groups_of_topic,
+    put_group,
     put_topic,
     topic_offsets,
     topic_table,
 )
+from sparrowmq.client.admin.rolling_restart import received_in
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.client.admin.single_brokers import address_of
+from sparrowmq.client.admin.topics import unread
 from sparrowmq.client.cluster.routes import REFRESH_S
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, NotEmpty, StillUnread
 from sparrowmq.loop.clock import Clock
@@ -89,9 +92,9 @@ class Scaling:
             StillUnread: the time was over; the same call continues.
         """
         masters = await self._masters(topic, cluster)
-        order = await topic_order.order_of(self._servers, topic)
+        order = await topics.order_of(self._servers, topic)
         if order is not None:
-            topic_order.check_counts(topic, order, queues)
+            topics.check_counts(topic, order, queues)
         fewer = False
         for name, address in masters.items():
             config = await self._config(topic, address)
@@ -142,7 +145,7 @@ class Scaling:
 
     async def check_move(self, topic: str, source: str, target: str) -> dict[str, str]:
         """Return the addresses of the two brokers. Raises: ConfigError, the topic cannot be moved."""
-        order = await topic_order.order_of(self._servers, topic)
+        order = await topics.order_of(self._servers, topic)
         if order is not None:
             raise ConfigError(
                 f"topic {topic} is ordered on {order}, and a move would take its keys to other queues before their "
@@ -150,7 +153,7 @@ class Scaling:
             )
         if source == target:
             raise ConfigError(f"topic {topic} is to be moved from {source} to itself; name two brokers")
-        return {name: await address_of(self._servers, name) for name in (source, target)}
+        return {name: await brokers.address_of(self._servers, name) for name in (source, target)}
 
     async def _until_nothing_waits(self, name: str, here: Mapping[str, str], is_forced: bool = False) -> None:
         """Wait until a broker has no message that is delivered later. Raises: NotEmpty, the time is over."""
@@ -286,3 +289,105 @@ def waiting_in(figures: Mapping[str, str]) -> dict[str, int]:
         "open transactions": int(figures.get("transactionsOpen", 0)),
     }
     return {what: count for what, count in counts.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The messages of a broker that somebody may need.
+
+    Attributes:
+        lags: by group, the messages that it has not consumed.
+        unclaimed: by topic, the messages in queues that no group has consumed.
+        waiting: the messages that are delivered later, by kind.
+        refusals: why the broker cannot be emptied.
+    """
+
+    lags: dict[str, int]
+    unclaimed: dict[str, int]
+    waiting: dict[str, int]
+    refusals: tuple[str, ...]
+
+    @property
+    def left(self) -> str:
+        """Return in words what is waited for; "" if nothing is."""
+        lags = [f"group {group} lacks {count:,} messages" for group, count in self.lags.items() if count]
+        return "; ".join([*lags, *(f"{count:,} {what} wait" for what, count in self.waiting.items())])
+
+    @property
+    def risks(self) -> tuple[str, ...]:
+        return tuple(f"no group has consumed {count:,} messages of {topic}" for topic, count in self.unclaimed.items())
+
+
+class Decommission:
+    """One broker that is to go.
+
+    Args:
+        tell: takes a line about each step, and about what is waited for.
+    """
+
+    def __init__(
+        self, servers: Servers, clock: Clock, waits: Waits, broker: str, tell: Callable[[str], object]
+    ) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._waits = waits
+        self._broker = broker
+        self._tell = tell
+
+    async def look(self) -> Content:
+        """Return what the broker has now. Raises: ConfigError, there is none of this name."""
+        address = await brokers.address_of(self._servers, self._broker)
+        names = list(await brokers.user_topics(self._servers, address))
+        unclaimed = {}
+        for topic in names:
+            counts, failures = await unread(self._servers, topic, {self._broker: address}, 0)
+            for error in failures.values():
+                raise error
+            if count := counts.get("", 0):
+                unclaimed[topic] = count
+        figures = await broker_figures(self._servers, address)
+        lags = await brokers.behind(self._servers, address)
+        return Content(lags, unclaimed, waiting_in(figures), tuple(await self._refusals(names)))
+
+    async def run(self) -> None:
+        """Drain the broker, and wait until nothing in it is needed. Raises: NotEmpty, the time is over."""
+        self._tell(f"[1/2] {self._broker}: drain")
+        began = self._clock.monotonic()
+        await brokers.drain(self._servers, self._broker)
+        self._tell(f"[2/2] {self._broker}: wait until all of it is consumed")
+        ends, since = -1, began
+        while True:
+            now = self._clock.monotonic()
+            address = await brokers.address_of(self._servers, self._broker)
+            end = received_in(await broker_figures(self._servers, address))
+            if end != ends:
+                ends, since = end, now
+            left = (await self.look()).left
+            if not left and now - since >= self._waits.settle_s:
+                return
+            if now - began >= self._waits.limit_s:
+                raise NotEmpty(
+                    f"broker {self._broker} cannot be stopped yet: {left or 'messages still come'}. It stays drained; "
+                    f"run this again later, or `sparrowmq broker undrain {self._broker}` to keep it"
+                )
+            self._tell(left or f"waiting until producers use other brokers ({now - since:.0f} s)")
+            await self._clock.sleep(LOOK_S)
+
+    async def _refusals(self, names: list[str]) -> list[str]:
+        """Return why the broker cannot go."""
+        elsewhere: set[str] = set()
+        for place in await self._servers.brokers():
+            if place.name != self._broker and place.master is not None:
+                table = await topic_table(self._servers, place.master)
+                elsewhere |= {name for name, each in table.items() if each.perm & Perm.WRITE}
+        found = [
+            f"no other broker takes messages of {topic}; move it: `sparrowmq topic move {topic} --from "
+            f"{self._broker} --to OTHER`"
+            for topic in names
+            if topic not in elsewhere
+        ]
+        for topic in names:
+            order = await topics.order_of(self._servers, topic)
+            if order is not None and self._broker in topics.counts_in(topic, order):
+                found.append(f"topic {topic} is ordered on {order}: send to another topic, and delete this one")
+        return found

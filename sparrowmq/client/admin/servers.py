@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, lost_brokers, topic_route
+from sparrowmq.client.admin.operations import cluster_table, lost_brokers, topic_route
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.errors import (
     BrokerUnreachable,
     ChangeFailed,

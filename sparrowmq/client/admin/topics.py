@@ -1,44 +1,64 @@
 """Topics: create, change, delete and show them.
 
-Source: UpdateTopicSubCommand, DeleteTopicSubCommand and TopicStatusSubCommand, Java 4.9.8.
+Queues become fewer without hiding messages that a topic's groups have not consumed:
+
+    write queues 8 -> 2    at once: no new message goes to the other queues
+    read queues  8 -> 2    only once the groups have consumed what is in them; consumers would not see it any more
+
+A broker deletes what is hidden with the files of its log, and no lag counts it. Apache's tools do not look.
+
+For each ordered topic the name servers keep the queues among which keys choose:
+
+    ORDER_TOPIC_CONFIG, orders    broker-a:4;broker-b:4    as many queues of each broker, whether it is there or not
+
+Each name server has its own copy, and gives it to clients in routes if its `orderMessageEnable` is true. A change of an
+order moves keys to other queues, so nothing here changes one. `mqadmin updateOrderConf` does.
+Source: UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand and
+DefaultMQAdminExtImpl.createOrUpdateOrderConf, Java 4.9.8.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, get_args
 
-from sparrowmq.client.admin import topic_order
-from sparrowmq.client.admin.fewer_queues import unread
-from sparrowmq.client.admin.operations.namesrv_operations import (
+from sparrowmq.client.admin.operations import (
     delete_route,
-    system_topics_of_cluster,
-    topic_names,
-)
-from sparrowmq.client.admin.operations.topic_operations import (
     delete_topic,
+    delete_value,
+    group_progress,
     groups_of_topic,
+    namesrv_settings,
     put_topic,
+    put_value,
     system_topics_of_broker,
+    system_topics_of_cluster,
     topic_config,
+    topic_names,
     topic_offsets,
     topic_table,
+    value_of,
+    values_of,
 )
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
-from sparrowmq.client.cluster.route import fixed_queues
+from sparrowmq.client.cluster.routes import fixed_queues
 from sparrowmq.errors import (
     AlreadyThere,
     ChangeFailed,
     ConfigError,
     NetworkError,
     NoRoute,
+    RemoteError,
     SparrowError,
     StillUnread,
 )
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
-from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
+from sparrowmq.protocol.names import ORDER_TOPICS, REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
@@ -48,6 +68,8 @@ TopicType = Literal["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PR
 
 TYPES: Final[tuple[TopicType, ...]] = get_args(TopicType)
 PERMS: Final[dict[TopicPerm, int]] = {"rw": Perm.READ_WRITE, "r": Perm.READ, "w": Perm.WRITE, "none": 0}
+
+_ENABLED: Final = "orderMessageEnable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +127,7 @@ async def create(
     masters = await servers.masters(cluster)
     if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
         raise AlreadyThere(f"topic {name} is there already, at {', '.join(there)}; change it, or take another name")
-    order = await topic_order.order_of(servers, name)
+    order = await order_of(servers, name)
     is_plain = order is None and not ordered
     chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
     return await servers.change(
@@ -122,17 +144,17 @@ async def _put_in_order(servers: Servers, config: TopicConfig, masters: Masters,
     """
     name, queues = config.topic_name, config.write_queue_nums
     if order is None:
-        order = topic_order.text_of(masters, queues)
-    topic_order.check_counts(name, order, queues)
-    brokers = topic_order.counts_in(name, order)
+        order = text_of(masters, queues)
+    check_counts(name, order, queues)
+    brokers = counts_in(name, order)
     chosen = {broker: address for broker, address in masters.items() if broker in brokers}
     if not chosen:
         raise ConfigError(
             f"topic {name} is ordered on {order}, and none of these brokers is there now; start one of them, or delete "
             f"the order with `mqadmin updateOrderConf -m delete -t {name}`"
         )
-    await topic_order.check_announced(servers)
-    await topic_order.put(servers, name, order)
+    await check_announced(servers)
+    await put(servers, name, order)
     config.order = True
     return chosen
 
@@ -151,9 +173,9 @@ async def change(
     attributes = attributes_of(message_type)
     masters = await _masters(servers, check_new_topic(name), cluster)
     number = None if perm is None else number_of(perm)
-    order = await topic_order.order_of(servers, name)
+    order = await order_of(servers, name)
     if order is not None:
-        topic_order.check_counts(name, order, read_queues, write_queues)
+        check_counts(name, order, read_queues, write_queues)
     left: dict[str, int] = {}
     unknown: dict[str, SparrowError] = {}
     if read_queues is not None and not hide_unread:
@@ -179,7 +201,7 @@ async def change(
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     masters = await _masters(servers, check_new_topic(name), cluster)
-    order = await topic_order.order_of(servers, name)
+    order = await order_of(servers, name)
     if order is not None and (others := await _others(servers, name, order, cluster)):
         raise ConfigError(
             f"topic {name} is ordered on {order}, and {', '.join(others)} is in another cluster; delete it everywhere, "
@@ -187,7 +209,7 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
         )
     done = await remove(servers, name, masters, cluster)
     if order is not None:
-        await topic_order.drop(servers, name)  # or a later topic of this name would be ordered
+        await drop(servers, name)  # or a later topic of this name would be ordered
     return done
 
 
@@ -308,7 +330,7 @@ async def _others(servers: Servers, name: str, order: str, cluster: str | None) 
     if cluster is None:
         return []
     others = {place.name for place in await servers.brokers() if place.cluster != cluster}
-    return sorted(topic_order.counts_in(name, order).keys() & others)
+    return sorted(counts_in(name, order).keys() & others)
 
 
 async def _of_rocketmq(servers: Servers) -> set[str]:
@@ -325,3 +347,110 @@ async def _of_rocketmq(servers: Servers) -> set[str]:
     if silence is not None:
         raise silence
     return found
+
+
+async def unread(
+    servers: Servers, topic: str, masters: Masters, read_queues: int
+) -> tuple[dict[str, int], dict[str, SparrowError]]:
+    """Count, by group, the messages that it has not consumed in the queues from number `read_queues` on.
+
+    Returns: the counts; the key "" has the messages of queues that no group has consumed. And the errors of brokers
+        that could not be asked.
+    """
+    tables, failures = await servers.ask_masters(masters, lambda _, at: _at(servers, topic, at, read_queues))
+    found: dict[str, int] = {}
+    for counts in tables.values():
+        for group, count in counts.items():
+            found[group] = found.get(group, 0) + count
+    return {group: count for group, count in sorted(found.items()) if count}, failures
+
+
+async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> dict[str, int]:
+    ranges = await topic_offsets(servers, address, topic)
+    left = {queue: each for queue, each in ranges.items() if queue.queue_id >= read_queues}
+    counts: dict[str, int] = {}
+    consumed = set()
+    for group in await groups_of_topic(servers, address, topic) if left else ():
+        progress = (await group_progress(servers, address, group, topic)).offset_table
+        for queue in left.keys() & progress.keys():
+            counts[group] = counts.get(group, 0) + progress[queue].left(left[queue].min_offset)
+            consumed.add(queue)
+    counts[""] = sum(left[queue].max_offset - left[queue].min_offset for queue in left.keys() - consumed)
+    return counts
+
+
+def text_of(brokers: Iterable[str], queues: int) -> str:
+    """Return the order of a topic that has as many queues on each broker."""
+    return ";".join(f"{name}:{queues}" for name in sorted(brokers))
+
+
+def counts_in(topic: str, order: str) -> Mapping[str, int]:
+    """Return the number of queues by broker; empty for a text that is no order."""
+    return Counter(queue.broker_name for queue in fixed_queues(topic, order))
+
+
+async def order_of(servers: Servers, topic: str) -> str | None:
+    """Return the order of a topic, as the first name server says that answers; None for a plain topic."""
+    try:
+        order = await value_of(servers, ORDER_TOPICS, topic)
+    except RemoteError as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    return order if order and fixed_queues(topic, order) else None
+
+
+async def brokers_of_all(servers: Servers) -> dict[str, list[str]]:
+    """Return all brokers that topics are ordered on, each with these topics, as the name servers say that answer."""
+    answers, _ = await servers.ask_namesrvs(lambda address: values_of(servers, ORDER_TOPICS, address))
+    found: dict[str, list[str]] = {}
+    for topic, order in sorted({each for orders in answers.values() for each in orders.items()}):
+        for broker in counts_in(topic, order):
+            topics = found.setdefault(broker, [])
+            if topic not in topics:
+                topics.append(topic)
+    return found
+
+
+def check_counts(topic: str, order: str, *queue_counts: int | None) -> None:
+    """Check that a topic keeps the queues of its order; None is no wish. Raises: ConfigError."""
+    counts = counts_in(topic, order)
+    for count in queue_counts:
+        if count is not None and set(counts.values()) != {count}:
+            other = text_of(counts, count)
+            raise ConfigError(
+                f"topic {topic} is ordered, and {count} queues on each broker instead of {order} would move its keys "
+                "to other queues, before their older messages are consumed. Send to another topic; or stop its "
+                f"producers, wait until all is consumed, and run `mqadmin updateTopic` and `mqadmin updateOrderConf "
+                f"-m put -t {topic} -v '{other}'`"
+            )
+
+
+async def check_announced(servers: Servers) -> None:
+    """Check that all name servers give orders to clients. Raises: ConfigError; the error of one that fails."""
+    answers, failures = await servers.ask_namesrvs(lambda address: namesrv_settings(servers, address))
+    for error in failures.values():
+        raise error
+    for address, settings in answers.items():
+        if settings.get(_ENABLED, "").lower() != "true":
+            raise ConfigError(
+                f"name server {address} does not tell clients which topics are ordered, so keys would move; nothing "
+                f"was created. Run `mqadmin updateNamesrvConfig -n {address} -k {_ENABLED} -v true`, and put "
+                f"{_ENABLED}=true into its settings file"
+            )
+
+
+async def put(servers: Servers, topic: str, order: str) -> None:
+    """Set the order of a topic at all name servers. Raises: ChangeFailed."""
+    await servers.change_namesrvs(
+        f"setting the order of topic {topic}",
+        lambda address: put_value(servers, address, ORDER_TOPICS, topic, order),
+    )
+
+
+async def drop(servers: Servers, topic: str) -> None:
+    """Delete the order of a topic at all name servers. Raises: ChangeFailed."""
+    await servers.change_namesrvs(
+        f"deleting the order of topic {topic}",
+        lambda address: delete_value(servers, address, ORDER_TOPICS, topic),
+    )

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from sparrowmq.client.cluster.route import MASTER
-from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.cluster.routes import MASTER, Routes
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock

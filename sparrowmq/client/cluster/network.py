@@ -5,7 +5,16 @@
         reply = await session.call(GetMaxOffset(topic="orders", queue_id=0))
 
 Producers and consumers share one, and admin requests need nothing else. It sends heartbeats once it has producers or
-consumers. Programs without an event loop have `blocking`.
+consumers. Programs without an event loop have `BlockingNetwork`.
+
+A program in a namespace has plain names, and its brokers have full ones:
+
+    the program      orders          %RETRY%billing          %DLQ%billing
+    its brokers      shop%orders     %RETRY%shop%billing     %DLQ%shop%billing
+
+A program may use either name, and gets its own. RocketMQ's own topics and groups are in no namespace. Logs and the
+texts of servers have full names, which operators can look up.
+Source: ClientConfig and NamespaceUtil, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -13,19 +22,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
 from sparrowmq.client.arguments import check_kind, check_queue, check_text
-from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.connection_hooks import ConnectionHookCalls, ConnectionHooks, Server
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
-from sparrowmq.client.cluster.membership import Member, Membership
-from sparrowmq.client.cluster.name_servers import NameServers
-from sparrowmq.client.cluster.namespace import full_queue, plain_queue
-from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
-from sparrowmq.client.cluster.pushes import Pushes
+from sparrowmq.client.cluster.membership import Member, Membership, Pushes
+from sparrowmq.client.cluster.name_servers import NameServerList, NameServers, addresses_of, local_ip
+from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.loop_affinity import LoopAffinity, check_asyncio
 from sparrowmq.client.message_ids import MessageIds
@@ -213,3 +220,17 @@ class Network:
 def unique_client_id(ip: str) -> str:
     """An id as Java makes it: address, process, and a number that is unique in the process."""
     return f"{ip}@{os.getpid()}#{time.monotonic_ns()}"
+
+
+@lru_cache(maxsize=65536)
+def plain_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """The queue as a program in the namespace knows it. Cached, because each delivered message asks."""
+    topic = without_namespace(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
+
+
+@lru_cache(maxsize=65536)
+def full_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """The queue as brokers know it."""
+    topic = with_namespace(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.client.arguments import check_offset, check_queues
+from sparrowmq.client.arguments import check_offset, check_queues, is_stray
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consume_rate import Paces
@@ -32,7 +32,6 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import FetchLoop, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
-from sparrowmq.client.functions import is_stray
 from sparrowmq.client.sending.outcome import is_slaves
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.loop.tasks import Spawn

@@ -16,10 +16,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sparrowmq.client.arguments import check_callable
+from sparrowmq.client.arguments import check_callable, is_stray
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
 from sparrowmq.client.consuming.received import ReceivedMessage, is_ending
-from sparrowmq.client.functions import is_stray
 from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
 from sparrowmq.core.safe_text import shown

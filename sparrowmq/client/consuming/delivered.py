@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sparrowmq.client.cluster.answers import Answers
-from sparrowmq.client.cluster.namespace import plain_queue
+from sparrowmq.client.cluster.network import plain_queue
+from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import InvalidMessage

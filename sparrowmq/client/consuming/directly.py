@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from sparrowmq.client.arguments import name_of
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.delivered import Outcome
 from sparrowmq.client.consuming.handler_thread import in_thread
 from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage
 from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.consuming.workers import finished
-from sparrowmq.client.functions import name_of
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from sparrowmq.client.functions import Wrapped, is_coroutine_function
+from sparrowmq.client.arguments import Wrapped, is_coroutine_function
 
 log = logging.getLogger(__name__)
 

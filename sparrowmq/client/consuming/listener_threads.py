@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparrowmq.client.arguments import is_coroutine_function
 from sparrowmq.client.consuming.consumer_settings import QueuesChanged, check_changed
 from sparrowmq.client.consuming.handler_thread import HandlerThread
-from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.protocol.messages.message import MessageQueue
 
 

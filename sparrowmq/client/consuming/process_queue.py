@@ -16,7 +16,7 @@ from enum import Enum, auto
 from threading import get_ident
 from typing import Any
 
-from sparrowmq.client.cluster.answers import Answers
+from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.delivered import DONE, DeliveredMessage, Outcome, Settling

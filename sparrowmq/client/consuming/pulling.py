@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff
 from sparrowmq.client.consuming.first_offset import offset_since
 from sparrowmq.client.consuming.process_queue import ProcessQueue

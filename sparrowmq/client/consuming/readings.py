@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.consumer_settings import PullSettings
 from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff

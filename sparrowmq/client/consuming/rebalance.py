@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Final
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.errors import AccessDenied, ConfigError, NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.allocation import Strategy
 from sparrowmq.protocol.messages.message import MessageQueue

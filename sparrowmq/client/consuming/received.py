@@ -23,8 +23,8 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Final
 
-from sparrowmq.client.arguments import check_seconds, check_text
-from sparrowmq.client.cluster.answers import Answers
+from sparrowmq.client.arguments import check_seconds, check_text, is_stray
+from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.delivered import (
     DeliveredMessage,
     Outcome,
@@ -35,7 +35,6 @@ from sparrowmq.client.consuming.delivered import (
     made,
 )
 from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refusal, text_of, unfit
-from sparrowmq.client.functions import is_stray
 from sparrowmq.client.loop_affinity import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.tasks import alone

@@ -23,6 +23,7 @@ from itertools import count
 from types import CoroutineType
 from typing import Any, Final
 
+from sparrowmq.client.arguments import is_generator, name_of
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
 from sparrowmq.client.consuming.received import (
@@ -34,7 +35,6 @@ from sparrowmq.client.consuming.received import (
     call_before,
     fail,
 )
-from sparrowmq.client.functions import is_generator, name_of
 from sparrowmq.client.tracebacks import stack_of
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.clock import Clock

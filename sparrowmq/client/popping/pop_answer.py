@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sparrowmq.client.cluster.namespace import plain_queue
+from sparrowmq.client.cluster.network import plain_queue
 from sparrowmq.client.consuming.delivered import Owner
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.loop.clock import Clock

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
-from sparrowmq.client.cluster.answers import Answers
+from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.delivered import DeliveredMessage

@@ -23,8 +23,7 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.cluster.route import Route
-from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.cluster.routes import Route, Routes
 from sparrowmq.client.sending.gathering import Gathering
 from sparrowmq.client.sending.outcome import LESS_SAFE, is_slaves, may_go_right_again
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from sparrowmq.client.cluster.namespace import plain_queue
-from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.cluster.network import plain_queue
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.packed import Packed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparrowmq.client.cluster.route import TEMPLATE_QUEUES
+from sparrowmq.client.cluster.routes import TEMPLATE_QUEUES
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, Property
 from sparrowmq.protocol.names import DEFAULT_TOPIC

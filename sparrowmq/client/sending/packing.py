@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.client.cluster.namespace import full_queue
+from sparrowmq.client.cluster.network import full_queue
 from sparrowmq.client.sending.outgoing import Outgoing
 from sparrowmq.client.sending.packed import batch_properties
 from sparrowmq.client.sending.producer_settings import ProducerSettings, check_timeout

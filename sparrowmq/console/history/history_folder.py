@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from sparrowmq.client.cluster.namesrv_addresses import addresses_of
+from sparrowmq.client.cluster.name_servers import addresses_of
 from sparrowmq.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import Final
 
-from sparrowmq.client.admin import single_brokers
+from sparrowmq.client.admin import brokers
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import NetworkError, SparrowError
@@ -79,7 +79,7 @@ class Counting:
 
         async def ask(topic: str, address: str) -> None:
             try:
-                found = await single_brokers.traffic(self._look.servers, address, _NAME, topic)
+                found = await brokers.traffic(self._look.servers, address, _NAME, topic)
             except SparrowError as error:
                 if isinstance(error, NetworkError):
                     silent[address] = error  # nothing more in this round

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from nicegui import context, ui
 
-from sparrowmq.client.admin.readable_body import beginning
-from sparrowmq.client.admin.topic_reading import Reading
+from sparrowmq.client.admin.message_search import Reading, beginning
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.tables import Column, Columns, Details, Folding, Link, Table, link
 from sparrowmq.console.layout.view import View

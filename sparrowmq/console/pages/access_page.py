@@ -6,7 +6,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.operations.account_operations import accounts
+from sparrowmq.client.admin.operations import accounts
 from sparrowmq.console.actions import BrokerAccounts, delete_account, put_account, set_white_addresses
 from sparrowmq.console.layout.described_page import Page, heading
 from sparrowmq.console.layout.tables import Column, Columns, Table

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.client.admin.findings import told_conditions
-from sparrowmq.client.admin.operations.broker_operations import version_of
+from sparrowmq.client.admin.operations import version_of
 from sparrowmq.console.layout.described_page import Description, Page, heading, section
 from sparrowmq.console.layout.tables import NO_ANSWER, UP, Badge, Column, Columns, Link, Table, link
 from sparrowmq.console.layout.view import View

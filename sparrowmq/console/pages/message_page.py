@@ -9,7 +9,7 @@ from nicegui import ui
 
 from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.client.admin.readable_body import ReadableBody, read_aside
+from sparrowmq.client.admin.message_search import ReadableBody, read_aside
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.actions import resend_message
 from sparrowmq.console.layout.described_page import Page, heading

@@ -8,7 +8,7 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.topic_reading import read
+from sparrowmq.client.admin.message_search import read
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, Found, MessageResults

@@ -14,15 +14,14 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import groups, single_brokers
+from sparrowmq.client.admin import brokers, groups
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
-from sparrowmq.client.admin.operations.broker_operations import broker_figures, producers
-from sparrowmq.client.admin.operations.topic_operations import topic_table
+from sparrowmq.client.admin.operations import broker_figures, producers, topic_table
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
-from sparrowmq.client.cluster.namesrv_addresses import addresses_of
+from sparrowmq.client.cluster.name_servers import addresses_of
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
 from sparrowmq.console.reading.shown_settings import namesrv_settings
 from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
@@ -58,7 +57,7 @@ class BrokerNow:
 
     def per_second(self, *names: str) -> float:
         """A rate of about the last ten seconds, by the first of its names that exists; 0 if none does."""
-        return single_brokers.per_second(self.figures, *names) or 0.0
+        return brokers.per_second(self.figures, *names) or 0.0
 
     def number_of(self, key: str) -> int:
         try:
@@ -69,12 +68,12 @@ class BrokerNow:
     @property
     def in_per_second(self) -> float:
         """Messages per second that producers send to it."""
-        return self.per_second(*single_brokers.TAKEN)
+        return self.per_second(*brokers.TAKEN)
 
     @property
     def out_per_second(self) -> float:
         """Messages per second that it delivers."""
-        return self.per_second(*single_brokers.GIVEN)
+        return self.per_second(*brokers.GIVEN)
 
     @property
     def received_today(self) -> int:

@@ -16,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparrowmq.client.admin.dead_letters import reason_of
-from sparrowmq.client.admin.readable_body import read_aside, readable
+from sparrowmq.client.admin.message_search import Reading, read, read_aside, readable
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.client.admin.topic_reading import Reading, read
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.page_times import moment_of, time_of
 from sparrowmq.console.reading.cluster_view import Look

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.client.admin.readable_body import read_aside
+from sparrowmq.client.admin.message_search import read_aside
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.message_body import JsonPath

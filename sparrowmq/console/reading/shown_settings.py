@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.client.admin.operations import broker_operations, namesrv_operations
-from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.client.admin import operations
+from sparrowmq.client.admin.operations import Asker
 
 HIDDEN: Final = "••••••"
 _SECRET: Final = (
@@ -31,12 +31,12 @@ def hidden(key: str, value: str) -> str:
 
 async def broker_settings(asker: Asker, address: str) -> dict[str, str]:
     """Return the settings of a broker by key."""
-    return _shown(await broker_operations.broker_settings(asker, address))
+    return _shown(await operations.broker_settings(asker, address))
 
 
 async def namesrv_settings(asker: Asker, address: str) -> dict[str, str]:
     """Return the settings of a name server by key."""
-    return _shown(await namesrv_operations.namesrv_settings(asker, address))
+    return _shown(await operations.namesrv_settings(asker, address))
 
 
 def _shown(settings: dict[str, str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from sparrowmq.client.admin import single_brokers
-from sparrowmq.client.admin.operations.topic_operations import topic_offsets
+from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.operations import topic_offsets
 from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
@@ -51,10 +51,10 @@ async def figures_of(servers: Servers, topic: str, masters: Masters) -> TopicFig
     async def at(_: str, address: str) -> tuple[int, float, int, int]:
         offsets = await topic_offsets(servers, address, topic)
         count = sum(each.max_offset - each.min_offset for each in offsets.values())
-        taken = await single_brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
+        taken = await brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
         if not taken.sum_of_day:
             return count, 0.0, 0, 0
-        stored = await single_brokers.traffic(servers, address, "TOPIC_PUT_SIZE", topic)
+        stored = await brokers.traffic(servers, address, "TOPIC_PUT_SIZE", topic)
         return count, taken.stats_minute.tps, taken.sum_of_day, stored.sum_of_day
 
     found = list((await servers.all(masters, at)).values())

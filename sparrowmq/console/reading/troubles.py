@@ -19,11 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.client.admin.consequences import HEADLESS, NO_ANSWER, Sign, with_causes
-from sparrowmq.client.admin.findings import ELECTION, elects, told_conditions
-from sparrowmq.client.admin.operations.namesrv_operations import conditions_of_namesrv
-from sparrowmq.client.admin.operations.topic_operations import groups_of_topic, topic_table
-from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.admin.findings import ELECTION, HEADLESS, NO_ANSWER, Sign, elects, told_conditions, with_causes
+from sparrowmq.client.admin.operations import conditions_of_namesrv, groups_of_topic, topic_table
+from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.console.reading.cluster_view import BrokerNow, Look
 from sparrowmq.errors import BrokerUnreachable, NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
@@ -36,7 +34,7 @@ _MOST_TOPICS: Final = 50  # of which groups are asked for
 _CRITICAL: Final = "critical"
 _AWAY: Final = ("no_answer", "no_master", "missing")
 
-# The names in the rules of consequences.py; the condition no_master is another one.
+# The names in the rules of findings.py; the condition no_master is another one.
 _SIGNS: Final = {"no_master": HEADLESS, "no_name_server": NO_ANSWER, "name_server_dead": NO_ANSWER}
 _LOOK: Final = "see whether it runs, and start it again"
 _REMEDIES: Final = {
@@ -61,7 +59,7 @@ class Trouble:
         is_older: it was there when the console looked for the first time.
         queues, topics: what cannot be used because of it, of applications.
         groups: that consume these topics.
-        sign: what the rules of consequences.py read of it.
+        sign: what the rules of findings.py read of it.
         cause: the broker and the name of the trouble from which this one follows; "" if it follows from none.
     """
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import DataType
 
-from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import SparrowError
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.options import SourceOptions, parse, past_damage

@@ -20,7 +20,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import Failure, failure

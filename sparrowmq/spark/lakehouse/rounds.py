@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAway
 from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written

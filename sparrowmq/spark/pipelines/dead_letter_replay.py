@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Unpack
 
 from sparrowmq.client.admin.dead_letters import packed_again
-from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAway
 from sparrowmq.errors import ConfigError, InvalidFilter, NoRoute, RemoteError
 from sparrowmq.filter.grammar import parse as parse_filter
 from sparrowmq.filter.tree import Filter, Texts

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.blocking_link import Link, answer
-from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.client.sending.queue_choice import RoundRobin

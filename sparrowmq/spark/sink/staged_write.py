@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode

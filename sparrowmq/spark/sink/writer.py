@@ -42,8 +42,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.namesrv_addresses import local_ip
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
+from sparrowmq.client.cluster.name_servers import local_ip
 from sparrowmq.core.process import freeze_loaded
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from sparrowmq.client.cluster.outages import Outages
+from sparrowmq.client.cluster.blocking_network import Outages
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue

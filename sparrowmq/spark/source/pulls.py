@@ -22,8 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,

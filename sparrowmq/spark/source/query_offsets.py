@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record

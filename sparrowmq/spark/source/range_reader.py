@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.core.process import freeze_loaded, keep_freed
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions

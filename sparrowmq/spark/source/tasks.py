@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
+from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.spark.java import CORES
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.partition_ranges import FEW_TASKS, Range, share

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from grpc import aio
 
 from sparrowmq.grpc.caller import CLIENT_ID
-from sparrowmq.grpc.settings_answer import set_ms
+from sparrowmq.grpc.client_settings import set_ms
 from sparrowmq.grpc.wire_types import SERVICE, ClientType, message
 
 

@@ -8,8 +8,8 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.settings_answer import set_ms
-from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.client_settings import set_ms
+from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
 from sparrowmq.protocol.requests.bodies import GroupConfig

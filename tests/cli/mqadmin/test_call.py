@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
-from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.operations import broker_figures
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats

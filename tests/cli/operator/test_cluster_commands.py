@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.operator import cluster_commands
 from sparrowmq.cli.operator.cluster_commands import cluster
-from sparrowmq.client.admin.standings import Standing
+from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.testing.background import BackgroundCluster
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.client.admin import single_brokers
+from sparrowmq.client.admin import activity as activity_module
 from sparrowmq.client.admin.activity import activity
 from sparrowmq.client.client import connect
 from sparrowmq.errors import NoBroker
@@ -47,7 +47,7 @@ async def test_the_busiest_topic_comes_first_with_the_sum_of_its_brokers(admin, 
         asked.append((address, name, key))
         return BrokerStats(StatsSpan(tps=2.5 if key == "busy" else 0.5), stats_day=StatsSpan(sum=7))
 
-    monkeypatch.setattr(single_brokers, "traffic", traffic)
+    monkeypatch.setattr(activity_module, "traffic", traffic)
     found = await activity(admin.servers, None)
     assert [(each.topic, each.per_second, each.within_a_day) for each in found.topics] == [
         ("busy", 5.0, 14),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrowmq.client.admin.connections import online_clients
+from sparrowmq.client.admin.activity import online_clients
 from sparrowmq.client.client import connect
 from tests.client.conftest import until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.client.admin.consequences import DIED, HEADLESS, NO_ANSWER, Sign, causes, trees
+from sparrowmq.client.admin.findings import DIED, HEADLESS, NO_ANSWER, Sign, causes, trees
 
 MASTER, SLAVE = "h:1", "h:2"
 

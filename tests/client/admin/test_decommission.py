@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.admin.decommission import Decommission
-from sparrowmq.client.admin.scaling import Waits
+from sparrowmq.client.admin.scaling import Decommission, Waits
 from sparrowmq.client.client import connect
 from sparrowmq.errors import NotEmpty
 from sparrowmq.loop.clock import SystemClock

@@ -20,7 +20,7 @@ from sparrowmq.client.admin.doctor import (
 )
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.operations import broker_figures
 from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin, MessageQueue
-from sparrowmq.client.admin.standings import _missing, _silence_s
+from sparrowmq.client.admin.brokers import _missing, _silence_s
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 from tests.broker.replication.pairs import pair
 

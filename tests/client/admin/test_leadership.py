@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparrowmq import Admin
-from sparrowmq.client.admin import leadership
-from sparrowmq.client.admin.leadership import _Log, _most
+from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.brokers import _Log, _most
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import (
     BrokerUnreachable,
@@ -69,14 +69,14 @@ async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
     async def figures(*_: object) -> dict[str, str]:
         return {"memberId": "3", "inSyncMembers": "3"}
 
-    monkeypatch.setattr(leadership, "place_of", place_of)
-    monkeypatch.setattr(leadership, "_log_at", log_at)
-    monkeypatch.setattr(leadership, "broker_figures", figures)
+    monkeypatch.setattr(brokers, "place_of", place_of)
+    monkeypatch.setattr(brokers, "_log_at", log_at)
+    monkeypatch.setattr(brokers, "broker_figures", figures)
     with pytest.raises(NotElected, match=r"g has most is not known: cannot connect to b:1 .*Nothing has changed"):
-        await leadership.elect(Asked(), "g", None, force=False)  # type: ignore[arg-type]
+        await brokers.elect(Asked(), "g", None, force=False)  # type: ignore[arg-type]
     with pytest.raises(NotElected, match=r"has the brokerId 2: cannot connect to b:1 .*Nothing has changed"):
-        await leadership.elect(Asked(), "g", 2, force=True)  # type: ignore[arg-type]
-    assert await leadership.elect(Asked(), "g", None, force=True) == 3  # type: ignore[arg-type]
+        await brokers.elect(Asked(), "g", 2, force=True)  # type: ignore[arg-type]
+    assert await brokers.elect(Asked(), "g", None, force=True) == 3  # type: ignore[arg-type]
     assert asked == ["c:1"]
 
 
@@ -105,11 +105,11 @@ async def test_an_order_is_done_once_the_member_leads_also_if_its_answer_is_lost
 
     async def elect(*answers: dict[str, str] | BrokerUnreachable) -> int:
         said[:] = [first, *answers]
-        return await leadership.elect(Servers(), "g", 1, force=False)  # type: ignore[arg-type]
+        return await brokers.elect(Servers(), "g", 1, force=False)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(leadership, "place_of", place_of)
-    monkeypatch.setattr(leadership, "broker_figures", figures)
-    monkeypatch.setattr(leadership, "BEGIN_S", 0.5)
+    monkeypatch.setattr(brokers, "place_of", place_of)
+    monkeypatch.setattr(brokers, "broker_figures", figures)
+    monkeypatch.setattr(brokers, "BEGIN_S", 0.5)
     first = {"memberId": "1", "replicationProblem": "etcd has lost its data"}
     assert await elect(first, restarts, {"memberId": "1", "inSyncMembers": "1"}) == 1
     assert len(looks) == 4

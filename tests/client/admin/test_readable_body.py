@@ -2,7 +2,7 @@ import zlib
 
 import pytest
 
-from sparrowmq.client.admin.readable_body import beginning, read_aside, readable
+from sparrowmq.client.admin.message_search import beginning, read_aside, readable
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import SysFlag
 from tests.records import encoded

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.resending import Resending, Standing
+from sparrowmq.client.admin.resend import Resending, Standing
 from sparrowmq.client.client import Client
 from sparrowmq.errors import NoRoute, RemoteError
 from sparrowmq.protocol import hosts

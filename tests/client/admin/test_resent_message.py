@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.client.admin.resent_message import LeftOut, Resent, resent
+from sparrowmq.client.admin.resend import LeftOut, Resent, resent
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag

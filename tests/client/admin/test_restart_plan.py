@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparrowmq.client.admin.restart_plan import BrokerNow, plan_of
+from sparrowmq.client.admin.rolling_restart import BrokerNow, plan_of
 
 A = BrokerNow("broker-a", 0, "10.0.0.1:10911", began_ms=100, version="1")
 A1 = BrokerNow("broker-a", 1, "10.0.0.2:10911", began_ms=100, version="1")

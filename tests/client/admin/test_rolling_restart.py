@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparrowmq.client.admin.restart_plan import BrokerNow, plan_of
-from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart, away_of, now_of
+from sparrowmq.client.admin.rolling_restart import BrokerNow, Patience, RollingRestart, away_of, now_of, plan_of
 from sparrowmq.errors import ChangeFailed, NotBack
 from sparrowmq.loop.clock import SystemClock
 

@@ -132,7 +132,7 @@ async def test_a_topic_moves_when_its_messages_are_consumed(two, admin, scaling)
 
 
 async def make_at_one(admin, broker):
-    from sparrowmq.client.admin.operations.topic_operations import put_topic
+    from sparrowmq.client.admin.operations import put_topic
     from sparrowmq.protocol.requests.bodies import TopicConfig
 
     masters = await admin.servers.all_masters()

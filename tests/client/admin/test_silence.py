@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.admin.silence import remedy, way_to
+from sparrowmq.client.admin.doctor import remedy, way_to
 from sparrowmq.errors import RequestTimeout
 
 

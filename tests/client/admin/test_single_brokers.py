@@ -3,7 +3,7 @@ from random import randbytes
 
 import pytest
 
-from sparrowmq.client.admin import single_brokers
+from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, NoBroker, RemoteError
@@ -116,4 +116,4 @@ async def test_groups_are_behind_by_what_they_did_not_handle_yet(two, admin):
     ],
 )
 def test_a_rate_is_read_in_either_spelling(told, expected):
-    assert single_brokers.per_second(told, *single_brokers.GIVEN) == expected
+    assert brokers.per_second(told, *brokers.GIVEN) == expected

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin
+from sparrowmq.client.admin.brokers import _standing
 from sparrowmq.client.admin.servers import BrokerPlace
-from sparrowmq.client.admin.standings import _standing
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.version import VERSION
 from tests.broker.replication.pairs import pair

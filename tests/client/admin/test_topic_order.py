@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations.topic_operations import topic_table
+from sparrowmq.client.admin.operations import topic_table
 from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError
 from sparrowmq.protocol.names import ORDER_TOPICS
 from sparrowmq.protocol.requests.namesrv_headers import GetKVConfig, PutKVConfig, UpdateNamesrvConfig

@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 
 import sparrowmq
-from sparrowmq.client.admin.topic_reading import read
+from sparrowmq.client.admin.message_search import read
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.names import dlq_topic
 

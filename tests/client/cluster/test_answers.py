@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.client.cluster import answers as module
-from sparrowmq.client.cluster.answers import GREETING_S, asks
+from sparrowmq.client.cluster import replies as module
+from sparrowmq.client.cluster.replies import GREETING_S, asks
 from sparrowmq.errors import A_SLAVE, ConnectionClosed, InvalidMessage, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse

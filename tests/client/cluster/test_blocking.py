@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway, RetryPolicy
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAway, RetryPolicy
 from sparrowmq.errors import (
     BrokerUnreachable,
     NameServerUnreachable,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.client.cluster.blocking_network import Link
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConnectionClosed,

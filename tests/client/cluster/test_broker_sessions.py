@@ -3,8 +3,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.cluster.name_servers import NameServers
-from sparrowmq.client.cluster.namesrv_addresses import NameServerList
+from sparrowmq.client.cluster.name_servers import NameServerList, NameServers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import ACCESS_EXCEPTION, BrokerUnreachable, ConnectionClosed

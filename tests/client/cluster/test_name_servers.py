@@ -5,8 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from sparrowmq.client.cluster.name_servers import NameServers
-from sparrowmq.client.cluster.namesrv_addresses import NameServerList
+from sparrowmq.client.cluster.name_servers import NameServerList, NameServers
 from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.client.cluster.namespace import full_queue, plain_queue
+from sparrowmq.client.cluster.network import full_queue, plain_queue
 from sparrowmq.protocol.messages.message import MessageQueue
 
 

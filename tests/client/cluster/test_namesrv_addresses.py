@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
+from sparrowmq.client.cluster.name_servers import NameServerList, addresses_of, local_ip
 from sparrowmq.errors import ConfigError
 
 

@@ -1,6 +1,6 @@
 """An outage is told when it begins and when it ends, however often it is met."""
 
-from sparrowmq.client.cluster.outages import Outages
+from sparrowmq.client.cluster.blocking_network import Outages
 
 
 def test_an_outage_is_told_twice(caplog):
@@ -22,4 +22,4 @@ def test_an_outage_is_told_twice(caplog):
         "broker b is back after 3 s",
         "broker a is away; it is waited for: refused again",
     ]
-    assert {record.name for record in caplog.records} == {"sparrowmq.client.cluster.outages"}
+    assert {record.name for record in caplog.records} == {"sparrowmq.client.cluster.blocking_network"}

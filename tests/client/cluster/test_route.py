@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.cluster.route import Route, address_of, addresses_in, fixed_queues
+from sparrowmq.client.cluster.routes import Route, address_of, addresses_in, fixed_queues
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
 

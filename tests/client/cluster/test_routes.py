@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.name_servers import NameServers
-from sparrowmq.client.cluster.namesrv_addresses import NameServerList
+from sparrowmq.client.cluster.name_servers import NameServerList, NameServers
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

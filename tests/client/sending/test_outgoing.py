@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
 from sparrowmq.client.sending.outgoing import Outgoing, no_queue
 from sparrowmq.errors import ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sparrowmq
 import sparrowmq.sync
-from sparrowmq.client.callbacks import Started
+from sparrowmq.client.loop_thread import Started
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing.cluster import Cluster
 from tests.client.forks import in_child

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin import single_brokers
+from sparrowmq.client.admin import brokers
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
@@ -34,7 +34,7 @@ async def test_topics_are_counted_over_all_brokers_and_the_greatest_come_first(c
     assert counting.top(1) == [("payments", 8)]
     masters = [each.address for each in await look.brokers()]
     assert len({name for name, _ in counting.top(10)} & {each.name for each in await look.brokers()}) == 0
-    found = [await single_brokers.traffic(look.servers, at, "TOPIC_PUT_NUMS", "orders") for at in masters]
+    found = [await brokers.traffic(look.servers, at, "TOPIC_PUT_NUMS", "orders") for at in masters]
     assert sum(each.sum_of_day for each in found) == 5 and all(each.sum_of_day for each in found)
 
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.admin import single_brokers
+from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
 from sparrowmq.errors import BrokerUnreachable, NoGroup
@@ -24,7 +24,7 @@ async def test_the_size_is_that_of_the_messages_of_a_day_and_unknown_without_the
     async def traffic(servers, address, name, key):
         return BrokerStats(stats_minute=spans[name], stats_day=spans[name])
 
-    monkeypatch.setattr(single_brokers, "traffic", traffic)
+    monkeypatch.setattr(brokers, "traffic", traffic)
     await look.admin.create_topic("orders", queues=1)
     for _ in range(6):
         await look.client.send("orders", b"x")

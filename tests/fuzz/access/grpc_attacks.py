@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from sparrowmq.grpc.methods import Methods
+from sparrowmq.grpc.port import Methods
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.http2.calls import Streaming
 from sparrowmq.loop.clock import SystemClock

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from sparrowmq.grpc.settings_answer import set_ms
+from sparrowmq.grpc.client_settings import set_ms
 from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution, message
 from sparrowmq.testing.clock import ManualClock
 from tests.fuzz.access.grpc_attacks import Call, methods

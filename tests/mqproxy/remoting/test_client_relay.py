@@ -21,9 +21,8 @@ from sparrowmq.errors import (
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
-from sparrowmq.mqproxy import cluster_brokers, room
+from sparrowmq.mqproxy import broker_link, cluster_brokers, limits, remoting_port
 from sparrowmq.mqproxy.cluster_brokers import Addresses
-from sparrowmq.mqproxy.remoting import client_relay, link
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.messages import batch
@@ -392,8 +391,8 @@ async def test_a_request_that_no_broker_can_answer_gets_an_error_and_the_port_go
 
 
 async def test_when_requests_fill_the_memory_only_small_ones_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "MOST_BYTES", 30_000)
-    monkeypatch.setattr(room, "FEW_BYTES", 5_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(limits, "FEW_BYTES", 5_000)
     async with proxied(tmp_path, 1) as place, a_pool() as first, a_pool() as second:
         greedy, _ = await plain_session(first, place)
         held = greedy.call(PULL, bytes(29_000), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))
@@ -412,10 +411,10 @@ async def test_requests_to_a_broker_that_cannot_be_reached_do_not_wait_for_each_
         await asyncio.sleep(0.2)
         await unreachable(*args)
 
-    monkeypatch.setattr(client_relay, "LINK_S", 0.3, raising=False)
+    monkeypatch.setattr(remoting_port, "LINK_S", 0.3, raising=False)
     async with proxied(tmp_path, 1) as place:
         session, _ = await plain_session(pool, place)
-        monkeypatch.setattr(client_relay, "connect", slow)
+        monkeypatch.setattr(remoting_port, "connect", slow)
         calls = [session.call(GetMaxOffset("orders", 0), timeout_s=60) for _ in range(100)]
         async with asyncio.timeout(10):
             answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -428,12 +427,12 @@ async def test_requests_stay_in_their_order_when_the_connection_begins(tmp_path,
         session, _ = await plain_session(pool, place)
 
         async def slow(*args):
-            streams = await link.connect(*args)
+            streams = await broker_link.connect(*args)
             await until(lambda: sum(map(waits, asyncio.all_tasks())) == count)
             connected.set()
             return streams
 
-        monkeypatch.setattr(client_relay, "connect", slow)
+        monkeypatch.setattr(remoting_port, "connect", slow)
         for offset in range(count):
             session.tell(UpdateConsumerOffset("g", "orders", 0, offset))
         await connected.wait()
@@ -459,7 +458,7 @@ async def test_another_broker_answers_for_one_that_is_away(tmp_path, pool):
 
 
 async def test_words_of_clients_make_no_lines_of_the_log(tmp_path, caplog):
-    caplog.set_level(logging.INFO, client_relay.__name__)
+    caplog.set_level(logging.INFO, remoting_port.__name__)
     async with proxied(tmp_path, 1) as place, a_pool(lambda *_: {BROKER_FIELD: "x\nWARNING y"}) as pool:
         session = await pool.session(place.address)
         for _ in range(50):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
+from sparrowmq.mqproxy.remoting_port import REACH, Reach, named_broker, topic_of
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.recalls import RecallHandle

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from sparrowmq import connect
-from sparrowmq.mqproxy.remoting.destinations import REACH, Reach
+from sparrowmq.mqproxy.remoting_port import REACH, Reach
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.message import MessageQueue

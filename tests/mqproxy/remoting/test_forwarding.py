@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
+from sparrowmq.mqproxy.broker_link import forwarded, size_of
 from sparrowmq.protocol.requests.headers import EndTransaction, GetMaxOffset
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire import codec

@@ -1,7 +1,6 @@
 """One answer of several, and routes with the proxy's address."""
 
-from sparrowmq.mqproxy.remoting.client_relay import joined, readdressed, with_consumers
-from sparrowmq.mqproxy.remoting.destinations import Reach
+from sparrowmq.mqproxy.remoting_port import Reach, joined, readdressed, with_consumers
 from sparrowmq.protocol.requests.bodies import BrokerRoute
 from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply

@@ -8,8 +8,8 @@ import pytest
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, RequestTimeout
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
-from sparrowmq.mqproxy.remoting import link as links
-from sparrowmq.mqproxy.remoting.link import Link, connect
+from sparrowmq.mqproxy import broker_link as links
+from sparrowmq.mqproxy.broker_link import Link, connect
 from sparrowmq.protocol.requests.headers import GetMaxOffset, NotifyConsumerIdsChanged
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request

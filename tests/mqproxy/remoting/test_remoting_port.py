@@ -9,10 +9,9 @@ from sparrowmq import Credentials, connect
 from sparrowmq.core import descriptors
 from sparrowmq.errors import RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy import users
+from sparrowmq.mqproxy import remoting_port, users
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.mqproxy.remoting import remoting_port
-from sparrowmq.mqproxy.remoting.destinations import REACH
+from sparrowmq.mqproxy.remoting_port import REACH
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList, Heartbeat

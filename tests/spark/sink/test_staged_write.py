@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 import msgspec
 import pyarrow as pa
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.errors import ConfigError, InvalidMessage, NoRoute, SendFailed
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import CommitBatch

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.blocking_link import Link, answer
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode

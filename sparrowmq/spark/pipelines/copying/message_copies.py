@@ -25,8 +25,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.blocking_link import Link, answer
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
 from sparrowmq.client.consuming.pulling import demand_progress
 from sparrowmq.client.sending.outcome import may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties

@@ -21,9 +21,9 @@ from functools import partial
 from typing import Final, NamedTuple, Self
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations.group_operations import put_group
+from sparrowmq.client.admin.operations import put_group
 from sparrowmq.client.admin.topics import consumers_of
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.errors import (
     ChangeFailed,
     ConfigError,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from sparrowmq.client.admin.operations.topic_operations import topic_config
+from sparrowmq.client.admin.operations import topic_config
 from sparrowmq.client.admin.servers import masters_in
 from sparrowmq.client.admin.topics import TopicType
-from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.route import fixed_queues
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
+from sparrowmq.client.cluster.routes import fixed_queues
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_types import type_of_topic

@@ -1,4 +1,4 @@
-from sparrowmq.client.admin.operations import account_operations as accounts
+from sparrowmq.client.admin import operations as accounts
 from sparrowmq.client.client import connect
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.testing.cluster import Cluster

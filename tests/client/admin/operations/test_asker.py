@@ -1,5 +1,4 @@
-from sparrowmq.client.admin.operations.group_operations import group_progress
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
+from sparrowmq.client.admin.operations import cluster_table, group_progress
 from sparrowmq.protocol.requests.bodies import ClusterTable
 from sparrowmq.protocol.requests.offset_bodies import ConsumeStats
 from sparrowmq.protocol.wire.header import NoFields

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.client.admin.operations import broker_operations as brokers
+from sparrowmq.client.admin import operations as brokers
 from sparrowmq.client.client import connect
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue

@@ -1,7 +1,7 @@
 import pytest
 
+from sparrowmq.client.admin import operations as groups
 from sparrowmq.client.admin.groups import Member
-from sparrowmq.client.admin.operations import group_operations as groups
 from sparrowmq.client.client import connect
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin.operations import message_operations as messages
+from sparrowmq.client.admin import operations as messages
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.network import Network

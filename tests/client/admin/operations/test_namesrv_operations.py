@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin.operations import namesrv_operations as namesrv
+from sparrowmq.client.admin import operations as namesrv
 from sparrowmq.errors import RemoteError
 
 

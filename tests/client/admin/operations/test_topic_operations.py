@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin.operations import topic_operations as topics
+from sparrowmq.client.admin import operations as topics
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteProtocolError

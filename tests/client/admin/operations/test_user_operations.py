@@ -1,6 +1,6 @@
 from typing import Any
 
-from sparrowmq.client.admin.operations import user_operations as operations
+from sparrowmq.client.admin import operations as operations
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.client.cluster.blocking_link import answer
+from sparrowmq.client.cluster.blocking_network import answer
 from sparrowmq.errors import RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record

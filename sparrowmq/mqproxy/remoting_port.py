@@ -1,4 +1,4 @@
-"""One client of the remoting port: its requests to brokers, and the brokers' requests to it.
+"""The port of `mqproxy` for clients of the remoting protocol, which reach all brokers of a cluster through it.
 
     client ── one connection ── Relay ── a connection to each broker that it uses ── brokers
 
@@ -6,17 +6,33 @@ All requests go on as the client has signed them, but for the route of a topic, 
 account, it checks each request before that: the signature, and the policies from the client's address, which brokers do
 not see. A client whose answers are not read gets no more of them, and with too many waiting requests mqproxy reads no
 more from it. When the client leaves, its connections end, so each broker knows at once.
+
+Where a request goes (`Reach`); clients of RocketMQ 5 name the broker in a field, older ones do not:
+
+    ONE       to one broker: the one that a field or the body names, or the only one that has the topic
+    ANY       to one of the topic's brokers that answers, as all have the same answer
+    ALL       to all of the client's brokers; the answer is the first error, or the first answer
+    MEMBERS   to all; the answer has the members that any of them knows
+    CONNECTIONS  likewise, with the members at the gRPC port, which no broker knows
+    RECORDS   to all brokers of the topic; the answer has the messages of all
+    ROUTE, CLUSTER   mqproxy answers, with its own address instead of the brokers'
+
+Requests that name a broker go to this one only, also if their kind is ALL. Other requests are refused: they are for
+tools. Source: RemotingProtocolServer and AbstractRemotingActivity of the proxy, Java 5.4.0, which refuses requests
+without the field.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import ssl
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +42,7 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     BrokerUnreachable,
     ClientClosed,
+    ConfigError,
     ConnectionClosed,
     NetworkError,
     NoRoute,
@@ -34,34 +51,108 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     SparrowError,
 )
+from sparrowmq.grpc.port import DRAIN_S, ListenAddress, OpenPort
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import Background
+from sparrowmq.loop.tasks import Background, over
+from sparrowmq.mqproxy.broker_link import CONNECT_S, Link, connect, forwarded, size_of
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
-from sparrowmq.mqproxy.remoting.destinations import OF_A_TOPIC, REACH, Reach, named_broker, topic_of
-from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
-from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
-from sparrowmq.mqproxy.room import Room
+from sparrowmq.mqproxy.limits import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.recalls import RecallHandle
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.bodies import BrokerRoute
-from sparrowmq.protocol.requests.client_bodies import ConsumerConnections, ConsumerList
+from sparrowmq.protocol.requests.client_bodies import AssignmentQuery, ConsumerConnections, ConsumerList, LockQueues
 from sparrowmq.protocol.requests.headers import QueryMessageReply
+from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
 from sparrowmq.protocol.signature import BROKER_FIELD
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)
 
 GATHER_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
+
 CLIENT_S: Final = 10.0  # for the answer of a client to a broker
+
 ANY_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
+
 LINK_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
+
 HEARTBEAT_BYTES: Final = 64 * 1024  # a larger heartbeat is not kept for new connections
+
 _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
+
+DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
+
+TOGETHER_S: Final = 1.0  # clients send them in one loop, without waiting for an answer
+
+MOST_QUESTIONS: Final = 1000  # of one client within this time
+
+
+async def open_remoting_port(
+    stack: AsyncExitStack,
+    tasks: Background,
+    cluster: ClusterBrokers,
+    users: BrokerUsers | None,
+    clock: Clock,
+    tls: ServerTls,
+    broker_tls: ssl.SSLContext | None,
+    place: ListenAddress,
+) -> OpenPort:
+    """Serve clients until `stack` is closed. Connections to brokers have descriptors of the port's share, too.
+
+    Raises:
+        ConfigError: the port or the certificate cannot be used.
+    """
+    relays: dict[Session, Relay] = {}
+
+    def dispatch(session: Session, command: Command) -> None:
+        relay = relays.get(session)
+        if relay is None:
+            relay = relays[session] = Relay(session, servers)
+            session.on_end(relays.pop)
+        relay.take(command)
+
+    limits = limits_for(place.share)
+    most_clients = limits.connections // DESCRIPTORS_EACH
+    room = Room(most_clients * (DESCRIPTORS_EACH - 1))
+    server = Server(
+        dispatch,
+        clock,
+        place.host,
+        place.port,
+        dataclasses.replace(limits, connections=most_clients),
+        tls=tls,
+    )
+    server.bind()
+    address = f"{place.advertised_host}:{server.port}"
+    servers = Servers(
+        cluster=cluster,
+        users=users,
+        clock=clock,
+        tasks=tasks,
+        tls=broker_tls,
+        address=address,
+        room=room,
+        lines=LogLimit(clock),
+    )
+    await stack.enter_async_context(server)
+    stack.push_async_callback(drained, room)
+    tasks.spawn(server.drop_silent_peers(), "silent remoting clients")
+    return OpenPort(address, lambda: server.problem or room.problem)
+
+
+async def drained(room: Room) -> None:
+    """Take no more requests, and return when those before have their answers, or after `DRAIN_S`."""
+    room.is_stopping = True
+    await over(lambda: bool(room.requests), DRAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +437,111 @@ class Relay:
             await link.tell(reply, command.opaque)
 
 
+class Reach(Enum):
+    """The servers that a request goes to."""
+
+    ONE = auto()
+    ANY = auto()
+    ALL = auto()
+    MEMBERS = auto()
+    CONNECTIONS = auto()
+    RECORDS = auto()
+    ROUTE = auto()
+    CLUSTER = auto()
+
+
+_ONE: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.RECALL_MESSAGE,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.POP_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.STAGE_BATCH,
+    RequestCode.COMMIT_BATCH,
+    RequestCode.COPY_BATCH,
+)
+
+
+REACH: Final[Mapping[int, Reach]] = {
+    **dict.fromkeys(_ONE, Reach.ONE),
+    RequestCode.QUERY_ASSIGNMENT: Reach.ANY,
+    RequestCode.HEART_BEAT: Reach.ALL,
+    RequestCode.UNREGISTER_CLIENT: Reach.ALL,
+    RequestCode.CHECK_CLIENT_CONFIG: Reach.ALL,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Reach.CONNECTIONS,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Reach.MEMBERS,
+    RequestCode.QUERY_MESSAGE: Reach.RECORDS,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Reach.ROUTE,
+    RequestCode.GET_BROKER_CLUSTER_INFO: Reach.CLUSTER,
+}
+
+
+OF_A_TOPIC: Final = frozenset({Reach.ONE, Reach.ANY, Reach.RECORDS})  # they go to the brokers that have it
+
+
+# The topic's one-letter name in requests that have such names.
+_SHORT: Final = frozenset(
+    {
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
+
+
+def named_broker(code: int, fields: Mapping[str, str], body: bytes) -> str:
+    """The broker that a request names, in a field, a handle or its body; "" if it names none."""
+    name = fields.get(BROKER_FIELD) or (fields.get("n") if code in _SHORT else None)
+    try:
+        return name or _named_inside(code, fields, body)
+    except (ConfigError, RemoteProtocolError):
+        return ""
+
+
+def _named_inside(code: int, fields: Mapping[str, str], body: bytes) -> str:
+    match code:
+        case RequestCode.LOCK_BATCH_MQ | RequestCode.UNLOCK_BATCH_MQ:
+            return next((queue.broker_name for queue in LockQueues.of_request(body).mq_set), "")
+        case RequestCode.ACK_MESSAGE | RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
+            return ReceiptHandle.parse(fields.get("extraInfo", "")).broker_name
+        case RequestCode.BATCH_ACK_MESSAGE:
+            return BatchAcks.of_request(body).broker_name
+        case RequestCode.RECALL_MESSAGE:
+            return RecallHandle.parse(fields.get("recallHandle", "")).broker_name
+    return ""
+
+
+def topic_of(code: int, fields: Mapping[str, str], body: bytes) -> str:
+    """The topic of a request; "" if it names none."""
+    if code == RequestCode.QUERY_ASSIGNMENT:
+        try:
+            return AssignmentQuery.of_request(body).topic
+        except RemoteProtocolError:
+            return ""
+    return fields.get("b" if code in _SHORT else "topic") or fields.get("originTopic") or ""
+
+
 def _refusal(error: Exception) -> tuple[int, str]:
     """The code and the text for a client."""
     if isinstance(error, RemoteError):
@@ -371,9 +567,6 @@ def _ambiguous(topic: str, names: Sequence[str]) -> str:
         f"the request names no broker, and {where} brokers {', '.join(names)}. Java clients since 4.9.4 name it "
         "(bname); use such a client, a topic on one broker, or the brokers' own addresses"
     )
-
-
-# Answers of the proxy: one of the answers of several brokers, and routes with its own address.
 
 
 def joined(reach: Reach, answers: list[Command]) -> Command:
@@ -437,20 +630,6 @@ def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Co
     return Command(code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw)
 
 
-# Questions that a client asks once for each broker of a topic, and all of them at mqproxy.
-#
-# Java's clients and tools send the question for the messages with a key to each broker of the topic, one after another,
-# and name no broker. Brokers behind mqproxy have the same address, so all of these questions arrive at mqproxy, and are
-# the same. Its answer to the first has the messages of all brokers. The others find nothing, so the client gets each
-# message once.
-#
-# Source: MQAdminImpl.queryMessage, Java 5.4.0.
-
-
-TOGETHER_S: Final = 1.0  # clients send them in one loop, without waiting for an answer
-MOST_QUESTIONS: Final = 1000  # of one client within this time
-
-
 @dataclass(slots=True)
 class _Question:
     since: float
@@ -458,7 +637,13 @@ class _Question:
 
 
 class Repeats:
-    """The questions of one client within the last second."""
+    """Questions that a client asks once for each broker of a topic, and all of them at mqproxy.
+
+    Java's clients and tools ask each broker of the topic for the messages with a key, one after another, and name no
+    broker. Brokers behind mqproxy have the same address, so all of these questions arrive at mqproxy, and are the same.
+    Its answer to the first has the messages of all brokers. The others find nothing, so the client gets each message
+    once. Source: MQAdminImpl.queryMessage, Java 5.4.0.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

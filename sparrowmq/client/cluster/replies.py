@@ -19,8 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
-from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.cluster.routes import MASTER, TEMPLATE_QUEUES, Routes
 from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.core.safe_text import shown

@@ -29,11 +29,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from sparrowmq.client.arguments import check_callable, check_handler
+from sparrowmq.client.arguments import (
+    Wrapped,
+    bare,
+    check_callable,
+    check_handler,
+    is_coroutine_function,
+    name_of,
+    named_as,
+    parameters_of,
+)
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.workers import finished
-from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function, name_of, named_as, parameters_of
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.messages.typed_bodies import decoder

@@ -3,7 +3,7 @@
     call ── checks ── request to the broker in this process ── its answer ── answer of the call
 
 Nothing must be asked for before, so these are plain functions, and compiled. Coroutines say the same for all other
-calls (sending.py, acknowledging.py). These are the calls at mqproxy, sends of packed bodies or to topics that do not
+calls (send_methods.py, ack_methods.py). These are the calls at mqproxy, sends of packed bodies or to topics that do not
 take them, and acknowledgements that are refused or must wait for a renewal.
 """
 
@@ -14,15 +14,15 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, NoRoute, RemoteError, SparrowError
-from sparrowmq.grpc.call_sizes import check_count
+from sparrowmq.grpc.brokers import place_of_group
+from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
-from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of
-from sparrowmq.grpc.queues import place_of_group
+from sparrowmq.grpc.message_out import field, varint
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.sending import STORED, check_types, entry_of, topic_of_all
+from sparrowmq.grpc.send_methods import STORED, check_types, entry_of, topic_of_all
 from sparrowmq.grpc.statuses import status, status_of, status_of_all
-from sparrowmq.grpc.wire_bytes import field, varint
 from sparrowmq.grpc.wire_types import MessageType, message
 from sparrowmq.http2.calls import Pending
 from sparrowmq.loop.clock import Clock

@@ -1,15 +1,21 @@
-"""A client's own connection to one broker.
+"""A client's own connection to one broker, and the requests and answers that go on through mqproxy.
 
 Each client has a connection of its own to each broker that it uses, because brokers know clients by their connections.
 They send check-backs and changes of groups on them. By the end of a connection they see that a client is gone.
+
+All fields and the body of a request stay, so the signature of a client stays valid, and brokers check it as well. Only
+the opaque changes, because each connection counts its own. No signature covers it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import struct
 from collections.abc import Callable, Mapping
 from typing import Final
+
+import msgspec
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import (
@@ -20,10 +26,9 @@ from sparrowmq.errors import (
     RequestTimeout,
 )
 from sparrowmq.loop.clock import Clock
-from sparrowmq.mqproxy.remoting.forwarding import forwarded
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire import codec
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.command import Command, language_name
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, FrameReader
 from sparrowmq.remoting.connect_errors import why_unconnected
 from sparrowmq.remoting.session import MUTE_S
@@ -38,6 +43,9 @@ LONGEST_LOOK_S: Final = 0.16  # many clients that do not read must cost little
 GOODBYE_S: Final = 5.0  # for the last bytes to a broker that does not read
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 _LONGEST_NUMBER: Final = 19  # digits
+
+_LENGTHS: Final = struct.Struct(">ii")  # the second one has serialiser 0, JSON, in its first byte
+
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -168,3 +176,32 @@ class Link:
         except OSError:
             self.close()
             raise ConnectionClosed(self.name) from None
+
+
+def forwarded(command: Command, opaque: int, fields: Mapping[str, str] | None = None) -> bytes:
+    """The frame of a command with another opaque, and with `fields` in the place of its own."""
+    header = {
+        "code": command.code,  # first, as readers expect
+        "extFields": command.ext_fields() if fields is None else fields,
+        "flag": command.flag,
+        "language": language_name(command.language),
+        "opaque": opaque,
+        "remark": command.remark,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": command.version or 0,
+    }
+    raw = msgspec.json.encode(header)
+    return _LENGTHS.pack(4 + len(raw) + len(command.body), len(raw)) + raw + command.body
+
+
+def size_of(command: Command) -> int:
+    """The bytes that a received command occupies, about. Words of its header that have no meaning are dropped."""
+    size = len(command.body) + len(command.raw) + len(command.remark or "")
+    if isinstance(command.language, str):
+        size += len(command.language)
+    if command.fields is not None:
+        size += sum(len(name) + len(value) for name, value in command.fields.items())
+    elif not command.raw:
+        command.ext = command.ext.copy()  # a Raw keeps the whole header
+        size += len(bytes(command.ext))
+    return size

@@ -5,7 +5,15 @@ and the time of their delivery.
 
 Receives of one client begin in different turns of the loop, and its acknowledgements go between. Otherwise a client
 with many receives in flight would get more messages again and again before those that it has are acknowledged.
-Source: ReceiveMessageActivity and ConsumerProcessor, Java 5.4.
+
+If a client goes away while a broker holds its pop, the messages of the pop are given back:
+
+    a broker in this process    forgets the pop with the call
+    a broker behind mqproxy     holds the pop until its time is over, and may answer it with messages; each of them
+                                becomes visible again after BACK_MS, not after the invisible time of the call
+
+Without this, each consumer that stops would delay the messages that come within its last long poll.
+Source: ReceiveMessageActivity, ConsumerProcessor and ReceiveMessageResponseStreamWriter, Java 5.4.
 """
 
 from __future__ import annotations
@@ -13,37 +21,56 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.grpc import settings_answer
-from sparrowmq.grpc.acknowledging import Acknowledging, invisible_ms_of
-from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc import client_settings
+from sparrowmq.grpc.ack_methods import Acknowledging, invisible_ms_of
+from sparrowmq.grpc.brokers import Brokers, queue_message
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
-from sparrowmq.grpc.given_up import GivenUp, Receive
-from sparrowmq.grpc.grpc_clients import Client, Clients, Send
-from sparrowmq.grpc.message_out import is_unpacked, message_of
-from sparrowmq.grpc.popped import Popped, popped_messages
-from sparrowmq.grpc.queues import queue_message
+from sparrowmq.grpc.client_settings import LONG_POLL_S, RECEIVE_BATCH, ms_of
+from sparrowmq.grpc.clients import Client, Clients, Send
+from sparrowmq.grpc.message_out import Popped, field, is_unpacked, message_of, popped_messages, time_of
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
-from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.statuses import Status, refused, status
 from sparrowmq.grpc.telemetry import check_size
-from sparrowmq.grpc.wire_bytes import field, time_of
 from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE, FROM_NEWEST, PopMessage
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
 
 _BEGIN: Final = field(1, bytes(status().SerializeToString()))
+
 _TOGETHER_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
+
 _MARGIN_S: Final = 0.5  # of the caller's time, for the way back
+
+BACK_MS: Final = 1000
+MOST: Final = 4000  # pops; the messages of further ones come back after their invisible time
+_GIVE_UP_MARGIN_S: Final = 10
+_EMPTY: Final = (
+    ResponseCode.NO_MESSAGE,
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+)
+
+
+class Receive(NamedTuple):
+    """A receive: the pop that it is, and where."""
+
+    pop: PopMessage
+    broker_name: str
+    filter: Subscription
 
 
 class Receiving:
@@ -107,7 +134,7 @@ class Receiving:
         settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
         check_size(settings)
         client.language, client.address = caller.language, caller.address
-        self._clients.configure(client, settings_answer.answer(settings, group), caller.brokers)
+        self._clients.configure(client, client_settings.answer(settings, group), caller.brokers)
 
     async def _deliver(
         self,
@@ -192,6 +219,50 @@ class Receiving:
         if left_s is not None:
             wish_s = min(wish_s, left_s - _MARGIN_S)
         return int(max(0.0, min(wish_s, LONG_POLL_S)) * 1000)
+
+
+class GivenUp:
+    """The pops of a port, and those of them that no client waits for any more."""
+
+    def __init__(self, acks: Acknowledging) -> None:
+        self._acks = acks
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def pop(self, brokers: Brokers, receive: Receive) -> Response[Any]:
+        """The answer to a pop. If its waiter is cancelled, messages that it still brings are given back.
+
+        Raises: SparrowError.
+        """
+        timeout_s = receive.pop.poll_time / 1000 + _GIVE_UP_MARGIN_S
+        asking = brokers.ask(receive.broker_name, receive.pop, timeout_s=timeout_s, accept=_EMPTY)
+        if brokers.near is not None:
+            return await asking
+        task = asyncio.ensure_future(asking)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if len(self._tasks) < MOST:
+                self._keep(asyncio.create_task(self._give_back(brokers, receive, task)))
+            else:
+                task.cancel()
+            raise
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _give_back(self, brokers: Brokers, receive: Receive, asking: asyncio.Future[Response[Any]]) -> None:
+        pop = receive.pop
+        back = partial(self._acks.renewed, brokers, pop.topic, pop.consumer_group)
+        try:
+            answer = await asking
+            if answer.code:
+                return
+            for each in popped_messages(answer.header, answer.body, receive.broker_name):
+                await back(each.handle, BACK_MS)
+        except SparrowError as error:
+            text = "messages of %s that no client of %s waits for come back after their invisible time: %s"
+            log.info(text, pop.topic, pop.consumer_group, error)
 
 
 def _message_group(popped: Popped) -> str:

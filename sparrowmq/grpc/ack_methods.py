@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.grpc.brokers import Brokers
-from sparrowmq.grpc.call_sizes import check_count
+from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.grpc.client_settings import ms_of
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.settings_answer import ms_of
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.loop.clock import Clock

@@ -2,24 +2,32 @@
 
 Each message of a call is one send to a broker. Those of one call go to one queue, in their order, and each has a result
 of its own. Unlike Java, whose proxy makes one batch of them, and answers one result for all.
+
+The id of a transaction, which its client gives back when it ends the transaction, says where the half message is:
+
+    base64, URL-safe:   v1 BROKER-NAME STATE-OFFSET LOG-OFFSET UNIQUE-ID      with one blank between; names have none
+
+So any port can end the transaction, also after a restart of the one that began it. Unlike Java, whose proxy keeps the
+place in its memory, and gives the unique id.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import AccessDenied, ConfigError, RemoteError, SparrowError
-from sparrowmq.grpc.brokers import Brokers
-from sparrowmq.grpc.call_sizes import check_count
+from sparrowmq.grpc.brokers import Brokers, accepted_types, has_type, queue_of_group, writable_queues
+from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, topic_of
-from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of, unpacked
-from sparrowmq.grpc.queues import accepted_types, has_type, queue_of_group, writable_queues
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
-from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import results_of
@@ -44,6 +52,13 @@ _ENDS: Final = {
     Resolution.ROLLBACK: SysFlag.ROLLBACK,
     Resolution.UNSPECIFIED: SysFlag.NOT_TRANSACTION,
 }
+
+
+_VERSION: Final = "v1"
+
+_FIELDS: Final = 5
+
+_DIGITS: Final = 19
 
 
 class Sending:
@@ -200,3 +215,45 @@ def entry_of(ask: headers.SendMessageV2, answer: Response[Any] | None, error: Sp
         unique_id = Properties(ask.properties or "").unique_key or ""
         entry.transaction_id = str(TransactionId(ask.broker_name or "", reply.queue_offset, log_offset, unique_id))
     return entry
+
+
+class TransactionId(NamedTuple):
+    """The parts of an id.
+
+    Attributes:
+        state_offset: the queue offset of the half message.
+        log_offset: its place in the broker's log.
+        unique_id: that of the message.
+    """
+
+    broker_name: str
+    state_offset: int
+    log_offset: int
+    unique_id: str
+
+    def __str__(self) -> str:
+        words = (_VERSION, self.broker_name, str(self.state_offset), str(self.log_offset), self.unique_id)
+        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionId:
+        """Parse an id. Raises: RemoteError, the text is none."""
+        try:
+            words = base64.b64decode(text.encode("ascii"), b"-_", validate=True).decode().split(" ")
+        except (binascii.Error, UnicodeError):
+            words = []
+        if len(words) != _FIELDS or words[0] != _VERSION or not all(words):
+            raise _invalid()
+        _, broker_name, state_offset, log_offset, unique_id = words
+        return cls(broker_name, _number(state_offset), _number(log_offset), unique_id)
+
+
+def _number(word: str) -> int:
+    number = whole_number(word, _DIGITS)
+    if number is None:
+        raise _invalid()
+    return number
+
+
+def _invalid() -> Exception:
+    return refused(Status.INVALID_TRANSACTION_ID, "the transaction id is invalid; give the one that the send returned")
