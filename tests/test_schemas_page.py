@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
 
-from sparrowmq.schemas import access
+from sparrowmq.schemas import registry
 from tests.schemas.fake_registry import FakeRegistry
 
 PAGE = (Path(__file__).parents[1] / "docs" / "use" / "schemas.md").read_text(encoding="utf-8")
@@ -29,6 +29,6 @@ def test_the_variables_and_the_lines_are_those_of_the_code(tmp_path):
     assert len(rows) == 4
     file = tmp_path / "registry"
     file.write_text("".join(f"{line}=a:{line}\n" for _, line in rows))
-    of_file = access.access({access.FILE: str(file)})
-    assert of_file == access.access({variable: f"a:{line}" for variable, line in rows})
-    assert f"`{access.FILE}`" in PAGE
+    of_file = registry.access({registry.FILE: str(file)})
+    assert of_file == registry.access({variable: f"a:{line}" for variable, line in rows})
+    assert f"`{registry.FILE}`" in PAGE

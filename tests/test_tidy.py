@@ -61,7 +61,7 @@ READ_DIGITS = {
     "sparrowmq/filter/numbers.py",
     "sparrowmq/protocol/wire/json.py",
     "sparrowmq/settings/setting_kinds.py",
-    "sparrowmq/spark/lakehouse/kept_progress.py",
+    "sparrowmq/spark/lakehouse/lake_progress.py",
 }
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
 # answer, the user's callbacks, the chores. A gRPC call is dispatched too, in three modules.

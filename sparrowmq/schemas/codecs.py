@@ -1,4 +1,11 @@
-"""Encodes and decodes bodies with the schemas of a registry, in Confluent's wire format."""
+"""Codecs for bodies with the schemas of a registry, in Confluent's wire format.
+
+    Avro       00  schema id: 4 bytes, big endian  body
+    Protobuf   00  schema id: 4 bytes, big endian  path of the message in its file  body
+
+The path is a count and that many indexes, as zigzag varints: 2 1 0 is the first message inside the second message. The
+first message, 1 0, is written as a single 0.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,91 @@ import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sparrowmq.errors import InvalidBody
-from sparrowmq.schemas import wire
-from sparrowmq.schemas.avro_bodies import AvroReader
-from sparrowmq.schemas.avro_types import normal_form, parsed
-from sparrowmq.schemas.protobuf_files import indexes_of
-from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Reference, RegistryClient, Schema
+from sparrowmq.schemas.avro import AvroReader, normal_form, parsed
+from sparrowmq.schemas.protobuf import indexes_of
+from sparrowmq.schemas.registry import AVRO, PROTOBUF, Reference, RegistryClient, Schema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor
     from google.protobuf.message import Message
+
+MAGIC: Final = 0
+_HEAD: Final = 5
+_DEEPEST: Final = 32
+_LONGEST_VARINT: Final = 5
+
+
+def frame_body(schema_id: int, body: bytes, indexes: Sequence[int] | None = None) -> bytes:
+    """Return a body behind its schema's id, and, for Protobuf, behind its message's indexes."""
+    return b"".join((b"\0", schema_id.to_bytes(4, "big"), _of_indexes(indexes), body))
+
+
+def read_schema_id(body: bytes | None) -> int:
+    """Return the id of a body's schema. Raises: InvalidBody."""
+    if not body:
+        raise InvalidBody("the body is empty")
+    if body[0] != MAGIC:
+        raise InvalidBody(f"the body begins with the byte {body[0]}, not with 0 and the id of a schema")
+    if len(body) < _HEAD:
+        raise InvalidBody("the body ends within the id of its schema")
+    return int.from_bytes(body[1:_HEAD], "big")
+
+
+def avro_payload(body: bytes) -> bytes:
+    """Return what follows the id, which `read_schema_id` has read."""
+    return body[_HEAD:]
+
+
+def protobuf_payload(body: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Return the indexes of the message, and what follows them. Raises: InvalidBody."""
+    count, at = _varint(body, _HEAD)
+    if count == 0:
+        return (0,), body[at:]
+    if not 0 < count <= _DEEPEST:
+        raise InvalidBody(f"the body names its message by {count} indexes; the most is {_DEEPEST}")
+    found = []
+    for _ in range(count):
+        index, at = _varint(body, at)
+        if index < 0:
+            raise InvalidBody(f"the body names a message by the index {index}")
+        found.append(index)
+    return tuple(found), body[at:]
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """Return a zigzag number, and the place behind it. Raises: InvalidBody."""
+    found = 0
+    for place in range(_LONGEST_VARINT):
+        if at >= len(body):
+            raise InvalidBody("the body ends within the indexes of its message")
+        byte = body[at]
+        at += 1
+        found |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at
+    raise InvalidBody("an index of the body's message is too large")
+
+
+def _of_indexes(indexes: Sequence[int] | None) -> bytes:
+    if indexes is None:
+        return b""
+    if tuple(indexes) == (0,):
+        return b"\0"
+    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
+
+
+def _zigzag(number: int) -> bytes:
+    rest = number << 1
+    found = bytearray()
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    found.append(rest)
+    return bytes(found)
+
 
 M = TypeVar("M", bound="Message")
 
@@ -80,7 +160,7 @@ class AvroCodec:
             schemaless_writer(out, self._schema, value, strict_allow_default=True)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
             raise InvalidBody(f"the value does not fit the schema ({type(error).__name__}: {error})") from None
-        return wire.framed(self.schema_id, out.getvalue())
+        return frame_body(self.schema_id, out.getvalue())
 
     def decode(self, body: bytes) -> Any:
         """Return the value of a body, read with the schema that it was written with.
@@ -88,11 +168,11 @@ class AvroCodec:
         Raises:
             InvalidBody: it is damaged. InvalidSchema: the registry has no schema of its id. NetworkError: ask later.
         """
-        schema_id = wire.schema_id(body)
+        schema_id = read_schema_id(body)
         reader = self._readers.get(schema_id)
         if reader is None:
             reader = self._readers[schema_id] = AvroReader(parsed(self._registry.schema(schema_id)))
-        return reader.read(wire.avro_body(body))
+        return reader.read(avro_payload(body))
 
 
 class ProtobufCodec(Generic[M]):
@@ -108,7 +188,7 @@ class ProtobufCodec(Generic[M]):
         from google.protobuf.message import EncodeError
 
         try:
-            return wire.framed(self.schema_id, message.SerializeToString(), self._indexes)
+            return frame_body(self.schema_id, message.SerializeToString(), self._indexes)
         except EncodeError as error:
             raise InvalidBody(f"the message is incomplete ({error})") from None
 
@@ -116,8 +196,8 @@ class ProtobufCodec(Generic[M]):
         """Return the message of a body; its own schema is not asked for. Raises: InvalidBody, it is damaged."""
         from google.protobuf.message import DecodeError
 
-        wire.schema_id(body)
-        indexes, data = wire.protobuf_body(body)
+        read_schema_id(body)
+        indexes, data = protobuf_payload(body)
         if indexes != self._indexes:
             raise InvalidBody(f"the body is of message {indexes} of its file, not of {self._indexes}")
         try:

@@ -51,7 +51,7 @@ def run(settings: Path, once: bool) -> Any:
 def check(settings: Path) -> None:
     """Say which topics FILE makes tables of, and what is wrong with it. Writes nothing, and starts no Spark."""
     shared.pipelines()
-    from sparrowmq.spark.lakehouse.lake_check import checked
+    from sparrowmq.spark.lakehouse.lake_runner import checked
     from sparrowmq.spark.lakehouse.lake_settings import read_settings
 
     try:

@@ -11,10 +11,9 @@ from google.protobuf import message_factory, type_pb2
 
 from sparrowmq.errors import InvalidSchema
 from sparrowmq.schemas import Access, Registry
-from sparrowmq.schemas.avro_types import Record, parsed
-from sparrowmq.schemas.protobuf_bodies import ProtobufReader
-from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled
-from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Reference, Schema
+from sparrowmq.schemas.avro import Record, parsed
+from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compiled
+from sparrowmq.schemas.registry import AVRO, PROTOBUF, Reference, Schema
 from tests.interop.registry import LiveRegistry
 from tests.schemas.samples import MONEY, ORDER, ORDER_VALUE, SHOP
 

@@ -1,9 +1,9 @@
-"""sparrowmq.schemas.access: credentials come from the environment or a file."""
+"""sparrowmq.schemas.registry: credentials come from the environment or a file."""
 
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.schemas.access import Access, access, checked_address
+from sparrowmq.schemas.registry import Access, access, checked_address
 from tests import certificates
 
 

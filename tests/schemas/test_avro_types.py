@@ -1,4 +1,4 @@
-"""sparrowmq.schemas.avro_types: trees of schemas."""
+"""sparrowmq.schemas.avro: trees of schemas."""
 
 import json
 
@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("fastavro")
 
 from sparrowmq.errors import InvalidSchema
-from sparrowmq.schemas.avro_types import Array, Enumeration, Fixed, Map, Primitive, Record, Union, parsed
-from sparrowmq.schemas.registry_client import AVRO, Schema
+from sparrowmq.schemas.avro import Array, Enumeration, Fixed, Map, Primitive, Record, Union, parsed
+from sparrowmq.schemas.registry import AVRO, Schema
 
 
 def tree(schema, *references):

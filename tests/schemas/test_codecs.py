@@ -12,9 +12,8 @@ from google.protobuf import descriptor_pb2, message_factory, type_pb2
 
 from sparrowmq.errors import InvalidBody, InvalidSchema, NetworkError
 from sparrowmq.schemas import Access, Registry
-from sparrowmq.schemas.protobuf_bodies import ProtobufReader
-from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled
-from sparrowmq.schemas.registry_client import PROTOBUF, Schema
+from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compiled
+from sparrowmq.schemas.registry import PROTOBUF, Schema
 from tests.schemas.fake_registry import FakeRegistry
 from tests.schemas.samples import MONEY, OPTION_BODY, ORDER, ORDER_BODY, ORDER_VALUE, RANGE_BODY, SHOP
 

@@ -1,4 +1,4 @@
-"""sparrowmq.schemas.protobuf_files: what compiles, and what is found in it."""
+"""sparrowmq.schemas.protobuf: what compiles, and what is found in it."""
 
 import base64
 from pathlib import Path
@@ -10,8 +10,8 @@ pytest.importorskip("grpc_tools")
 from google.protobuf import descriptor_pb2, type_pb2
 
 from sparrowmq.errors import ConfigError, InvalidSchema
-from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled, compiled_file, indexes_of
-from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Schema
+from sparrowmq.schemas.protobuf import ProtobufFile, compiled, compiled_file, indexes_of
+from sparrowmq.schemas.registry import AVRO, PROTOBUF, Schema
 from tests.schemas.samples import MONEY, SHOP
 
 

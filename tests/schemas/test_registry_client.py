@@ -1,4 +1,4 @@
-"""sparrowmq.schemas.registry_client: what a registry answers, refuses, or cannot answer now."""
+"""sparrowmq.schemas.registry: what a registry answers, refuses, or cannot answer now."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -6,8 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from sparrowmq.errors import ConfigError, InvalidSchema, NetworkError
-from sparrowmq.schemas.access import Access
-from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Reference, RegistryClient, Schema
+from sparrowmq.schemas.registry import AVRO, PROTOBUF, Access, Reference, RegistryClient, Schema
 from tests import certificates
 from tests.schemas.fake_registry import FakeRegistry
 
@@ -186,7 +185,7 @@ def test_tls_needs_an_authority_that_is_named(tmp_path):
 
 
 def test_a_huge_answer_is_refused(registry, client, monkeypatch):
-    monkeypatch.setattr("sparrowmq.schemas.registry_client._LARGEST_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr("sparrowmq.schemas.registry._LARGEST_ANSWER_BYTES", 1 << 20)
     schema_id = registry.add("a", " " * (1 << 20))
     with pytest.raises(InvalidSchema, match="more than 1 MiB"):
         client.schema(schema_id)

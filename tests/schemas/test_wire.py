@@ -1,27 +1,27 @@
-"""sparrowmq.schemas.wire: the bytes in front of a body."""
+"""sparrowmq.schemas.codecs: the bytes in front of a body."""
 
 import pytest
 
 from sparrowmq.errors import InvalidBody
-from sparrowmq.schemas import wire
+from sparrowmq.schemas import codecs
 from tests.schemas.samples import OPTION_BODY, ORDER_BODY, RANGE_BODY
 
 
 def test_bodies_of_another_client_begin_with_their_ids_and_indexes():
-    assert wire.schema_id(ORDER_BODY) == 1
-    assert (wire.schema_id(OPTION_BODY), wire.protobuf_body(OPTION_BODY)) == (2, ((4,), OPTION_BODY[7:]))
-    assert (wire.schema_id(RANGE_BODY), wire.protobuf_body(RANGE_BODY)) == (3, ((2, 0), RANGE_BODY[8:]))
+    assert codecs.read_schema_id(ORDER_BODY) == 1
+    assert (codecs.read_schema_id(OPTION_BODY), codecs.protobuf_payload(OPTION_BODY)) == (2, ((4,), OPTION_BODY[7:]))
+    assert (codecs.read_schema_id(RANGE_BODY), codecs.protobuf_payload(RANGE_BODY)) == (3, ((2, 0), RANGE_BODY[8:]))
 
 
 @pytest.mark.parametrize("indexes", [(0,), (1,), (64,), (0, 0), (2, 0), (3, 300, 0)])
 def test_a_framed_body_is_read_again(indexes):
-    body = wire.framed(70_000, b"x", indexes)
-    assert wire.schema_id(body) == 70_000
-    assert wire.protobuf_body(body) == (indexes, b"x")
+    body = codecs.frame_body(70_000, b"x", indexes)
+    assert codecs.read_schema_id(body) == 70_000
+    assert codecs.protobuf_payload(body) == (indexes, b"x")
 
 
 def test_the_first_message_is_one_byte():
-    assert wire.framed(7, b"x", (0,)) == b"\0\0\0\0\7\0x"
+    assert codecs.frame_body(7, b"x", (0,)) == b"\0\0\0\0\7\0x"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_first_message_is_one_byte():
 )
 def test_a_body_without_an_id_says_why(body, why):
     with pytest.raises(InvalidBody, match=why):
-        wire.schema_id(body)
+        codecs.read_schema_id(body)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_a_body_without_an_id_says_why(body, why):
 )
 def test_indexes_that_are_none_say_why(rest, why):
     with pytest.raises(InvalidBody, match=why):
-        wire.protobuf_body(b"\0\0\0\0\1" + rest)
+        codecs.protobuf_payload(b"\0\0\0\0\1" + rest)

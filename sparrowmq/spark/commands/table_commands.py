@@ -88,7 +88,7 @@ def publish(**given: Any) -> Any:
 def backfill(**given: Any) -> Any:
     """Add older messages to TABLE, which the pipeline `table` has begun, from the files of a stored log."""
     pipelines = shared.pipelines()
-    from sparrowmq.spark.pipelines.tables.begun_table import begun, place_of
+    from sparrowmq.spark.pipelines.tables.table_settings import begun, place_of
 
     settled = begun(place_of(given["table"], given["state"], given["catalog_options"]))
     if settled is not None and "," in settled.topic:

@@ -1,10 +1,21 @@
-"""The work of a batch that workers do: read a part of its messages, and write their rows as files.
+"""The parts of a batch: workers read a part of its messages, and write their rows as files.
 
     Part -> Spark's worker: pull, rows and errors, Parquet files -> Written -> the driver commits
 
-A part says why it failed instead of raising, so that a failure of one topic is none of the others. Bodies with fields
-that are no column yet are errors of a part, with what the fields are like; so are bodies whose schema is not known yet,
-with their heads. The driver then adds the columns, and has the parts done again.
+A failed part returns its error instead of raising it, so a failure of one topic does not affect the others. Bodies with
+fields that have no column yet are errors of a part, with the kinds of the fields; so are bodies with an unknown schema,
+with their heads. The driver then adds the columns, and runs the parts again.
+
+Rows are made as Arrow batches, without Spark's engine. They have the columns and types of the pipeline `table`, so
+either can continue a table of the other.
+
+    raw        _mq, _day, keys, tags, properties, body
+    others     _mq, _day, and the columns of the bodies
+    errors     _mq, _day, reason, body
+
+All parts of a round are one job: a job costs Spark some 0.1 s, however many topics it has. If the job fails as a whole,
+for example because a worker was killed for its memory, each topic gets a job of its own. So only the topic that caused
+the failure fails.
 """
 
 from __future__ import annotations
@@ -13,27 +24,149 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DataType
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, DataType, DateType, StringType, StructField, StructType
 
 from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import SparrowError
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
+from sparrowmq.spark.lakehouse.keyed_batch import DELETED, Tombstones
 from sparrowmq.spark.options import SourceOptions, parse, past_damage
-from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
-from sparrowmq.spark.pipelines.tables.body_reader import BODY
-from sparrowmq.spark.pipelines.tables.encoded_bodies import Encoding, Head, count_heads, most_heads
-from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
-from sparrowmq.spark.pipelines.tables.remote_files import Target
-from sparrowmq.spark.source.partition_ranges import Range
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles, StagedFile
+from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.encoded_bodies import EncodedReader, Encoding, Head, count_heads, most_heads
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY, BodyReader, Found, Reader, found_in, merged
+from sparrowmq.spark.pipelines.tables.partition_columns import Placeable
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, REASON, Objects, Raw, added_columns
+from sparrowmq.spark.source.partition_ranges import Range, packed
 from sparrowmq.spark.source.range_reader import read
 from sparrowmq.spark.source.row_batches import Rows
+from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
 from sparrowmq.spark.worker_network import network_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WHERE: Final = tuple(name for name in Objects.columns if name != BODY)
+_STORED: Final = "storeTimestamp"
+_TASKS_A_CORE: Final = 2
+_PART_ROWS: Final = 500  # the cost of a part without rows, in rows
+
+
+class Split(NamedTuple):
+    """The rows of some messages, and those that became errors."""
+
+    rows: pa.RecordBatch
+    errors: pa.RecordBatch
+
+
+@dataclass
+class ArrowRows:
+    """Makes the rows of one table.
+
+    Attributes:
+        mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
+        encoding: the schemas of Avro and Protobuf bodies, as far as they are known.
+        key, deletes: as `Settled` has them.
+        partitioning: of the table.
+    """
+
+    mode: str
+    kinds: Mapping[str, DataType] = field(default_factory=dict)
+    depth: int = 0
+    encoding: Encoding | None = None
+    key: str | None = None
+    deletes: str | None = None
+    partitioning: Partitioning = BY_DAY
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it needs from the source."""
+        if self.key is not None:
+            return (*_WHERE, "keys", "properties", BODY)
+        return Raw.columns if self.mode == "raw" else Objects.columns
+
+    @cached_property
+    def source_schema(self) -> pa.Schema:
+        """The schema of these columns, as the source makes them."""
+        return arrow_schema(StructType(self._fields))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the table."""
+        if self.mode == "raw":
+            return arrow_schema(StructType([*self._own, *self._fields[len(_WHERE) :]]))
+        return arrow_schema(StructType([*self._own, *(StructField(name, kind) for name, kind in self.kinds.items())]))
+
+    @cached_property
+    def staged_schema(self) -> pa.Schema:
+        """The schema of the rows that workers write; rows of a key say whether they delete it."""
+        return self.schema if self.key is None else self.schema.append(pa.field(DELETED, pa.bool_()))
+
+    @cached_property
+    def error_schema(self) -> pa.Schema:
+        """The schema of the table of errors."""
+        return arrow_schema(
+            StructType([*self._own, StructField(REASON, StringType()), StructField(BODY, BinaryType())])
+        )
+
+    def split(self, messages: pa.RecordBatch) -> Split:
+        """Return the rows of messages, in their order; raw messages become no errors."""
+        own = [self._coordinates(messages), pc.cast(messages.column(_STORED), pa.date32())]
+        if self.mode == "raw":
+            rows = [*own, *(messages.column(name) for name in Raw.columns[len(_WHERE) :])]
+            return Split(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
+        reason, *values = self._read(messages)
+        if self.key is not None:
+            reason, values = Tombstones(self.key, self.deletes, self.kinds).marked(messages, reason, values)
+        is_good = pc.is_null(reason)
+        rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.staged_schema)
+        if not len(is_good) or pc.all(is_good).as_py():
+            return Split(rows, self._no_errors)
+        errors = pa.RecordBatch.from_arrays([*own, reason, messages.column(BODY)], schema=self.error_schema)
+        return Split(rows.filter(is_good), errors.filter(pc.invert(is_good)))
+
+    def _read(self, messages: pa.RecordBatch) -> list[pa.Array]:
+        """The reasons, and the columns of the bodies."""
+        bodies = pa.RecordBatch.from_arrays([messages.column(BODY)], names=[BODY])
+        read = list(self._reader([bodies]))  # several, if the bodies have very many values
+        return [pa.concat_arrays([each.column(at) for each in read]) for at in range(1, read[0].num_columns)]
+
+    @cached_property
+    def _reader(self) -> Reader:
+        added = list(arrow_schema(added_columns(self.kinds.values())))
+        own, is_closed = (*OWN, *self.partitioning.derived), self.mode == "schema"
+        read: Reader = (
+            EncodedReader(self.encoding, self.kinds, added, own)
+            if self.encoding is not None
+            else BodyReader(self.kinds, added, own, is_closed=is_closed, depth=self.depth, key=self.key)
+        )
+        return Placeable(read, self.partitioning, list(self.kinds))
+
+    @cached_property
+    def _fields(self) -> list[StructField]:
+        asked = {"nameServer": "127.0.0.1:9", "topic": "t", "columns": ",".join(self.columns)}
+        return list(RocketMQSource(asked).schema().fields)
+
+    @property
+    def _own(self) -> list[StructField]:
+        where = StructType(self._fields[: len(_WHERE)])
+        return [StructField(COORDINATES, where, nullable=False), StructField(DAY, DateType())]
+
+    @cached_property
+    def _no_errors(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], schema=self.error_schema)
+
+    def _coordinates(self, messages: pa.RecordBatch) -> pa.Array:
+        kind = self.schema.field(COORDINATES).type
+        return pa.StructArray.from_arrays([messages.column(name) for name in _WHERE], fields=list(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +290,40 @@ def _count(written: Written, messages: pa.RecordBatch) -> None:
     if oldest is not None:
         oldest_ms = oldest // 1000
         written.oldest_ms = oldest_ms if written.oldest_ms is None else min(written.oldest_ms, oldest_ms)
+
+
+class SparkWorkers:
+    """The workers of a session."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context = session.sparkContext
+        self.tasks = _TASKS_A_CORE * self._context.defaultParallelism
+
+    def __call__(self, parts: Sequence[Part]) -> list[Written]:
+        """Do parts. Raises: PySparkException, Py4JError, Spark itself has ended."""
+        try:
+            return self._do(parts)
+        except (PySparkException, Py4JError):
+            if self._context._jsc is None or self._context._jsc.sc().isStopped():
+                raise
+        return [written for some in by_topic(parts) for written in self._do_alone(some)]
+
+    def _do_alone(self, parts: Sequence[Part]) -> list[Written]:
+        try:
+            return self._do(parts)
+        except (PySparkException, Py4JError) as error:
+            return [Written(parts[0].topic, error=str(error))]
+
+    def _do(self, parts: Sequence[Part]) -> list[Written]:
+        tasks = packed(parts, self.tasks, lambda part: part.rows + _PART_ROWS)
+        if not tasks:
+            return []
+        return list(self._context.parallelize(tasks, len(tasks)).flatMap(write_all).collect())
+
+
+def by_topic(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The parts of each topic."""
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        found.setdefault(part.topic, []).append(part)
+    yield from found.values()

@@ -1,22 +1,28 @@
-"""A batch of a table with a key: the last message of a key is its row, and a tombstone takes the row out.
+"""A batch of a table with a key: the last message of a key is its row, and a tombstone removes the row.
 
     staged rows -> the last one of each key -> new files
     files of the table that have one of the keys -> the same without these rows
-                                                    one commit puts both into the table, and takes the old files out
+                                                    one commit adds both to the table, and removes the old files
 
-Files that have none of the keys stay. A file whose bounds exclude all keys is not even read. Readers need nothing
-special for such a table, as there are no delete files. Memory: the rows of one batch, and a part of one file.
+Files without any of the keys stay. A file whose bounds exclude all keys is not even read. Readers need nothing special
+for such a table, because there are no delete files. Memory: the rows of one batch, and a part of one file. If the table
+is behind an address, the driver reads its files there, writes new ones on its own disk, and uploads them.
 
-If the table is at an address, the driver reads its files there, writes new ones on its own disk, and uploads them.
+A tombstone is one of these messages:
+
+    an empty body               the first of the message's KEYS is the key
+    deletes = "op=d"            a message with this property, or with this value in this field of its body
+    deletes = "gone"            the same as gone=true
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +30,15 @@ import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
-from sparrowmq.spark.pipelines.tables.remote_files import Target
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles, Staged, StagedFile
+from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
-DELETED: Final = "\0deleted"  # a column of staged rows only; no field of a body has this name (`is_name`)
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
+DELETED: Final = "\0deleted"  # a column of staged rows only; no field of a body has this name (`is_name`)
 _ORDER: Final = ("brokerName", "queueId", "queueOffset")
 _ROWS: Final = 50_000
 
@@ -130,3 +138,66 @@ def last_of_each(rows: pa.Table, key: str) -> pa.Table:
 def _leaves(file: pq.ParquetFile) -> Iterator[str]:
     for index in range(file.metadata.num_columns):
         yield file.schema.column(index).path
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """Finds those of one table. `key`, `deletes`: as `Settled` has them. `kinds`: the columns of bodies."""
+
+    key: str
+    deletes: str | None
+    kinds: Mapping[str, DataType]
+
+    def marked(
+        self, messages: pa.RecordBatch, reason: pa.Array, values: list[pa.Array]
+    ) -> tuple[pa.Array, list[pa.Array]]:
+        """Return the reasons and the columns, and whether rows delete as one more. No key is a reason, too."""
+        if self.key not in self.kinds:
+            missing = pa.scalar(f"the body has no {self.key}, which is the key")
+            return pc.coalesce(reason, missing), [*values, pa.repeat(False, len(reason))]
+        at = list(self.kinds).index(self.key)
+        deleted = self._by_mark(messages, values)
+        is_empty = pc.fill_null(pc.equal(pc.binary_length(messages.column(BODY)), 0), False)
+        if pc.any(is_empty).as_py():
+            found = [
+                _from_keys(keys, values[at].type) if empty else (why, key)
+                for empty, keys, why, key in zip(
+                    *(each.to_pylist() for each in (is_empty, messages.column("keys"), reason, values[at])),
+                    strict=True,
+                )
+            ]
+            reason = pa.array([why for why, _ in found], pa.string())
+            values[at] = pa.array([key for _, key in found], values[at].type)
+            deleted = pc.or_(deleted, is_empty)
+        lacks = pc.and_(pc.is_null(reason), pc.is_null(values[at]))
+        reason = pc.if_else(lacks, pa.scalar(f"the key {self.key} is null"), reason)
+        return reason, [*values, deleted]
+
+    def _by_mark(self, messages: pa.RecordBatch, values: list[pa.Array]) -> pa.Array:
+        if self.deletes is None:
+            return pa.repeat(False, messages.num_rows)
+        name, is_given, value = self.deletes.partition("=")
+        wanted = value if is_given else "true"
+        found = pc.equal(pc.map_lookup(messages.column("properties"), name, "first"), wanted)
+        if name in self.kinds:
+            field = values[list(self.kinds).index(name)]
+            if not pa.types.is_nested(field.type):
+                text = pa.binary() if pa.types.is_binary(field.type) else pa.string()
+                found = pc.or_kleene(found, pc.equal(field.cast(text), pa.scalar(wanted).cast(text)))
+        return pc.fill_null(found, False)
+
+
+def _from_keys(keys: str | None, kind: pa.DataType) -> tuple[str | None, object]:
+    """The reason, or the key, of a message with an empty body."""
+    words = (keys or "").split()
+    if not words:
+        return "an empty body deletes the row of a key, and the message has no KEYS", None
+    try:
+        key = pa.scalar(words[0]).cast(kind).as_py()
+        is_number = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+        # Arrow reads 0x1, and too many digits as another number.
+        if not is_number or Decimal(words[0]) == key:
+            return None, key
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidOperation):
+        pass
+    return f"the body is empty, and its KEYS {words[0]} are no {kind}", None

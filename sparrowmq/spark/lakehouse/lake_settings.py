@@ -43,18 +43,16 @@ from sparrowmq.spark.option_values import DIVIDER
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.compact import FILE_SIZE
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
-from sparrowmq.spark.pipelines.lake.lake import FORMATS
-from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
+from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.folders import scheme_of
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, state_of
 from sparrowmq.spark.pipelines.tables.ddl import names_in
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
-from sparrowmq.spark.pipelines.tables.json_columns import ANY, WIDEN
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
-from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
+from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MOST_DEPTH, WIDEN
+from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, demand_names
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, state_of
 from sparrowmq.spark.source.topic_choice import is_meant
 
 TOPIC: Final = "{topic}"

@@ -16,8 +16,8 @@ from sparrowmq.metrics.http_endpoint import Answer, Ask, Query
 
 if TYPE_CHECKING:
     from sparrowmq.metrics.figures import Figures, Rows
-    from sparrowmq.spark.lakehouse.kept_table import KeptTable
-    from sparrowmq.spark.lakehouse.rounds import Rounds
+    from sparrowmq.spark.lakehouse.lake_loop import Rounds
+    from sparrowmq.spark.lakehouse.lake_table import KeptTable
 
 HTML: Final = "text/html; charset=utf-8"
 JSON: Final = "application/json"

@@ -26,7 +26,9 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
-from sparrowmq.spark.pipelines.tables.begun_table import (
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
+from sparrowmq.spark.pipelines.tables.progress import Record, placed
+from sparrowmq.spark.pipelines.tables.table_settings import (
     Settled,
     begun,
     held,
@@ -35,8 +37,6 @@ from sparrowmq.spark.pipelines.tables.begun_table import (
     settle,
     state_of,
 )
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.tables.progress import Record, placed
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.source.incarnations import lose_old
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of

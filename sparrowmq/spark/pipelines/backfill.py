@@ -19,7 +19,9 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import (
+from sparrowmq.spark.pipelines.tables.error_retry import finish_retry
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
+from sparrowmq.spark.pipelines.tables.table_settings import (
     Settled,
     begun,
     demand_no_key,
@@ -27,8 +29,6 @@ from sparrowmq.spark.pipelines.tables.begun_table import (
     place_of,
     state_of,
 )
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.log_files import log_files, written
 

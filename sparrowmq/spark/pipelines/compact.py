@@ -16,12 +16,11 @@ from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
+from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, state_of
-from sparrowmq.spark.pipelines.tables.retries import finish_retry
+from sparrowmq.spark.pipelines.tables.error_retry import finish_retry
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun, held, place_of, state_of
 
 FILE_SIZE: Final = size(64 << 20, 512 << 20)
 

@@ -28,9 +28,9 @@ from sparrowmq.spark.pipelines.running.own_session import is_steady
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import begun, place_of, read_begun, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import added
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, column
+from sparrowmq.spark.pipelines.tables.table_settings import begun, place_of, read_begun, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -2,7 +2,7 @@
 
     /lake/orders.errors  ->  rows of /lake/orders, for what fits now; the others stay, with the reason of now
 
-No Spark is started. `tables/retries.py` says why each message is in one of the tables, also after a kill.
+No Spark is started. `tables/error_retry.py` says why each message is in one of the tables, also after a kill.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.begun_table import begun, held
-from sparrowmq.spark.pipelines.tables.retries import Retry
+from sparrowmq.spark.pipelines.tables.error_retry import Retry
+from sparrowmq.spark.pipelines.tables.table_settings import begun, held
 
 _SHOWN: Final = 10
 

@@ -24,8 +24,8 @@ from sparrowmq.spark.options import ClusterOptions
 from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.own_session import is_steady, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import span_of
-from sparrowmq.spark.pipelines.tables.begun_table import read_begun
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, column
+from sparrowmq.spark.pipelines.tables.table_settings import read_begun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,14 +28,13 @@ from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
 from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offsets_by_topic, onward_from
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
-from sparrowmq.spark.pipelines.tables.json_columns import ANY, WIDEN
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
-from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
-from sparrowmq.spark.pipelines.tables.retries import finish_retry
+from sparrowmq.spark.pipelines.tables.error_retry import finish_retry
+from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MOST_DEPTH, WIDEN
+from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
 from sparrowmq.spark.source.partition_ranges import from_json
 

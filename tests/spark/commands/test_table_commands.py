@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import table
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
 from tests.spark.pipelines.tables.test_retries import make
 
 pytestmark = pytest.mark.timeout(240)

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
+from sparrowmq.spark.lakehouse.lake_loop import Rounds
 from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, settings_of
-from sparrowmq.spark.lakehouse.rounds import Rounds
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.worker_network import connect
 

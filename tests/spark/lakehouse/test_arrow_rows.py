@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.arrow_rows: messages as rows, and bodies that are none as rejects with the reason."""
+"""sparrowmq.spark.lakehouse.batch_parts: messages as rows, and bodies that are none as rejects with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import LongType, StringType
 
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
+from sparrowmq.spark.lakehouse.batch_parts import ArrowRows
 
 LATE = datetime(2026, 1, 31, 23, 59, 59, 999_999, UTC)
 

@@ -12,12 +12,11 @@ from pyspark.sql.types import LongType
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import failure
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
-from sparrowmq.spark.lakehouse.batch_parts import Part, write_all
+from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, Part, write_all
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Storage
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.tables.remote_files import Target
+from sparrowmq.spark.pipelines.tables.batch_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster

@@ -16,11 +16,11 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.schemas import wire
-from sparrowmq.spark.lakehouse.kept_table import KeptTable
+from sparrowmq.schemas import codecs
 from sparrowmq.spark.lakehouse.lake_settings import settings_of
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
-from sparrowmq.spark.pipelines.tables.begun_table import keep
+from sparrowmq.spark.lakehouse.lake_table import KeptTable
+from sparrowmq.spark.pipelines.tables.table_settings import keep
 from sparrowmq.testing.background import BackgroundCluster
 from tests.schemas.fake_registry import FakeRegistry
 from tests.spark.lakehouse.lakes import PlainWorkers, rows_of, running, send, settings
@@ -61,7 +61,7 @@ OLD, NEW = schema(("id", "long")), schema(("id", "long"), ("place", "string"))
 def avro(schema_id, written, **value):
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(written), value)
-    return wire.framed(schema_id, out.getvalue())
+    return codecs.frame_body(schema_id, out.getvalue())
 
 
 def in_one_pass(workers):

@@ -1,11 +1,11 @@
-"""sparrowmq.spark.lakehouse.fair_shares: who waits for little gets it all, and the rest is shared."""
+"""sparrowmq.spark.lakehouse.lake_loop: who waits for little gets it all, and the rest is shared."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.spark.lakehouse.fair_shares import Pace, fair_shares
+from sparrowmq.spark.lakehouse.lake_loop import Pace, fair_shares
 
 
 def test_a_large_backlog_leaves_the_others_what_they_need():

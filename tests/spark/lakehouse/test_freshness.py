@@ -1,8 +1,8 @@
-"""sparrowmq.spark.lakehouse.freshness: the age of the oldest message that a table lacks."""
+"""sparrowmq.spark.lakehouse.lake_table: the age of the oldest message that a table lacks."""
 
 from __future__ import annotations
 
-from sparrowmq.spark.lakehouse.freshness import Freshness
+from sparrowmq.spark.lakehouse.lake_table import Freshness
 
 
 def test_a_table_that_has_all_is_fresh():

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.kept_progress: a batch's plan is kept before the batch, and found by the next start."""
+"""sparrowmq.spark.lakehouse.lake_progress: a batch's plan is kept before the batch, and found by the next start."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse.kept_progress import (
+from sparrowmq.spark.lakehouse.lake_progress import (
     Progress,
     keep_progress,
     kept_progress,
     put_aside,
     taken_over,
 )
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
 from sparrowmq.spark.source.partition_ranges import Offsets, to_json
 
 ONE, TWO = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.kept_table: one table's batches, failures and figures, without a broker."""
+"""sparrowmq.spark.lakehouse.lake_table: one table's batches, failures and figures, without a broker."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
-from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
+from sparrowmq.spark.lakehouse.lake_table import PERMANENT_PAUSE_S, KeptTable
+from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.tables import retries
-from sparrowmq.spark.pipelines.tables.begun_table import begun
-from sparrowmq.spark.pipelines.tables.json_kinds import found_in
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
-from sparrowmq.spark.pipelines.tables.remote_files import Target
+from sparrowmq.spark.pipelines.tables import error_retry
+from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.json_bodies import found_in
+from sparrowmq.spark.pipelines.tables.table_settings import begun
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from tests.spark.lakehouse.lakes import declared, rows_of
 from tests.spark.lakehouse.test_arrow_rows import messages
@@ -334,9 +334,9 @@ def test_a_retry_of_errors_that_was_killed_is_finished_first(make, monkeypatch):
     assert settled is not None
     settled.fields = {"id": "double"}
     with monkeypatch.context() as patch:
-        patch.setattr(retries, "rewritten", _die)
+        patch.setattr(error_retry, "rewritten", _die)
         with pytest.raises(_DeadError):
-            retries.Retry(table.root, settled).run()
+            error_retry.Retry(table.root, settled).run()
     errors = table.root.with_name("orders.errors")
     assert len(rows_of(table.root)) == 2 and len(rows_of(errors)) == 1
     make(mode="schema", schema="id double")

@@ -19,18 +19,18 @@ pytest.importorskip("pyiceberg")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse import kept_table
+from sparrowmq.spark.lakehouse import lake_table
 from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.keyed_batch import last_of_each
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings, settings_of
+from sparrowmq.spark.lakehouse.lake_table import KeptTable
 from sparrowmq.spark.pipelines.backfill import backfill
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.tables.begun_table import begun
-from sparrowmq.spark.pipelines.tables.json_kinds import found_in, merged
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
-from sparrowmq.spark.pipelines.tables.remote_files import Target
-from sparrowmq.spark.pipelines.tables.retries import Retry
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
+from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.error_retry import Retry
+from sparrowmq.spark.pipelines.tables.json_bodies import found_in, merged
+from sparrowmq.spark.pipelines.tables.table_settings import begun
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from tests.spark.lakehouse.lakes import declared
 from tests.spark.pipelines.lake.s3 import RemoteTable
@@ -119,7 +119,7 @@ class Run:
                 patch.setattr(rows, "commit", killed)
             if death == "after the rows":
                 patch.setattr(errors, "commit", killed)
-                patch.setattr(kept_table, "keep_progress", killed)
+                patch.setattr(lake_table, "keep_progress", killed)
             self.table.add(done)
 
     def written(self, part):

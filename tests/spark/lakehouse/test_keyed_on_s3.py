@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.pipelines.tables.remote_files import Target
+from sparrowmq.spark.pipelines.tables.batch_files import Target
 from tests.spark.lakehouse.test_keyed_batch import KilledError, Orders, Run, killed, play
 from tests.spark.lakehouse.test_replaced_files import STAY_S, Clock, replace_all
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.lake_check: what a file would do, without doing it."""
+"""sparrowmq.spark.lakehouse.lake_runner: what a file would do, without doing it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.lake_check import OWN_CATALOGS, checked
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
+from sparrowmq.spark.lakehouse.lake_runner import OWN_CATALOGS, checked
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import send, settings
 

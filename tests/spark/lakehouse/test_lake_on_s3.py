@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.lakehouse.kept_table import KeptTable
+from sparrowmq.spark.lakehouse.lake_table import KeptTable
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings

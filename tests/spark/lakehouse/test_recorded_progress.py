@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.recorded_progress: a lake's table with a lost, an older or a doubled state."""
+"""sparrowmq.spark.lakehouse.lake_progress: a lake's table with a lost, an older or a doubled state."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ pytest.importorskip("pyiceberg")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse import kept_table
+from sparrowmq.spark.lakehouse import lake_table
 from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.kept_progress import Progress
-from sparrowmq.spark.lakehouse.kept_table import KeptTable
+from sparrowmq.spark.lakehouse.lake_progress import Held, Progress, compared, record_of
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
-from sparrowmq.spark.lakehouse.recorded_progress import Held, compared, record_of
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.json_kinds import found_in
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
+from sparrowmq.spark.lakehouse.lake_table import KeptTable
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
+from sparrowmq.spark.pipelines.tables.json_bodies import found_in
 from sparrowmq.spark.pipelines.tables.progress import parsed
-from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from tests.spark.lakehouse.lakes import declared
 from tests.spark.lakehouse.test_arrow_rows import messages
@@ -88,7 +87,7 @@ class LakeRun:
             if death == ROWS:
                 patch.setattr(self.table._open()[1], "commit", killed)
             if death == ERRORS:
-                patch.setattr(kept_table, "keep_progress", killed)
+                patch.setattr(lake_table, "keep_progress", killed)
             self.table.add(done)
 
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.replaced_files: a table with a key needs room for the batches of a few minutes only."""
+"""sparrowmq.spark.pipelines.lake.unused_files: a table with a key needs room for the batches of a few minutes only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("pyiceberg")
 
 from deltalake import DeltaTable
 
-from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
+from sparrowmq.spark.pipelines.lake.unused_files import ReplacedFiles
 from tests.spark.lakehouse.test_keyed_batch import KINDS, Orders, Run
 from tests.spark.pipelines.lake import tables
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.rounds: each message of many topics becomes one row, whatever fails on the way."""
+"""sparrowmq.spark.lakehouse.lake_loop: each message of many topics becomes one row, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.lakehouse import kept_progress
+from sparrowmq.spark.lakehouse import lake_progress
 from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_status import html, state_of_table, status
+from sparrowmq.spark.lakehouse.lake_table import KeptTable
 from sparrowmq.spark.pipelines import redrive
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.parquet import Folder
-from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
+from sparrowmq.spark.pipelines.lake.staged_files import StagedFile
 from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.testing.background import BackgroundCluster
 from tests.crash.not_here import skipped_without
@@ -269,7 +269,7 @@ def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(namesrv,
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "commit", commit)
-        patch.setattr(kept_progress, "replace_file", replace)
+        patch.setattr(lake_progress, "replace_file", replace)
         with running(found) as rounds:
             until(rounds, lambda: rounds.tables.get(topic) is not None and rounds.tables[topic].has_failed)
             assert not rounds.tables[topic].has_all

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.spark_workers: one job for all topics; a worker's death is its topic's failure alone."""
+"""sparrowmq.spark.lakehouse.batch_parts: one job for all topics; a worker's death is its topic's failure alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse import spark_workers
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
-from sparrowmq.spark.lakehouse.batch_parts import Part, Written
-from sparrowmq.spark.lakehouse.spark_workers import SparkWorkers
+from sparrowmq.spark.lakehouse import batch_parts
+from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, Part, SparkWorkers, Written
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.source.partition_ranges import Range, packed
 
@@ -52,7 +50,7 @@ def refusing(parts):
 @pytest.mark.slow
 @timeout
 def test_a_job_that_fails_is_done_again_topic_by_topic(spark, monkeypatch):
-    monkeypatch.setattr(spark_workers, "write_all", refusing)
+    monkeypatch.setattr(batch_parts, "write_all", refusing)
     found = SparkWorkers(spark)([part("a", 5), part("bad", 1), part("b", 7), part("a", 2)])
     by_topic = {written.topic: written.error for written in found}
     assert "out of memory" in by_topic["bad"] and not by_topic["a"] and not by_topic["b"]

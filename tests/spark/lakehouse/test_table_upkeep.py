@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.table_upkeep: a table at a time is merged, and only one that has new files."""
+"""sparrowmq.spark.lakehouse.lake_loop: a table at a time is merged, and only one that has new files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.lakehouse.kept_table import Figures
+from sparrowmq.spark.lakehouse.lake_loop import Upkeep
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
-from sparrowmq.spark.lakehouse.table_upkeep import Upkeep
+from sparrowmq.spark.lakehouse.lake_table import Figures
 
 
 @dataclass

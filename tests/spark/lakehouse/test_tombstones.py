@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.tombstones: which messages delete, and which have no key."""
+"""sparrowmq.spark.lakehouse.keyed_batch: which messages delete, and which have no key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType
 
-from sparrowmq.spark.lakehouse.tombstones import Tombstones
+from sparrowmq.spark.lakehouse.keyed_batch import Tombstones
 
 KINDS = {"id": LongType(), "gone": BooleanType(), "op": StringType()}
 

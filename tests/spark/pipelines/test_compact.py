@@ -17,7 +17,7 @@ from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import compact
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
 from tests.spark.pipelines.lake.tables import DAY, KINDS, WRITER, Table
 
 
@@ -66,7 +66,7 @@ def test_days_from_before_the_calendar_are_none(table):
 
 
 def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_known(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg_upkeep.UNUSED_S", 0.0)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg_metadata.UNUSED_S", 0.0)
     table = Table(tmp_path, "iceberg")
     keep(state_of(table.place.path), Settled("t", "iceberg", "raw", None, writer=WRITER))
     for batch in range(3):

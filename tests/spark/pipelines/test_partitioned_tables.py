@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, publish, table
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
-from sparrowmq.spark.pipelines.tables.begun_table import read_begun, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import read_begun, state_of
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic

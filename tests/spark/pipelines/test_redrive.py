@@ -8,7 +8,7 @@ pytest.importorskip("deltalake")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import redrive
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.tables.begun_table import state_of
+from sparrowmq.spark.pipelines.tables.table_settings import state_of
 from tests.spark.pipelines.tables.test_retries import BODIES, make, seen
 
 

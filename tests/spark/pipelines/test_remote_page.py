@@ -22,8 +22,8 @@ from deltalake import DeltaTable
 from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import archive, archived
 from sparrowmq.spark.pipelines.lake.address import storage_options
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
-from sparrowmq.spark.pipelines.tables.begun_table import place_of
+from sparrowmq.spark.pipelines.lake.spark_reader import read_table
+from sparrowmq.spark.pipelines.tables.table_settings import place_of
 from tests.once.postgres import LivePostgres, needs_postgres
 from tests.spark.pipelines.lake.s3 import KEYS
 

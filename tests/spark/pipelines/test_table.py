@@ -28,7 +28,7 @@ from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.pipelines import preview, redrive, sql, table
-from sparrowmq.spark.pipelines.tables.begun_table import begun
+from sparrowmq.spark.pipelines.tables.table_settings import begun
 from sparrowmq.testing.background import BackgroundCluster
 from tests.hostile_bodies import send_damaged
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, file_io_properties
-from sparrowmq.spark.pipelines.lake.waiting import secrets_of, without_secrets
+from sparrowmq.spark.pipelines.lake.retry_policy import secrets_of, without_secrets
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as Opened
@@ -59,7 +59,7 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
         return _configured(catalog, files)
     from sqlalchemy import URL
 
-    from sparrowmq.spark.pipelines.lake.iceberg_times import OrderedCatalog  # needs pyiceberg
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import OrderedCatalog  # needs pyiceberg
 
     state.mkdir(parents=True, exist_ok=True)
     above = location.rpartition("/")[0]
@@ -128,7 +128,7 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
 
-    from sparrowmq.spark.pipelines.lake.iceberg_times import ordered
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import ordered
 
     known = _configuration(catalog)
     if not known:

@@ -2,20 +2,44 @@
 
 A batch is one transaction. It adds its files under the writer's name and the batch's number, as Delta's own sink does
 (`txn` in the log), so the table itself records the last batch.
+
+The log of a table in a folder is repaired after a power cut or a fault of the disk:
+
+    _delta_log/00000000000000000007.json                 version 7
+    _delta_log/00000000000000000019.checkpoint.parquet   the state after versions 0 to 19; readers begin here
+
+Readers take an empty version for a version without changes, so they silently miss its rows.
+
+    the last versions are empty      a power cut emptied them before their batch was done: they become versions without
+                                     rows
+    an earlier version is empty      its rows are hidden, and no restart can bring them back: refused
+    the newest checkpoint is torn    it is removed, if all versions since the checkpoint before it exist
+
+Readers skip files by the statistics in the log. They come from the footer of each Parquet file: the least and the
+greatest value of each column, and the count of nulls. A long text is cut to its first 32 characters for a lower bound;
+the last character of Unicode is added for an upper bound. deltalake 1.6 hides rows from filters of a column if the
+column is among those with statistics and a file has none for it. So the columns with statistics are fixed
+(`statistics_columns`), and a file has the statistics of all of them or of none.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.schema import Schema
@@ -24,17 +48,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
-from sparrowmq.spark.pipelines.lake.delta_features import demand_plain_files, demand_writable, features_named
-from sparrowmq.spark.pipelines.lake.delta_log import LOG, demand_whole, mend
-from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
+from sparrowmq.spark.pipelines.lake.compaction import REWRITTEN, TINY_BYTES, TINY_FILES, TinyFiles, under_new_names
 from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition, of_another_run
-from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
-from sparrowmq.spark.pipelines.lake.partitioning import Layout, plain
-from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
-from sparrowmq.spark.pipelines.lake.uncommitted_files import take_over
+from sparrowmq.spark.pipelines.lake.partitioning import Layout, Partitioning, plain
+from sparrowmq.spark.pipelines.lake.staged_files import take_over
+from sparrowmq.spark.pipelines.running.folders import replace_file
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+    from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 
 # New tables have no such property: replaced files stay for a week, and versions for 30 days if they are among the last.
 _HISTORY: Final = "delta.logRetentionDuration"
@@ -49,6 +70,19 @@ _VERSIONS: Final = 500  # that a log in a folder keeps
 _OF_VERSION: Final = re.compile(r"[0-9]{20}\.")
 _LOOK: Final = (1, 20, 1000, None)  # commits that are looked at; the last one is this writer's as a rule
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
+LOG: Final = "_delta_log"
+_FILE: Final = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
+_LAST_CHECKPOINT: Final = "_last_checkpoint"
+_PARQUET: Final = b"PAR1"
+_MAPPING: Final = "delta.columnMapping.mode"
+_VECTORS: Final = "deletionVectors"
+_CONSTRAINT: Final = "delta.constraints."
+_UNSUPPORTED: Final = re.compile(r"Unsupported table features required: \[([^\]]*)\]")
+_COLUMNS: Final = 32  # Delta's own default
+_CHARACTERS: Final = 32
+_LAST_CHARACTER: Final = "\U0010ffff"
+_PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # names that need no quotes
+_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class Delta:
@@ -319,6 +353,21 @@ def _opened(place: Path | Address, options: dict[str, str] | None) -> DeltaTable
         ) from None
 
 
+def delta_files(url: str, partitioning: Partitioning, options: dict[str, str] | None = None) -> dict[str, str]:
+    """The files of a Delta table, relative to it, and the path of the partition of each."""
+    table = DeltaTable(url, storage_options=options)
+    demand_plain_files(url, table)
+    return {
+        unquote(each["path"]): partitioning.path_of(
+            {
+                name: None if (value := each[f"partition.{name}"]) is None else plain(value)
+                for name in partitioning.names
+            }
+        )
+        for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    }
+
+
 def record_at(folder: Path) -> str | None:
     """The record of the last batch of a table in a folder."""
     return (_record_of(_opened(folder, None), "") or None) if DeltaTable.is_deltatable(str(folder)) else None
@@ -344,3 +393,234 @@ def _record_of(table: DeltaTable, writer: str) -> str | None:
         if limit is None or len(commits) < limit:
             break
     return None if below is not None and commits[-1]["version"] == 0 else ""
+
+
+def demand_whole(table: Path | Address) -> None:
+    """Raises: BadStore, a version that readers in a folder need is empty, and a later one is not."""
+    if not isinstance(table, Path):
+        return
+    versions, checkpoints = _files(table / LOG)
+    first = max(checkpoints, default=-1)
+    empty = _empty(versions, first)
+    if empty and empty[0] not in _last(versions, empty):
+        raise BadStore(
+            f"{versions[empty[0]]} is empty, so readers of the table lack its rows, and do not notice; restore this "
+            "file from a backup, or the whole table: then what that lacks is read again"
+        )
+
+
+def mend(table: Path) -> None:
+    """Repair what a power cut has emptied before it counted. Raises: OSError, it cannot be written."""
+    log = table / LOG
+    versions, checkpoints = _files(log)
+    _drop_torn(log, versions, checkpoints)
+    empty = _empty(versions, -1)
+    if len(empty) == len(versions) and not checkpoints:
+        is_new = next(table.rglob("*.parquet"), None) is None
+        for version in reversed(empty if is_new else []):
+            versions[version].unlink()
+        return
+    for version in _last(versions, empty):
+        said = {"timestamp": int(time.time() * 1000), "operation": "WRITE", "sparrowmq.emptied": "true"}
+        replace_file(versions[version], json.dumps({"commitInfo": said}) + "\n", is_safe=True)
+
+
+def _files(log: Path) -> tuple[dict[int, Path], dict[int, Path]]:
+    """The files of versions, and of checkpoints."""
+    found: dict[str, dict[int, Path]] = {"json": {}, "checkpoint.parquet": {}}
+    for name in os.listdir(log) if log.is_dir() else ():
+        if match := _FILE.fullmatch(name):
+            found[match[2]][int(match[1])] = log / name
+    return found["json"], found["checkpoint.parquet"]
+
+
+def _empty(versions: dict[int, Path], behind: int) -> list[int]:
+    return sorted(each for each, path in versions.items() if each > behind and not path.stat().st_size)
+
+
+def _last(versions: dict[int, Path], empty: list[int]) -> list[int]:
+    """The empty versions behind all others."""
+    newest = max(versions.keys() - set(empty), default=-1)
+    return [each for each in empty if each > newest]
+
+
+def _drop_torn(log: Path, versions: dict[int, Path], checkpoints: dict[int, Path]) -> None:
+    """Remove the newest checkpoint if it is damaged and not needed; readers could not open the table."""
+    torn = max(checkpoints, default=-1)
+    if torn < 0 or _is_parquet(checkpoints[torn]):
+        return
+    before = max((each for each in checkpoints if each < torn), default=-1)
+    if versions.keys() >= set(range(before + 1, torn + 1)):
+        (log / _LAST_CHECKPOINT).unlink(missing_ok=True)
+        checkpoints.pop(torn).unlink()
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.read(len(_PARQUET)) != _PARQUET:
+            return False
+        file.seek(-len(_PARQUET), os.SEEK_END)
+        return file.read() == _PARQUET
+
+
+def demand_writable(place: Path | Address | str, table: DeltaTable) -> None:
+    """Raises: ConfigError, another program turned on a feature, so new files would be wrong for readers.
+
+    With column mapping, columns have other names than in files, so readers see nulls in new files. With a constraint,
+    readers rely on a check that nobody makes here.
+    """
+    settings = table.metadata().configuration
+    _demand_no_mapping(place, settings)
+    names = sorted(each.removeprefix(_CONSTRAINT) for each in settings if each.startswith(_CONSTRAINT))
+    if names:
+        raise ConfigError(
+            f"another program gave {place} the constraint {names[0]}, and new rows are not checked; drop it (ALTER "
+            f"TABLE ... DROP CONSTRAINT {names[0]}), and choose rows in a query or a view"
+        )
+
+
+def demand_plain_files(place: Path | Address | str, table: DeltaTable) -> None:
+    """Raises: ConfigError, the rows of the table are not all rows of its files, or not by their names."""
+    _demand_no_mapping(place, table.metadata().configuration)
+    if _VECTORS in (table.protocol().reader_features or ()):
+        raise ConfigError(
+            f"another program gave {place} deletion vectors, so its files may have rows that were deleted; take these "
+            f"out (REORG TABLE ... APPLY (PURGE)), and then drop the feature (ALTER TABLE ... DROP FEATURE {_VECTORS})"
+        )
+
+
+def _demand_no_mapping(place: Path | Address | str, settings: Mapping[str, str | None]) -> None:
+    if (settings.get(_MAPPING) or "none") != "none":
+        raise ConfigError(
+            f"another program gave {place} column mapping, so columns may have other names than those in files; let "
+            f"it set {_MAPPING} to none again, or begin a new table at another place"
+        )
+
+
+@contextmanager
+def features_named(place: Path | Address) -> Iterator[None]:
+    """Raises: ConfigError, the table has features that deltalake does not know."""
+    try:
+        yield
+    except DeltaError as error:
+        if (found := _UNSUPPORTED.search(str(error))) is None:
+            raise
+        raise ConfigError(
+            f"another program gave {place} features that cannot be written here: {found[1]}; drop them (ALTER TABLE "
+            "... DROP FEATURE), or begin a new table at another place"
+        ) from error
+
+
+def statistics_columns(schema: Iterable[pa.Field]) -> str:
+    """The columns that get statistics, as the property delta.dataSkippingStatsColumns has them."""
+    found = [".".join(path) for path, kind in _leaves(schema) if _is_ordered(kind) and all(map(_PLAIN.fullmatch, path))]
+    return ",".join(found[:_COLUMNS])
+
+
+def delta_statistics(footer: pq.FileMetaData, columns: str) -> str:
+    """Return the statistics of these columns as JSON; without bounds, if the footer lacks some of one column."""
+    said = {"numRecords": footer.num_rows}
+    bounds = _bounds_of(footer, {name for name in columns.split(",") if name})
+    return _JSON.encode(said if bounds is None else said | bounds).decode()
+
+
+def _bounds_of(footer: pq.FileMetaData, columns: set[str]) -> dict[str, Any] | None:
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    for name in columns:  # a file may lack a column
+        _put(nulls, name.split("."), footer.num_rows)
+    leaves = list(_leaves(footer.schema.to_arrow_schema()))
+    for index, (path, _) in enumerate(leaves):
+        if ".".join(path) not in columns or not all(map(_PLAIN.fullmatch, path)):
+            continue
+        found = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
+        if any(each is None or not each.has_null_count for each in found):
+            return None
+        _put(nulls, path, sum(each.null_count for each in found))
+        filled = [each for each in found if each.num_values]
+        if not filled:
+            continue
+        if not all(each.has_min_max for each in filled):
+            return None
+        lower, upper = _lower(min(each.min for each in filled)), _upper(max(each.max for each in filled))
+        if lower is None or upper is None:
+            return None
+        _put(least, path, lower)
+        _put(greatest, path, upper)
+    return {"minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """The columns that a file has for these fields, in its order; those inside of lists and maps have null types."""
+    for field in fields:
+        kind, path = field.type, (*above, field.name)
+        if pa.types.is_struct(kind):
+            yield from _leaves(kind, path)
+        elif pa.types.is_nested(kind):
+            yield from (((), pa.null()) for _ in range(_count(kind)))
+        else:
+            yield path, kind
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    known = (
+        pa.types.is_boolean,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_string,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+    )
+    return any(each(kind) for each in known)
+
+
+def _count(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_count(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _put(into: dict[str, Any], path: Sequence[str], value: object) -> None:
+    for name in path[:-1]:
+        into = into.setdefault(name, {})
+    into[path[-1]] = value
+
+
+def _lower(value: object) -> object:
+    """A bound as JSON has it; None if it has none."""
+    match value:
+        case str():
+            return value[:_CHARACTERS]
+        case datetime():
+            return _time(value - timedelta(microseconds=value.microsecond % 1000))
+    return _plain(value)
+
+
+def _upper(value: object) -> object:
+    match value:
+        case str() if len(value) > _CHARACTERS:
+            return None if value[_CHARACTERS] == _LAST_CHARACTER else value[:_CHARACTERS] + _LAST_CHARACTER
+        case datetime():
+            above = timedelta(microseconds=-value.microsecond % 1000)
+            return _time(value + above) if value.replace(tzinfo=None) <= datetime.max - above else None
+    return _plain(value)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case datetime() | date():
+            return value.isoformat()
+        case int() | str() | Decimal():
+            return value
+    return None
+
+
+def _time(value: datetime) -> str:
+    """Milliseconds; a time with a zone in UTC."""
+    if value.tzinfo is None:
+        return value.isoformat(timespec="milliseconds")
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -33,9 +33,10 @@ from sparrowmq.spark.pipelines.lake.catalogs import (
     open_catalog,
     usable_catalog,
 )
-from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
-from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
+from sparrowmq.spark.pipelines.lake.compaction import REWRITTEN, groups, merge, under_new_names
+from sparrowmq.spark.pipelines.lake.iceberg_metadata import (
     SETTINGS,
+    IcebergPartitions,
     Upkeep,
     demand_no_deletes,
     drop_snapshots,
@@ -43,10 +44,8 @@ from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
     tagged_files,
 )
 from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition
-from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
-from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
-from sparrowmq.spark.pipelines.lake.uncommitted_files import take_over
+from sparrowmq.spark.pipelines.lake.staged_files import take_over
 from sparrowmq.spark.pipelines.lake.widening import retypes
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table, Transaction
 
-    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+    from sparrowmq.spark.pipelines.lake.staged_files import Staged
 
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"

@@ -1,4 +1,4 @@
-"""The interface of a table, in any format."""
+"""The interface of a table in any format (`Lake`), and the location of a table."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout, Partitioning
-from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S
+from sparrowmq.spark.pipelines.lake.retry_policy import LIMIT_S
 from sparrowmq.spark.pipelines.lake.widening import grows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+    from sparrowmq.spark.pipelines.lake.staged_files import Staged
 
 # The data files of a format, below its table; tasks write them there when the table is behind an address.
 DATA_FOLDERS: Final = {"iceberg": "data"}
-_BEHIND_AN_ADDRESS: Final = {"parquet": ("sparrowmq.spark.pipelines.lake.remote_parquet", "RemoteFolder", None)}
+_BEHIND_AN_ADDRESS: Final = {"parquet": ("sparrowmq.spark.pipelines.lake.parquet", "RemoteFolder", None)}
 FORMATS: Final = {
     "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "Folder", None),
     "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
     "iceberg": ("sparrowmq.spark.pipelines.lake.iceberg", "Iceberg", "pyiceberg"),
 }
 OWN_FOLDER: Final = ".sparrowmq"
+FILE_BYTES: Final = 256 << 20  # about the size of merged files
 # The folder by which a table of a format is known; the last one is in all of them.
 _MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": OWN_FOLDER}
 
@@ -189,3 +189,29 @@ def demand_partition(place: Place, found: str) -> None:
 def added(schema: pa.Schema, known: Mapping[str, pa.DataType]) -> list[pa.Field]:
     """The fields that a table with the columns `known` lacks, or of which it lacks parts."""
     return [field for field in schema if field.name not in known or grows(known[field.name], field.type)]
+
+
+def absent_files(path: Path | Address, lake: Lake) -> str:
+    """Check each file of a table in a folder; return a warning with the remedy, or "" if all are complete.
+
+    A fault of the disk may remove or truncate a file, or change its name in the log. Readers fail then, and appends do
+    not notice.
+    """
+    if isinstance(path, Address):
+        return ""
+    damaged = [(file, there) for file, size in sorted(lake.sizes().items()) if (there := _size(file)) != size]
+    if not damaged:
+        return ""
+    (first, there), more = damaged[0], f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
+    fault = "is gone" if there is None else f"has {there:,} bytes, and not those that the log says"
+    return (
+        f"readers of {path} fail, as {first}{more}, which its log names, {fault}; restore it from a backup, or the "
+        "table and its state, and start this again"
+    )
+
+
+def _size(file: Path) -> int | None:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None

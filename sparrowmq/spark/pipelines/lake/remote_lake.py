@@ -22,16 +22,16 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.catalogs import secrets_in
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
+from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
-from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
-from sparrowmq.spark.pipelines.lake.waiting import Patience
+from sparrowmq.spark.pipelines.lake.retry_policy import Patience
 from sparrowmq.spark.pipelines.running.report import to_stderr
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparrowmq.spark.pipelines.lake.lake import Lake, Place
-    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+    from sparrowmq.spark.pipelines.lake.staged_files import Staged
 
 R = TypeVar("R")
 

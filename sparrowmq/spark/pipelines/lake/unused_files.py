@@ -1,10 +1,11 @@
-"""Files that a table does not need any more; they stay for a while, as readers may have begun before.
+"""Files that a table no longer needs. They stay for a while, because readers may have started before.
 
-    {"file:///lake/orders/data/_day=…/3f….parquet": 1769904000.0}      when that was noted, in seconds since 1970
+    {"file:///lake/orders/data/_day=…/3f….parquet": 1769904000.0}      when the file was noted, in seconds since 1970
+    STATE/replaced.json      the same for files that batches of a table with a key have replaced, relative to the table
 
-The notes are kept in a file over restarts. A note of a clock that was ahead counts as one of now. Times are those of
-the wall clock at the start, plus what has passed since. So a wall clock that jumps forward during a run takes no time
-from readers.
+The notes are stored in a file, for the next run. A note from a clock that was ahead counts as one of now. Times are the
+wall clock at the start plus the time that has passed since. So a wall clock that jumps forward during a run does not
+shorten the time for readers.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from sparrowmq.core import snapshot
+from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.lake import Lake
 
 
 class UnusedFiles:
@@ -90,3 +94,56 @@ class UnusedFiles:
                 del self._since[file]
         finally:
             self.keep()
+
+
+@dataclass
+class ReplacedFiles:
+    """The replaced files of one table.
+
+    Attributes:
+        root: of the table. state: its folder. stay_s: how long files stay.
+    """
+
+    root: Path | Address
+    state: Path
+    stay_s: float
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._notes = UnusedFiles(self.state / "replaced.json", self.clock, self.monotonic)
+
+    @property
+    def may_go(self) -> bool:
+        """Whether a file has stayed for long enough."""
+        return self._notes.has_older(self.stay_s)
+
+    def note(self, paths: Iterable[Path]) -> None:
+        """Note files that the table does not have any more. One that was restored meanwhile stays as long again."""
+        if files := [self._name(path) for path in paths]:
+            self._notes.forget(files)
+            self._notes.note(files)
+            self._notes.keep()
+
+    def remove(self, lake: Lake) -> None:
+        """Remove those that have stayed for long enough. One that cannot be removed is tried again next time.
+
+        A restored table has files again that were noted: they stay, and are noted no more.
+        """
+        if self.may_go:
+            now_s = max(self._notes.now_s(), self.clock())  # a lake notes the wall clock's time of a snapshot
+            needed = [*lake.retire(now_s - self.stay_s), *lake.paths()]
+            with suppress(OSError):
+                self._notes.remove(self._delete, self.stay_s, {self._name(path) for path in needed})
+
+    def _name(self, path: Path) -> str:
+        """The name of a file in the table; those behind an address have no other."""
+        if isinstance(self.root, Path) and path.is_relative_to(self.root):
+            path = path.relative_to(self.root)
+        return str(path)
+
+    def _delete(self, name: str) -> None:
+        if isinstance(self.root, Address):
+            self.root.storage.delete(name)
+        elif not Path(name).is_absolute():  # that would be a file of another table
+            (self.root / name).unlink()

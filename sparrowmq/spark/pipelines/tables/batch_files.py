@@ -1,19 +1,29 @@
-"""Writes the rows of one batch as Parquet files that no reader sees yet.
+"""Writes the rows of one batch as staged Parquet files, from the tasks of Spark.
 
-Its tasks write them, wherever they run, into a folder of the table's state; a lake then takes them over. A batch
-that is written again, after a crash, gets a folder of its own: on a cluster, workers of the driver that died may still
-write into the one before.
+In a folder: tasks write into a folder of the table's state, and a lake takes the files over. A batch that is written
+again after a crash gets a folder of its own: on a cluster, workers of the driver that died may still write into the
+folder before. Spark's engine writes the files of tables by the day, so bodies of megabytes stay in Java. Python's
+workers write those of other tables.
 
-Spark's engine writes the files of tables by the day, so bodies of megabytes stay in Java. Python's workers write those
-of other tables.
+Behind an address:
+
+    task 0: rows -> a file on the worker's disk -> s3://bucket/orders/data/_day=…/w-000000007-3f…-0.parquet
+    driver: the names, partitions and sizes of all -> one commit
+
+Each file has a name that no other attempt uses, and no reader sees it before the commit. A task that fails removes the
+files that it has written; `compact` removes those of a killed worker. A file is complete on the worker's disk before
+the upload starts. So a store that is away only delays the task, and memory does not grow with the file.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +32,24 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
 from sparrowmq.core.process import freeze_loaded
+from sparrowmq.spark.pipelines.lake.address import Address, Storage
+from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, staging_of
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.partition_files import FOUND, PartitionFiles, as_rows, from_rows
+from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
+from sparrowmq.spark.pipelines.lake.retry_policy import LIMIT_S, Patience, secrets_of
+from sparrowmq.spark.pipelines.lake.staged_files import (
+    FOUND,
+    PartitionFiles,
+    Staged,
+    StagedFile,
+    as_rows,
+    from_rows,
+)
 from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 _FOLDER_DAY = "_folder_day"
 
@@ -87,3 +108,82 @@ def together(rows: DataFrame, partitioning: Partitioning) -> DataFrame:
     """Rows of which those with the same fields of bodies are in one task, so that a batch has few files."""
     sources = sorted({field.source for field in partitioning.of_bodies} & set(rows.columns))
     return rows.hint("rebalance", *(f.col(f"`{name}`") for name in sources)) if sources else rows
+
+
+@dataclass(frozen=True)
+class Target:
+    """A place for the files of one batch.
+
+    Attributes:
+        folder: below the storage, where they wait for the commit. prefix: of their names, behind the partition.
+        layout: of the table.
+        wait_s: how long a task waits for a store that is away.
+    """
+
+    storage: Storage
+    folder: str
+    prefix: str
+    layout: Layout
+    wait_s: float = LIMIT_S
+
+    def uploaded(self, files: Sequence[StagedFile]) -> list[StagedFile]:
+        """Write files of this machine there. A file that cannot be written takes the others with it."""
+        patience = Patience(self.storage.url, secrets=secrets_of({}), limit_s=self.wait_s)
+        found = list[StagedFile]()
+        try:
+            for number, file in enumerate(files):
+                new = replace(file.named(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None)
+                found.append(new)
+                patience.over(partial(self.storage.upload, str(file.path), self.placed(new.name)))
+        except BaseException:
+            self.remove(found)
+            raise
+        return found
+
+    def remove(self, files: Iterable[StagedFile]) -> None:
+        """Remove files that no commit gets, as far as the store lets."""
+        with suppress(OSError):
+            for file in files:
+                self.storage.delete(self.placed(file.name))
+
+    def placed(self, name: str) -> str:
+        """The name below the storage of a file."""
+        return f"{self.folder}/{name}" if self.folder else name
+
+
+def target_in(lake: Lake, place: Place, kind: str, prefix: str) -> Target:
+    """The target of a batch for a table behind an address; `prefix` begins the names of its files.
+
+    Raises: ConfigError, another run has become the owner.
+    """
+    to, folder = place.path, DATA_FOLDERS.get(kind, "")
+    assert isinstance(to, Address)
+    if kind == "parquet":  # It has no log of commits: readers would see files at once.
+        to, folder = staging_of(place), uuid.uuid4().hex
+        assert isinstance(lake, RemoteLake)
+        lake.clear_staged()
+    return Target(to.storage, folder, prefix, lake.layout, place.wait_s)
+
+
+def stage_remotely(rows: DataFrame, lake: Lake, place: Place, kind: str, prefix: str) -> Staged:
+    """Write rows for a table behind an address. Raises: ConfigError, another run has become the owner."""
+    target, schema = target_in(lake, place, kind, prefix), arrow_schema(rows.schema)
+    write = TaskFiles(target, schema)
+    found = from_rows(together(rows, lake.layout.partitioning).mapInArrow(write, FOUND).collect())
+    return Staged(sorted(found, key=lambda file: file.name), schema, folder=target.folder)
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """A function for `mapInArrow`: it writes the rows of a task, and returns a row for each of its files."""
+
+    target: Target
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with tempfile.TemporaryDirectory(prefix="sparrowmq-") as spool:
+            with PartitionFiles(Path(spool), self.schema, self.target.layout) as files:
+                for batch in batches:
+                    files.write(batch.select(self.schema.names).cast(self.schema))
+            found = as_rows(self.target.uploaded(files.written))
+        yield found

@@ -2,7 +2,16 @@
 
     bodies -> their heads, with counts -> the schemas, from the registry or a file -> columns -> rows, in the workers
 
-The driver finds the heads of a batch, and asks the registry. `batch_schemas.py` keeps what it said.
+The driver finds the heads of a batch, and asks the registry. It stores the schemas of each batch before it writes a row
+of the batch, in `schemas.json` of the state:
+
+    batch     the last batch for which the registry was asked
+    known     schemas by id; an id never changes its schema
+    missing   ids that had no usable schema in that batch, and the reasons
+
+Spark repeats a batch after a crash. If the registry got a schema in between, a message could be in neither table: its
+rows were written before, and its error would not be. So a repeated batch does not ask the registry. The next batch asks
+again for missing ids. While the registry is away, a batch fails and is tried again.
 """
 
 from __future__ import annotations
@@ -10,9 +19,9 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,32 +30,104 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from sparrowmq.errors import ConfigError, InvalidSchema
-from sparrowmq.schemas.avro_types import parsed
-from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled, compiled_file
-from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, RegistryClient, Schema
+from sparrowmq.errors import BadStore, ConfigError, InvalidSchema
+from sparrowmq.schemas.avro import parsed
+from sparrowmq.schemas.protobuf import ProtobufFile, compiled, compiled_file
+from sparrowmq.schemas.registry import AVRO, PROTOBUF, RegistryClient, Schema
 from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
-from sparrowmq.spark.pipelines.tables.batch_schemas import Ask, BatchSchemas
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed
 from sparrowmq.spark.pipelines.tables.encoded_bodies import (
+    NO_ID,
+    Columns,
     EncodedReader,
     Encoding,
     Head,
     Source,
     count_heads,
     most_heads,
+    with_new,
 )
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS
-from sparrowmq.spark.pipelines.tables.partition_types import pinned
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY, MOST_COLUMNS
+from sparrowmq.spark.pipelines.tables.partition_columns import pinned
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
-from sparrowmq.spark.pipelines.tables.schema_types import Columns, with_new
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+MOST_NEW: Final = 1000  # ids for which one batch asks: any sender can invent more
 KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
 ENCODED: Final = tuple(KINDS)
+
+
+Ask = Callable[[int], Source]
+
+
+@dataclass
+class _Kept:
+    batch: int = -1
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+class BatchSchemas:
+    """The schemas of the batches of one table.
+
+    Args:
+        ask: returns a schema by its id; raises InvalidSchema if there is none, and NetworkError if it cannot say.
+        path: of the file; None keeps nothing.
+    """
+
+    def __init__(self, ask: Ask, path: Path | None) -> None:
+        self._ask = ask
+        self._path = path
+        self._kept = _read(path) if path is not None and path.exists() else _Kept()
+
+    def of(self, batch: int, ids: Iterable[int]) -> tuple[Mapping[int, Source], Mapping[int, str]]:
+        """Return the schemas of a batch, and why some ids have none.
+
+        Args:
+            ids: those in the bodies, the most frequent ones first.
+        Raises:
+            NetworkError: the registry is away. ConfigError: it refuses.
+        """
+        kept, wanted = self._kept, list(ids)
+        if batch > kept.batch or self._path is None:
+            new = [each for each in wanted if str(each) not in kept.known or each == NO_ID]
+            if new:
+                self._look_up(batch, new[:MOST_NEW])
+        known = {each: _source(kept.known[str(each)]) for each in wanted if str(each) in kept.known}
+        return known, {int(each): why for each, why in kept.missing.items() if int(each) not in known}
+
+    def _look_up(self, batch: int, new: Iterable[int]) -> None:
+        kept = self._kept
+        before = json.dumps(asdict(kept))
+        found, missing = {}, {}
+        for each in new:
+            try:
+                found[str(each)] = asdict(self._ask(each))
+            except InvalidSchema as error:
+                missing[str(each)] = str(error)
+        kept.batch, kept.missing = batch, missing
+        kept.known |= found
+        if self._path is not None and json.dumps(asdict(kept)) != before:
+            keep_sealed(self._path, asdict(kept))
+
+
+def _read(path: Path) -> _Kept:
+    """Raises: BadStore, the file is damaged."""
+    try:
+        return _Kept(**read_sealed(path))
+    except (ValueError, TypeError):
+        raise BadStore(
+            f"{path}, the schemas of the last batch, is damaged; restore it from a backup, or remove it: then the "
+            "registry is asked for them again"
+        ) from None
+
+
+def _source(kept: Mapping[str, Any]) -> Source:
+    references = tuple((name, text) for name, text in kept["references"])
+    return Source(kept["kind"], kept["text"], references, kept["message"])
 
 
 def described(

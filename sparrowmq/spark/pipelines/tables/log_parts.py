@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.retries import PLAN, Plan
+from sparrowmq.spark.pipelines.tables.error_retry import PLAN, Plan
 from sparrowmq.spark.stored.blocks import LogFile, Span
 from sparrowmq.store.layout import offset_name
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sparrowmq.spark.pipelines.running.runner import Runner
-    from sparrowmq.spark.pipelines.tables.begun_table import Settled
+    from sparrowmq.spark.pipelines.tables.table_settings import Settled
     from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 
 # Reads a log file, with columns beside those of the table.

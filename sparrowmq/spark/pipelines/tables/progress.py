@@ -1,14 +1,14 @@
-"""The place of a table in its topic, as its own commits say it, compared with what Spark's checkpoint says.
+"""The position of a table in its topic: its commits record it, and it is compared with Spark's checkpoint.
 
     a commit of a table      batch 7, and the offsets before and after it: the record
-    state/checkpoint         offsets of each batch: Spark goes on behind the last one
+    state/checkpoint         offsets of each batch: Spark continues after the last one
     checkpoint/reached.json  the last batch of each table that this state knows of
 
-    state gone, or older than the table      go on behind the table, with a new checkpoint
-    table older than the state               likewise: what it lacks is read again
+    state gone, or older than the table      continue after the table, with a new checkpoint
+    table older than the state               the same: the rows that it lacks are read again
     table gone                               refused
 
-The state may be one of several copies, too, of which each has gone on by itself.
+The state may also be one of several copies, each of which has continued by itself.
 
 A batch goes to the table and to its table of errors, one after the other. So a record also says whether its batch has
 errors that come next, and the last batch of the other table at that time.
@@ -21,7 +21,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,6 +31,9 @@ from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, errors_of
 from sparrowmq.spark.pipelines.running.checkpoint_files import batches_in
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of, to_json
+
+if TYPE_CHECKING:
+    pass
 
 _NO_BATCH: Final = -1
 _FILE: Final = "reached.json"
@@ -92,7 +95,7 @@ def placed(text: str | None) -> Record | None:
 def place_behind(rows: Record | None, errors: Record | None) -> dict[str, Any] | None:
     """Return the offsets behind which both tables lack messages; None if nothing says it.
 
-    One of them may have messages behind this place, which are not added to it again (`table_progress.py`).
+    One of them may have messages behind this place, which are not added to it again.
     """
     if rows is None or errors is None:
         only = rows or errors

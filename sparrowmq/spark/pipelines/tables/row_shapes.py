@@ -23,10 +23,10 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
-from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader, Reader
 from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of, types_of
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY, BodyReader, Reader
 from sparrowmq.spark.pipelines.tables.json_values import converter
-from sparrowmq.spark.pipelines.tables.partition_types import Placeable
+from sparrowmq.spark.pipelines.tables.partition_columns import Placeable
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
 from sparrowmq.spark.source_and_sink import arrow_schema
 

@@ -23,8 +23,8 @@ from sparrowmq.spark.pipelines.lake.address import Address, Catalog, storage_opt
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, open_lake, staging_of
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.remote_files import Target, TaskFiles
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.tables.batch_files import Target, TaskFiles
 from tests.interop.child import listens
 
 DAY = "2026-01-31"

@@ -15,8 +15,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, unpooled
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.begun_table import read_begun
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.tables.table_settings import read_begun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.absent_files: files that are gone, and names that a disk has changed."""
+"""sparrowmq.spark.pipelines.lake.lake: files that are gone, and names that a disk has changed."""
 
 import os
 
@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.pipelines.lake.absent_files import absent_files
+from sparrowmq.spark.pipelines.lake.lake import absent_files
 from tests.spark.pipelines.lake.tables import Table
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyiceberg")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, open_catalog, secrets_in
-from sparrowmq.spark.pipelines.lake.waiting import Patience
+from sparrowmq.spark.pipelines.lake.retry_policy import Patience
 from tests.once.postgres import LivePostgres, needs_postgres
 from tests.spark.pipelines.lake.rest_catalog import options_of, rest_catalog
 from tests.spark.pipelines.lake.s3 import table_at

@@ -17,8 +17,8 @@ from deltalake.exceptions import CommitFailedError
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import delta
+from sparrowmq.spark.pipelines.lake.compaction import TINY_FILES
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
 
 

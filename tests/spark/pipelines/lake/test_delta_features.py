@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.delta_features: no row is added that readers of a table would not see as it is."""
+"""sparrowmq.spark.pipelines.lake.delta: no row is added that readers of a table would not see as it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("duckdb")
 from deltalake import DeltaTable
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.remote_reading import delta_files
+from sparrowmq.spark.pipelines.lake.delta import delta_files
 from tests.spark.pipelines.lake.tables import Table
 
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.delta_log: no fault of a disk hides rows of a Delta table from its readers."""
+"""sparrowmq.spark.pipelines.lake.delta: no fault of a disk hides rows of a Delta table from its readers."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -9,7 +9,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("duckdb")
 
 from sparrowmq.errors import BadStore
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.lake.spark_reader import read_table
 from tests.spark.pipelines.lake.tables import Table
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.file_statistics: readers may skip a file by its statistics, and lose no row."""
+"""sparrowmq.spark.pipelines.lake.delta: readers may skip a file by its statistics, and lose no row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable, QueryBuilder
 
-from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
+from sparrowmq.spark.pipelines.lake.delta import delta_statistics, statistics_columns
 from tests.spark.pipelines.lake.tables import Table
 
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.iceberg_partitions: paths as the values of Iceberg's manifests, and back."""
+"""sparrowmq.spark.pipelines.lake.iceberg_metadata: paths as the values of Iceberg's manifests, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("pyiceberg")
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.expressions.literals import literal
 
-from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
+from sparrowmq.spark.pipelines.lake.iceberg_metadata import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
 
 STORED = pa.array([datetime(2026, 1, 31, 5, tzinfo=UTC)], pa.timestamp("us", "UTC"))

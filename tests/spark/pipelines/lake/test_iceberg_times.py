@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.iceberg_times: the order of commits when the clock is set back."""
+"""sparrowmq.spark.pipelines.lake.iceberg_metadata: the order of commits when the clock is set back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyiceberg.table import update as updates
 
 from sparrowmq.spark.pipelines.lake.address import Catalog
 from sparrowmq.spark.pipelines.lake.iceberg import newest_metadata
-from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
+from sparrowmq.spark.pipelines.lake.iceberg_metadata import SETTINGS
 from tests.spark.pipelines.lake.s3 import table_at
 from tests.spark.pipelines.lake.tables import Table
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.iceberg_upkeep: the cost of a commit does not grow with the table."""
+"""sparrowmq.spark.pipelines.lake.iceberg_metadata: the cost of a commit does not grow with the table."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake import iceberg_upkeep, merging
+from sparrowmq.spark.pipelines.lake import compaction, iceberg_metadata
 from sparrowmq.spark.pipelines.lake.iceberg import Iceberg
-from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
-from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
+from sparrowmq.spark.pipelines.lake.iceberg_metadata import SETTINGS, IcebergPartitions
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.lake.spark_reader import read_table
 from tests.spark.pipelines.lake.tables import Table, catalog_in
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def upkeep_is_soon(monkeypatch, request):
     """Merge 20 small files, not 100, and remove others as often: a fifth of the commits shows the same."""
     if request.node.get_closest_marker("nightly"):
         return
-    monkeypatch.setattr(iceberg_upkeep, "_COMMITS", 20)
-    for module in (iceberg_upkeep, merging):
+    monkeypatch.setattr(iceberg_metadata, "_COMMITS", 20)
+    for module in (iceberg_metadata, compaction):
         monkeypatch.setattr(module, "TINY_FILES", 20)
 
 
@@ -66,7 +65,7 @@ def loaded(table: Table) -> Any:
 
 
 def metadata_bytes(table: Table) -> int:
-    needed = iceberg_upkeep._metadata_of(loaded(table))
+    needed = iceberg_metadata._metadata_of(loaded(table))
     return sum(Path(path.removeprefix("file://")).stat().st_size for path in needed)
 
 
@@ -80,8 +79,8 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     found = loaded(table)
     assert len(found.snapshots()) == 10
     assert len(found.current_snapshot().manifests(found.io)) < 60
-    assert len(table.open().paths()) < 2 * merging.TINY_FILES
-    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_upkeep._MOST_UNUSED
+    assert len(table.open().paths()) < 2 * compaction.TINY_FILES
+    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_metadata._MOST_UNUSED
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
 
@@ -95,7 +94,7 @@ def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeyp
     assert early.metadata_location != loaded(table).metadata_location
     assert early.scan().to_arrow()["number"].to_pylist() == [4, 3, 2, 1, 0]
     there = files(table)
-    monkeypatch.setattr(iceberg_upkeep, "UNUSED_S", 0.0)
+    monkeypatch.setattr(iceberg_metadata, "UNUSED_S", 0.0)
     grown(table, 45, 35)
     assert not there & files(table)
     assert len(files(table)) < 100
@@ -108,11 +107,11 @@ def files(table: Table) -> set[str]:
 
 
 def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(iceberg_upkeep, "UNUSED_S", 0.0)
+    monkeypatch.setattr(iceberg_metadata, "UNUSED_S", 0.0)
     table = Table(tmp_path, "iceberg")
     grown(table, 2)
     there = [f"file://{path}" for path in table.open().paths()]
-    upkeep = iceberg_upkeep.Upkeep(table.place.state, IcebergPartitions(BY_DAY))
+    upkeep = iceberg_metadata.Upkeep(table.place.state, IcebergPartitions(BY_DAY))
     for _ in range(2):
         upkeep.remove_unused(loaded(table), there)
     assert table.numbers() == [0, 1]
@@ -120,7 +119,7 @@ def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monke
 
 @pytest.mark.slow
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(iceberg_upkeep, "_MOST_UNUSED", 20)
+    monkeypatch.setattr(iceberg_metadata, "_MOST_UNUSED", 20)
     table = Table(tmp_path, "iceberg")
     grown(table, 62)
     assert len(files(table)) < 20 + 2 * 20 + 20
@@ -160,7 +159,7 @@ def test_a_tag_keeps_its_snapshot(tmp_path):
 
 @pytest.mark.slow
 def test_large_files_are_not_merged(tmp_path, monkeypatch):
-    for module in (iceberg_upkeep, merging):
+    for module in (iceberg_metadata, compaction):
         monkeypatch.setattr(module, "TINY_BYTES", 10)
     table = Table(tmp_path, "iceberg")
     grown(table, 30)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.spark.pipelines.lake.lake import Place, added, open_lake
-from sparrowmq.spark.pipelines.lake.remote_reading import content_of
+from sparrowmq.spark.pipelines.lake.spark_reader import content_of
 from tests.spark.pipelines.lake.s3 import RemoteTable
 from tests.spark.pipelines.lake.tables import DAY, KINDS, Table
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.merging: small files become larger ones."""
+"""sparrowmq.spark.pipelines.lake.compaction: small files become larger ones."""
 
 import pytest
 
@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.spark.pipelines.lake.merging import groups, merge
+from sparrowmq.spark.pipelines.lake.compaction import groups, merge
 
 
 def test_rows_of_all_files_are_there_in_order_and_absent_columns_are_null(tmp_path):

@@ -18,8 +18,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import lake
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
-from sparrowmq.spark.pipelines.tables.remote_files import target_in
-from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
+from sparrowmq.spark.pipelines.tables.batch_files import target_in
+from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to, table_at
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.pipelines.tables.mishaps import Killed, Run, Topic

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.remote_parquet: files of a batch are staged first, and moved after their commit."""
+"""sparrowmq.spark.pipelines.lake.parquet: files of a batch are staged first, and moved after their commit."""
 
 import uuid
 from datetime import date
@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import staging_of
-from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
 from tests.spark.pipelines.lake.s3 import table_at
 
 pytestmark = pytest.mark.timeout(300)

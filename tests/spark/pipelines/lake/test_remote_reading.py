@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.remote_reading: the files and columns of a table, and rows as workers read them."""
+"""sparrowmq.spark.pipelines.lake.spark_reader: the files and columns of a table, and rows as workers read them."""
 
 import uuid
 from datetime import date
@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.pipelines.lake.remote_reading import Read, content_of
+from sparrowmq.spark.pipelines.lake.spark_reader import Read, content_of
 from tests.spark.pipelines.lake.s3 import DAY, table_at
 from tests.spark.pipelines.lake.tables import KINDS
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.rewriting: a table whose columns become wider keeps its rows, also if it is killed."""
+"""sparrowmq.spark.pipelines.lake.compaction: a table whose columns become wider keeps its rows, even after a kill."""
 
 import os
 from decimal import Decimal
@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from sparrowmq.spark.pipelines.lake.rewriting import holds, rewritten, widen
+from sparrowmq.spark.pipelines.lake.compaction import holds, rewritten, widen
 from tests.spark.pipelines.lake.tables import KINDS, Table, as_all_see_it
 
 

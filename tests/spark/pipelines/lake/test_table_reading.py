@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.table_reading: Spark reads tables of each format without a jar."""
+"""sparrowmq.spark.pipelines.lake.spark_reader: Spark reads tables of each format without a jar."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.compaction import widen
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.lake.rewriting import widen
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.lake.spark_reader import read_table
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 

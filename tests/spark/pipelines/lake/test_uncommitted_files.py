@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.lake.uncommitted_files: files get to their places."""
+"""sparrowmq.spark.pipelines.lake.staged_files: files get to their places."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile, take_over
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile, take_over
 
 
 def test_files_are_moved_and_those_of_an_earlier_attempt_go(tmp_path):

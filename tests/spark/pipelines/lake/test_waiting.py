@@ -1,11 +1,11 @@
-"""sparrowmq.spark.pipelines.lake.waiting: which faults are waited out, and what their texts do not show."""
+"""sparrowmq.spark.pipelines.lake.retry_policy: which faults are waited out, and what their texts do not show."""
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.waiting import (
+from sparrowmq.spark.pipelines.lake.retry_policy import (
     Patience,
     advice_for,
     is_passing,

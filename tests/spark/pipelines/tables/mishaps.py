@@ -22,9 +22,9 @@ from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
-from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun_at, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS, TableProgress
 from sparrowmq.spark.source.partition_ranges import Offsets, to_json
 from tests.spark.pipelines.lake.tables import DAY, rows_of
 

@@ -1,12 +1,12 @@
-"""sparrowmq.spark.pipelines.tables.batch_schemas: a batch that is repeated has the schemas that it had."""
+"""sparrowmq.spark.pipelines.tables.encoded_shape: a batch that is repeated has the schemas that it had."""
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore, InvalidSchema, NetworkError
-from sparrowmq.spark.pipelines.tables.batch_schemas import MOST_NEW, BatchSchemas
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Source
+from sparrowmq.spark.pipelines.tables.encoded_shape import MOST_NEW, BatchSchemas
 
 
 class Registered:

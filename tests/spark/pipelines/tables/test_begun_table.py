@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.begun_table: the first start of a table decides for the later ones."""
+"""sparrowmq.spark.pipelines.tables.table_settings: the first start of a table decides for the later ones."""
 
 import json
 from typing import Any
@@ -10,8 +10,9 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.tables import begun_table
-from sparrowmq.spark.pipelines.tables.begun_table import (
+from sparrowmq.spark.pipelines.tables import table_settings
+from sparrowmq.spark.pipelines.tables.progress import Record
+from sparrowmq.spark.pipelines.tables.table_settings import (
     Settled,
     begun,
     begun_at,
@@ -21,7 +22,6 @@ from sparrowmq.spark.pipelines.tables.begun_table import (
     settle,
     state_of,
 )
-from sparrowmq.spark.pipelines.tables.progress import Record
 
 # As earlier releases wrote it.
 KEPT: dict[str, Any] = {
@@ -68,7 +68,7 @@ def test_a_batch_that_a_killed_run_has_left_half_done_is_not_read(tmp_path, monk
     commits.mkdir(parents=True)
     moves = {str(tmp_path / "staged"): str(root / "_day=2026-01-31" / "w-000000000-00000.parquet")}
     (commits / "000000000.json").write_text(json.dumps({"moves": moves, "record": ""}))
-    monkeypatch.setattr(begun_table, "_STEADY_S", 0.2)
+    monkeypatch.setattr(table_settings, "_STEADY_S", 0.2)
     with pytest.raises(ConfigError, match=r"if it was killed, start the pipeline that fills the table again"):
         read_begun(None, root)  # type: ignore[arg-type]  # Spark is not asked
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.body_reader: each body is a row of the columns, or a reason; none stops a batch."""
+"""sparrowmq.spark.pipelines.tables.json_bodies: each body is a row of the columns, or a reason; none stops a batch."""
 
 import json
 import os
@@ -11,10 +11,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import types as t
 
-from sparrowmq.spark.pipelines.tables.body_reader import BodyReader
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.json_columns import columns
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH, found_in, is_empty
+from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH, BodyReader, columns, found_in, is_empty
 from sparrowmq.spark.source_and_sink import arrow_schema
 
 OWN = ("_mq", "_day")

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.decoded_values: values become those of a column, exactly or not at all."""
+"""sparrowmq.spark.pipelines.tables.encoded_bodies: values become those of a column, exactly or not at all."""
 
 import datetime as d
 from decimal import Decimal
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.decoded_values import fitting
+from sparrowmq.spark.pipelines.tables.encoded_bodies import fitting
 from sparrowmq.spark.pipelines.tables.json_values import Misfit
 
 MOMENT = d.datetime(2026, 1, 1, tzinfo=d.UTC)

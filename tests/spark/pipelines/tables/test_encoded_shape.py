@@ -8,10 +8,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("grpc_tools")
 
 from sparrowmq.errors import ConfigError, NetworkError
-from sparrowmq.schemas.registry_client import PROTOBUF
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.schemas.registry import PROTOBUF
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID
 from sparrowmq.spark.pipelines.tables.encoded_shape import EncodedBodies, described
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
 from tests.schemas.fake_registry import FakeRegistry
 from tests.schemas.samples import MONEY
 

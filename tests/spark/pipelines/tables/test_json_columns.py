@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.json_columns: columns that are added and get wider, and names that clash."""
+"""sparrowmq.spark.pipelines.tables.json_bodies: columns that are added and get wider, and names that clash."""
 
 from typing import Any
 
@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.json_columns import Refusal, columns, width
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS, found_in, merged
+from sparrowmq.spark.pipelines.tables.json_bodies import MOST_COLUMNS, Refusal, columns, found_in, merged, width
 
 OWN = ("_mq", "_day")
 

@@ -1,23 +1,23 @@
-"""sparrowmq.spark.pipelines.tables.json_kinds: the columns that bodies need."""
+"""sparrowmq.spark.pipelines.tables.json_bodies: the columns that bodies need."""
 
 from itertools import product
 
 import msgspec
 import pytest
 
-from sparrowmq.spark.pipelines.tables.json_columns import columns
-from sparrowmq.spark.pipelines.tables.json_kinds import (
+from sparrowmq.spark.pipelines.tables.json_bodies import (
     MOST_COLUMNS,
     MOST_DEPTH,
     Found,
     Kind,
+    columns,
     demand_few,
     found_in,
     is_empty,
     joined,
     merged,
 )
-from sparrowmq.spark.pipelines.tables.json_objects import NoRow, read_object
+from sparrowmq.spark.pipelines.tables.json_values import NoRow, read_object
 
 OWN = ("_mq", "_day")
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.json_objects: each body is one object, or there is a reason why not."""
+"""sparrowmq.spark.pipelines.tables.json_values: each body is one object, or there is a reason why not."""
 
 import json
 import random
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.spark.pipelines.tables import json_objects
-from sparrowmq.spark.pipelines.tables.json_objects import NoRow, Real, as_json, read_object
+from sparrowmq.spark.pipelines.tables import json_values
+from sparrowmq.spark.pipelines.tables.json_values import NoRow, Real, as_json, read_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -95,7 +95,7 @@ def test_both_readers_agree_on_bodies_that_are_cut_and_mixed():
     for _ in range(20_000):
         body = "".join(chance.choices(pieces, k=chance.randint(1, 14))).encode()
         body = b'{"a":%s,"b":1}' % body if chance.random() < 0.7 else body
-        found, wanted = _outcome(read_object, body), _outcome(json_objects._read_slowly, body)
+        found, wanted = _outcome(read_object, body), _outcome(json_values._read_slowly, body)
         assert found == wanted, body
         fast += isinstance(found, dict)
         slow += isinstance(found, str)

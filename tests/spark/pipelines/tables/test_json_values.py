@@ -10,8 +10,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.json_objects import read_object
-from sparrowmq.spark.pipelines.tables.json_values import Misfit, converter
+from sparrowmq.spark.pipelines.tables.json_values import Misfit, converter, read_object
 
 LINES = t.StructType([t.StructField("lines", t.ArrayType(t.StructType([t.StructField("price", t.DecimalType(5, 2))])))])
 

@@ -1,11 +1,11 @@
-"""sparrowmq.spark.pipelines.tables.key_types: which columns can be a key."""
+"""sparrowmq.spark.pipelines.tables.partition_columns: which columns can be a key."""
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
+from sparrowmq.spark.pipelines.tables.partition_columns import fault_of_key
 
 
 @pytest.mark.parametrize("ddl", ["tinyint", "int", "bigint", "decimal(38,0)", "string", "date", "binary"])

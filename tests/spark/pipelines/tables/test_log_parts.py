@@ -19,10 +19,10 @@ pytest.importorskip("duckdb")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, added, numbered
 from sparrowmq.spark.pipelines.tables.progress import Record, parsed
-from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS, TableProgress
 from sparrowmq.spark.stored.blocks import LogFile, Span
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, Table
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.partition_files: a file for each day, in row groups of a limited size."""
+"""sparrowmq.spark.pipelines.lake.staged_files: a file for each day, in row groups of a limited size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparrowmq.spark.pipelines.lake import staged_files
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.tables import partition_files
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
 
 BY_FOLDERS = Layout(BY_DAY, False)
 SCHEMA = pa.schema([("_day", pa.date32()), ("n", pa.int64())])
@@ -39,7 +39,7 @@ def test_each_row_gets_into_the_file_of_its_day(tmp_path, keeps):
 
 
 def test_many_small_batches_become_few_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition_files, "GROUP_ROWS", 10)
+    monkeypatch.setattr(staged_files, "GROUP_ROWS", 10)
     with PartitionFiles(tmp_path, SCHEMA, BY_FOLDERS) as files:
         for at in range(25):
             files.write(rows((1, at)))
@@ -50,7 +50,7 @@ def test_many_small_batches_become_few_row_groups(tmp_path, monkeypatch):
 
 
 def test_large_rows_are_written_before_there_are_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition_files, "HELD_BYTES", 100)
+    monkeypatch.setattr(staged_files, "HELD_BYTES", 100)
     with PartitionFiles(tmp_path, SCHEMA, BY_FOLDERS) as files:
         for at in range(30):
             files.write(rows((1, at)))

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.partition_types: the columns of bodies by which tables are divided."""
+"""sparrowmq.spark.pipelines.tables.partition_columns: the columns of bodies by which tables are divided."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.partition_types import (
+from sparrowmq.spark.pipelines.tables.partition_columns import (
     Placeable,
     demand_partition_columns,
     demand_partition_types,

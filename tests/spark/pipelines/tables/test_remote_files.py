@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.remote_files: a task's rows become files behind an address."""
+"""sparrowmq.spark.pipelines.tables.batch_files: a task's rows become files behind an address."""
 
 import uuid
 from datetime import date, timedelta
@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake import staged_files
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.tables import partition_files
-from sparrowmq.spark.pipelines.tables.remote_files import Target, TaskFiles
+from sparrowmq.spark.pipelines.tables.batch_files import Target, TaskFiles
 
 FIRST = date(2026, 1, 31)
 
@@ -63,8 +63,8 @@ def test_rows_of_many_batches_are_in_large_groups(storage):
 
 
 def test_more_days_than_files_may_be_open_at_a_time(storage, monkeypatch):
-    monkeypatch.setattr(partition_files, "MOST_OPEN", 2)
-    monkeypatch.setattr(partition_files, "HELD_BYTES", 1)
+    monkeypatch.setattr(staged_files, "MOST_OPEN", 2)
+    monkeypatch.setattr(staged_files, "HELD_BYTES", 1)
     found = written(
         TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema),
         rows(0, 1, 2),

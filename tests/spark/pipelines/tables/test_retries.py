@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.retries: errors that fit now become rows once, also if a run is killed."""
+"""sparrowmq.spark.pipelines.tables.error_retry: errors that fit now become rows once, also if a run is killed."""
 
 import json
 import os
@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables import retries
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, keep, state_of
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.tables import error_retry
+from sparrowmq.spark.pipelines.tables.error_retry import Retry, finish_retry
+from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.log_parts import added
-from sparrowmq.spark.pipelines.tables.retries import Retry, finish_retry
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun, keep, state_of
 from tests.spark.pipelines.lake.tables import KINDS, KINDS_AT_NIGHT, rows_of
 
 STORED = datetime(2026, 1, 31, 23, tzinfo=UTC)
@@ -158,7 +158,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from sparrowmq.spark.pipelines.tables import retries
-from sparrowmq.spark.pipelines.tables.begun_table import begun
+from sparrowmq.spark.pipelines.tables.table_settings import begun
 
 left = int(sys.argv[2])
 def trace(frame, event, arg):
@@ -217,7 +217,7 @@ class _DeadError(Exception):
 def test_a_retry_that_died_between_the_two_tables_is_finished_first(tmp_path, kind, monkeypatch):
     root = make(tmp_path, kind)
     with monkeypatch.context() as patch:
-        patch.setattr(retries, "rewritten", _die)
+        patch.setattr(error_retry, "rewritten", _die)
         with pytest.raises(_DeadError):
             retry(root).run()
     found = rows_of(kind, root, state_of(root))
@@ -227,7 +227,7 @@ def test_a_retry_that_died_between_the_two_tables_is_finished_first(tmp_path, ki
     settled.fields["amount"] = "string"  # wider than when the retry began
     finish_retry(root, settled)
     assert seen(root, kind) == (GOOD, BAD)
-    assert json.loads((state_of(root) / retries.PLAN).read_text())["is_done"]
+    assert json.loads((state_of(root) / error_retry.PLAN).read_text())["is_done"]
 
 
 def _die(*_args):

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.schema_types: the columns of schemas."""
+"""sparrowmq.spark.pipelines.tables.encoded_bodies: the columns of schemas."""
 
 import json
 
@@ -10,10 +10,10 @@ pytest.importorskip("grpc_tools")
 from pyspark.sql import types as t
 
 from sparrowmq.errors import InvalidSchema
-from sparrowmq.schemas.avro_types import parsed
-from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled
-from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Schema
-from sparrowmq.spark.pipelines.tables.schema_types import Columns, avro_columns, protobuf_columns, with_new
+from sparrowmq.schemas.avro import parsed
+from sparrowmq.schemas.protobuf import ProtobufFile, compiled
+from sparrowmq.schemas.registry import AVRO, PROTOBUF, Schema
+from sparrowmq.spark.pipelines.tables.encoded_bodies import Columns, avro_columns, protobuf_columns, with_new
 from tests.schemas.samples import MONEY, ORDER, SHOP
 
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.table_progress: a lost, older or doubled state costs and doubles no row."""
+"""sparrowmq.spark.pipelines.tables.table_writer: a lost, older or doubled state costs and doubles no row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
+from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, KINDS_AT_NIGHT, rows_of, take_back
 from tests.spark.pipelines.tables.mishaps import Mishaps, Run

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report
-from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, Table, as_all_see_it, rows_of
 

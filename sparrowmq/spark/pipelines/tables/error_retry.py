@@ -26,16 +26,14 @@ import pyarrow.parquet as pq
 from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.compaction import rewritten, widen
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY
-from sparrowmq.spark.pipelines.lake.rewriting import rewritten, widen
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, demand_no_key, keep, state_of
-from sparrowmq.spark.pipelines.tables.body_reader import BODY, Reader
-from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merge
-from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
+from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles, Staged
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY, Found, Reader, found_in, merge
 from sparrowmq.spark.pipelines.tables.progress import Record
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, arrow_types
+from sparrowmq.spark.pipelines.tables.table_settings import Settled, demand_no_key, keep, state_of
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for
 
 PLAN: Final = "retry.json"

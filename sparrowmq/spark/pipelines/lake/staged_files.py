@@ -1,29 +1,94 @@
-"""Writes rows as Parquet files, one for each partition, into a folder that no reader looks into.
+"""Staged files: the rows of one batch as Parquet files that no reader sees before the commit.
 
-Rows are held until there are enough for row groups that are worth reading. Then they are sorted by partition, and each
-partition gets its rows at once. Few files are open at a time, and the memory is limited, however many rows and
-partitions come.
+`PartitionFiles` writes them, one for each partition. It buffers rows until there are enough for row groups that are
+worth reading, sorts them by partition, and writes each partition's rows at once. Few files are open at a time, and
+memory is limited, however many rows and partitions come. `take_over` moves the files into the table.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrowmq.core.snapshot import sync
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
-from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
+from sparrowmq.spark.pipelines.running.folders import move_file
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.address import Address
 
 GROUP_ROWS: Final = 65_536
 HELD_BYTES: Final = 32 << 20  # of all partitions together; sorting them takes as much again
 MOST_OPEN: Final = 64  # files at a time
 FOUND: Final = "name string, partition string, rows bigint, size bigint"  # of tasks, about their files
+_SCHEMA: Final = pa.schema(
+    [("name", pa.string()), ("partition", pa.string()), ("rows", pa.int64()), ("size", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A Parquet file with rows of one partition; `name` is where it belongs, relative to the table's folder.
+
+    Attributes:
+        path: where it is; None if it was written where it belongs, under a name that no other has.
+        partition: its path.
+    """
+
+    path: Path | None
+    name: str
+    partition: str
+    rows: int
+    size: int
+
+    def named(self, stem: str, layout: Layout) -> StagedFile:
+        """The same file, which belongs into its partition under a name."""
+        return replace(self, name=layout.name(self.partition, stem))
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The rows of one batch.
+
+    Attributes:
+        record: what its commit says about it (`progress.py`). folder: where they were written, behind an address.
+        removed: files of the table that the same commit takes out.
+    """
+
+    files: Sequence[StagedFile]
+    schema: pa.Schema
+    record: str = ""
+    folder: str | None = None
+    removed: Sequence[Path] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def take_over(staged: Staged, folder: Path | Address, prefix: str, *, may_have_left: bool) -> None:
+    """Move the files to where they belong below `folder`. At an address they are there already.
+
+    Args:
+        may_have_left: an earlier attempt may have left files with this prefix; they go. It takes a look at all files.
+    """
+    if not isinstance(folder, Path):
+        return
+    names = {file.name for file in staged.files}
+    for left in folder.rglob(f"{prefix}-*.parquet") if may_have_left else ():
+        if str(left.relative_to(folder)) not in names:
+            left.unlink()
+    for file in staged.files:
+        assert file.path is not None
+        sync(file.path)  # before a commit names it: neither Spark nor pyarrow does
+        move_file(file.path, folder / file.name)
 
 
 @dataclass
@@ -103,8 +168,3 @@ def as_rows(files: Iterable[StagedFile]) -> pa.RecordBatch:
 def from_rows(rows: Iterable[Any]) -> list[StagedFile]:
     """The files in the rows of tasks, without their paths."""
     return [StagedFile(None, row.name, row.partition, row.rows, row.size) for row in rows]
-
-
-_SCHEMA: Final = pa.schema(
-    [("name", pa.string()), ("partition", pa.string()), ("rows", pa.int64()), ("size", pa.int64())]
-)

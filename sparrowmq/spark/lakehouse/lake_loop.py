@@ -1,14 +1,14 @@
 """The loop of a lake: one look at all brokers, one job for all topics, a commit for each table.
 
-    look       which topics there are, and how far their queues go; one request for each queue, all at once
+    look       finds the topics, and how far their queues go; one request for each queue, all at once
     share      each table gets as much of the round as it needs, or a fair part
     work       the parts of all tables, in one job of Spark
     commit     each table by itself, some side by side
-    upkeep     a table at a time is merged, while the others go on
+    upkeep     merges one table at a time, while the others continue
 
 No table has a query or a process of its own, so an idle table costs a few requests for each look. A table that fails
-pauses, for longer each time. The others do not notice. A table whose schema registry is slow does its batch again when
-it has the answer, and the others go on meanwhile.
+pauses, longer each time, and the others do not notice. A table that waits for a slow schema registry does its batch
+again when the registry has answered, and the others continue meanwhile.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAway
+from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse.batch_parts import Part, Written
-from sparrowmq.spark.lakehouse.fair_shares import Pace, fair_shares
-from sparrowmq.spark.lakehouse.kept_progress import brokers_in
-from sparrowmq.spark.lakehouse.kept_table import Declared, KeptTable
+from sparrowmq.spark.failures import failure
+from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
+from sparrowmq.spark.lakehouse.lake_progress import brokers_in
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
-from sparrowmq.spark.lakehouse.table_upkeep import Upkeep
+from sparrowmq.spark.lakehouse.lake_table import Declared, KeptTable
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.compact import today
 from sparrowmq.spark.pipelines.running.report import Say, to_stderr
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from sparrowmq.spark.source.presence import Presence
 from sparrowmq.spark.source.query_offsets import Plan
-
-T = TypeVar("T")
 
 _ASKS_AT_ONCE: Final = 8
 _ASK_S: Final = 2.0  # for which a round waits for a schema registry
@@ -44,6 +43,9 @@ _LENIENT: Final = TableSettings(options={"failOnDataLoss": "false"})
 _LOOKS_FOR_A_ROUTE: Final = 5
 _MOST_REPEATS: Final = 5  # of a batch whose bodies add columns
 _OPEN_TABLES: Final = 64  # whose files stay open for their next batch
+
+
+T = TypeVar("T")
 
 
 class Workers(Protocol):
@@ -306,3 +308,100 @@ class Rounds:
 
 def _options(given: Mapping[str, str], topics: Sequence[str]) -> SourceOptions:
     return parse(SourceOptions, {**given, "topic": ",".join(topics)})
+
+
+def fair_shares(waiting: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Return the share of each table in a budget: 1 at least, even if that exceeds the budget.
+
+    Tables that need little get all they need, and the others share the rest equally. So a topic with a large backlog
+    delays the others by one round at most.
+
+        waiting   a 10   b 500   c 100,000      budget 1,000
+        share     a 10   b 495   c 495
+    """
+    shares: dict[str, int] = {}
+    left = budget
+    for done, (name, amount) in enumerate(sorted(waiting.items(), key=lambda each: (each[1], each[0]))):
+        share = min(amount, max(1, left // (len(waiting) - done)))
+        shares[name] = share
+        left -= share
+    return shares
+
+
+class Pace:
+    """The budget of a round: as much as the last rounds did in the time that a round should take.
+
+    Args:
+        most: the budget of a quick machine, and of the first round.
+        round_s: the time that a round should take.
+    """
+
+    def __init__(self, most: int, round_s: float) -> None:
+        self._most = most
+        self._round_s = round_s
+        self.budget = most
+
+    def note(self, amount: int, seconds: float) -> None:
+        """Note a round; small ones, whose time is that of starting, say nothing about the pace."""
+        if seconds <= 0 or (amount < self.budget // 2 and seconds < self._round_s):
+            return
+        wanted = int(amount / seconds * self._round_s)
+        self.budget = max(self._most // 20, 1, min(self._most, (self.budget + wanted) // 2))
+
+
+@dataclass
+class Upkeep:
+    """Merges small files of tables and removes old days, one table at a time. The thread of the rounds calls it.
+
+    A table gets no batch while it is merged; its next batch has all messages that arrived meanwhile. A failed merge is
+    tried again when the next one is due.
+    """
+
+    say: Say
+    monotonic: Callable[[], float]
+    _due_s: dict[str, float] = field(default_factory=dict)
+    _merged_at: dict[str, int] = field(default_factory=dict)  # the number of batches at its last merge
+    _at_work: tuple[KeptTable, Future[tuple[int, int, int]]] | None = None
+
+    def __post_init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "upkeep")
+
+    def look(self, tables: Iterable[KeptTable]) -> None:
+        """End a merge that is done, and begin the next one that is due."""
+        if self._at_work is not None and self._at_work[1].done():
+            self._end(*self._at_work)
+            self._at_work = None
+        for table in tables:
+            if self._is_due(table) and self._at_work is None:
+                table.held_for = "merging"
+                self._at_work = table, self._thread.submit(table.merge, today())
+
+    def close(self) -> None:
+        """Wait for the merge at hand."""
+        self._thread.shutdown()
+        if self._at_work is not None:
+            self._end(*self._at_work)
+            self._at_work = None
+
+    def _is_due(self, table: KeptTable) -> bool:
+        """Whether a table has new batches, and its time has come; the first time comes one span after the start."""
+        span_s = table.settings.compact_every_s
+        if not span_s or not table.is_begun:
+            return False
+        due_s = self._due_s.setdefault(table.topic, self.monotonic() + span_s)
+        has_new = table.figures.batches > self._merged_at.get(table.topic, 0)
+        return has_new and not table.held_for and self.monotonic() >= due_s
+
+    def _end(self, table: KeptTable, merge: Future[tuple[int, int, int]]) -> None:
+        table.held_for = ""
+        self._due_s[table.topic] = self.monotonic() + table.settings.compact_every_s
+        self._merged_at[table.topic] = table.figures.batches
+        error = merge.exception()
+        if error is not None:
+            table.rest()
+            why = failure(error_text(error), f"{table.root} or {table.state}")
+            self.say(f"{table.topic}: its files were not merged: {why.why or why.kind}; tried again when due next")
+            return
+        before, after, days = merge.result()
+        gone = f", {days:,} old days taken out" if days else ""
+        self.say(f"{table.topic}: {counted(before, 'file')} merged to {after:,}{gone}")

@@ -1,11 +1,11 @@
 """One table of a lake: its batches, its failures, and its figures.
 
-    look(bounds)    the brokers' queues
-    plan(rows)      the next batch is kept as the plan, and becomes parts for workers; or the one that was not done
+    look(bounds)    notes the brokers' queues
+    plan(rows)      stores the plan of the next batch, and returns its parts for workers; or those of an unfinished one
     add(written)    the files become rows and errors, each table once; the batch is done
-    fail(error)     the table pauses; no other table notices
+    fail(error)     the table pauses; other tables do not notice
 
-A table opens its files when it has something to add. Then `close` lets them go, so that idle tables cost nothing.
+A table opens its files when it has something to add. `close` releases them, so idle tables cost nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -24,44 +25,39 @@ from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import Failure, failure
-from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
-from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
-from sparrowmq.spark.lakehouse.freshness import Freshness
-from sparrowmq.spark.lakehouse.kept_progress import (
+from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, Part, Written, error_text
+from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
+from sparrowmq.spark.lakehouse.lake_progress import (
     Progress,
+    compared,
     copied,
+    demand_same_batch,
+    held_by,
     keep_progress,
     kept_progress,
     put_aside,
-    taken_over,
-)
-from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
-from sparrowmq.spark.lakehouse.lake_settings import TableSettings
-from sparrowmq.spark.lakehouse.recorded_progress import (
-    compared,
-    demand_same_batch,
-    held_by,
     record_of,
+    taken_over,
     was_taken_back,
 )
-from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
-from sparrowmq.spark.pipelines.lake.absent_files import absent_files
+from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.compaction import demand_no_wider, widen
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, absent_files, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
-from sparrowmq.spark.pipelines.lake.rewriting import demand_no_wider, widen
-from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.unused_files import ReplacedFiles
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
-from sparrowmq.spark.pipelines.tables.begun_table import begun_at, keep, state_of, with_usable_key
+from sparrowmq.spark.pipelines.tables.batch_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
-from sparrowmq.spark.pipelines.tables.json_kinds import merged
-from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_types, pinned
+from sparrowmq.spark.pipelines.tables.error_retry import finish_retry
+from sparrowmq.spark.pipelines.tables.json_bodies import merged
+from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_types, pinned
 from sparrowmq.spark.pipelines.tables.progress import demand_committed
-from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
-from sparrowmq.spark.pipelines.tables.retries import finish_retry
+from sparrowmq.spark.pipelines.tables.table_settings import begun_at, keep, state_of, with_usable_key
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
 from sparrowmq.spark.source.incarnations import advanced, ends_of, incarnations_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, made_again, share
@@ -73,6 +69,8 @@ if TYPE_CHECKING:
 PERMANENT_PAUSE_S: Final = 300.0
 ROW_BYTES: Final = 1024  # of topics that were not read yet
 _FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
+_MOST_LOOKS: Final = 512
+
 
 Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
 NewStart = Callable[[Bounds], int]
@@ -624,3 +622,40 @@ class KeptTable:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.failures_in_a_row - 1, 16)))
         self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if found.is_permanent else pause_s)
         return found
+
+
+class Freshness:
+    """The age of the oldest message that a table lacks, found without reading the message.
+
+    Each look at the brokers counts their messages. A table with fewer messages lacks some that arrived after the last
+    look which counted no more than the table has.
+    """
+
+    def __init__(self) -> None:
+        # The count, and the look before, which did not count it.
+        self._behind: deque[tuple[int, float]] = deque()
+        self._last_look_s: float | None = None
+        self._count = 0
+
+    def look(self, count: int, done: int, now_s: float) -> None:
+        """Note a look: the offsets of all queues together, of the brokers and of the table."""
+        self._count = count
+        newest = self._behind[-1][0] if self._behind else done
+        if count > newest:
+            since_s = now_s if self._last_look_s is None else self._last_look_s
+            self._behind.append((count, since_s))
+        if len(self._behind) > _MOST_LOOKS:  # a table that is behind for long needs no exact steps
+            self._behind = deque(each for at, each in enumerate(self._behind) if at % 2 == 0)
+        self._last_look_s = now_s
+        self.reach(done)
+
+    def reach(self, done: int) -> None:
+        """Note what the table has now."""
+        if done >= self._count:  # also if a topic was made again, and counts from 0
+            self._behind.clear()
+        while self._behind and self._behind[0][0] <= done:
+            self._behind.popleft()
+
+    def age_s(self, now_s: float) -> float:
+        """The age of the oldest message that the table lacks, at most; 0 if it lacks none."""
+        return max(0.0, now_s - self._behind[0][1]) if self._behind else 0.0

@@ -16,13 +16,12 @@ from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.parquet import commits_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.lake.spark_reader import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
 from sparrowmq.spark.pipelines.running.folders import demand_same, keep_sealed, locked, read_sealed
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.json_columns import WIDEN
-from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
-from sparrowmq.spark.pipelines.tables.partition_types import partition_kinds
+from sparrowmq.spark.pipelines.tables.json_bodies import WIDEN
+from sparrowmq.spark.pipelines.tables.partition_columns import fault_of_key, partition_kinds
 from sparrowmq.spark.pipelines.tables.progress import parsed
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, Raw, Shape, Whole, arrow_types
 

@@ -1,8 +1,8 @@
-"""The columns of bodies by which a table is divided: their types, and the values that no partition can have.
+"""The columns of bodies that can be a table's key or divide it: their types, and values that no partition can have.
 
-Such a column keeps its type, as a commit cannot move all rows of a table to other partitions. In mode `json` it has the
-type of its first values: text, a whole number or a boolean. It is text if the first messages lack it, or have other
-values, and a timestamp for year, month, day and hour.
+A column that divides a table keeps its type, because a commit cannot move all rows to other partitions. In mode `json`
+it has the type of its first values: text, a whole number or a boolean. It is text if the first messages lack it, or
+have other values, and a timestamp for year, month, day and hour.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.partitioning import IDENTITY, TIMES, PartitionField, Partitioning
-from sparrowmq.spark.pipelines.tables.body_reader import Reader
 from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
+from sparrowmq.spark.pipelines.tables.json_bodies import Reader
 
+_NO_KEYS: Final = (t.FractionalType, t.ArrayType, t.MapType, t.StructType)
 _WHOLE: Final = (t.IntegralType, t.StringType, t.DecimalType)
 _KINDS: Final[dict[str, tuple[type[t.DataType], ...]]] = {
     IDENTITY: (*_WHOLE, t.BooleanType, t.DateType),
@@ -30,6 +31,13 @@ _KINDS: Final[dict[str, tuple[type[t.DataType], ...]]] = {
 }
 _RAW: Final = ("keys", "tags")
 _MOST_OF_RAW: Final = 32  # characters of a text that may have any length, so that all of them are in a path
+
+
+def fault_of_key(key: str, kind: t.DataType) -> str:
+    """Why a column cannot be the key, and what to do; "" if it can."""
+    if isinstance(kind, _NO_KEYS) and not isinstance(kind, t.DecimalType):
+        return f"the key {key} has the type {kind.simpleString()}; choose a column of integers or texts"
+    return ""
 
 
 def fault_of_partition(field: PartitionField, kind: t.DataType) -> str:

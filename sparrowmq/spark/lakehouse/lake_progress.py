@@ -1,0 +1,277 @@
+"""The progress of one table of a lake: the messages of its last batch, stored before the batch starts.
+
+    STATE/lake.json     {"v":1,"batch":7,"start":{...},"end":{...}}      the current batch, or the last one
+    STATE/lake.done     7 7 3        the last batch that is done, and those of the table and of its table of errors
+
+Batch -1 is where the table begins. A start after a crash repeats the unfinished batch, with the same messages. The
+table and its table of errors know their last batch, so each adds a batch once. If `lake.done` is older than it should
+be, one batch is repeated and adds nothing.
+
+Each start compares the state with the commits of the tables, which have the offsets before and after their last batch.
+Without this, a batch with a number that a table already has would be skipped, although its messages are others.
+
+    the state is gone, older than the tables, or another copy     continue after the tables
+    both tables are older than the state, or were rolled back     the same: the messages that they lack are read again
+    a table is gone, or the two are from different times          refused
+
+A table that the pipeline `table` began has Spark's checkpoint. It is taken over once and renamed, so that no later
+stream continues from it.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.lake import Lake, of_another_run
+from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed, replace_file
+from sparrowmq.spark.pipelines.tables.progress import Record, demand_errors, passes, placed
+from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, from_json, to_json
+
+_PLAN: Final = "lake.json"
+_DONE: Final = "lake.done"
+_CHECKPOINT: Final = "checkpoint"
+_ASIDE: Final = "checkpoint.taken-over"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The batch at hand, or the last one.
+
+    Attributes:
+        start, end: the next offset of each queue before and after it.
+        rows, errors: the last batches of the table and of its table of errors that are known.
+    """
+
+    batch: int = -1
+    start: Offsets = field(default_factory=Offsets)
+    end: Offsets = field(default_factory=Offsets)
+    is_done: bool = True
+    rows: int = -1
+    errors: int = -1
+
+    @property
+    def offsets(self) -> Offsets:
+        """The next offset of each queue that was ever planned."""
+        return copied(self.end)
+
+    @property
+    def position(self) -> Offsets:
+        """The next offset of each queue that the table lacks."""
+        return copied(self.end if self.is_done else self.start)
+
+    def next(self, start: Offsets, end: Offsets) -> Progress:
+        """The batch after this one; `start` also has the queues that appeared since."""
+        return replace(self, batch=self.batch + 1, start=copied(start), end=end, is_done=False)
+
+    def done(self, rows: int, errors: int) -> Progress:
+        """The same batch, behind which the tables have these last batches."""
+        return replace(self, is_done=True, rows=rows, errors=errors)
+
+
+def copied(offsets: Offsets) -> Offsets:
+    """Return the same offsets, to be changed."""
+    return Offsets(offsets, offsets.incarnations)
+
+
+def keep_progress(state: Path, progress: Progress) -> None:
+    """Write the plan of a batch, or that it is done."""
+    if progress.is_done and progress.batch >= 0:
+        numbers = f"{progress.batch} {progress.rows} {progress.errors}"
+        replace_file(state / _DONE, numbers)
+    else:
+        start, end = to_json(progress.start), to_json(progress.end)
+        plan = {"v": VERSION, "batch": progress.batch, "start": start, "end": end}
+        keep_sealed(state / _PLAN, plan)
+
+
+def kept_progress(state: Path) -> Progress | None:
+    """The progress of a table; None if it was never kept by a lake. Raises: ConfigError, the file is damaged."""
+    path = state / _PLAN
+    if not path.exists():
+        return None
+    try:
+        plan = read_sealed(path)
+        progress = Progress(int(plan["batch"]), from_json(plan["start"]), from_json(plan["end"]), False)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{path} is damaged; restore it from a backup") from None
+    batch, rows, errors = _done(state / _DONE)
+    return replace(progress, is_done=progress.batch in (-1, batch), rows=rows, errors=errors)
+
+
+def brokers_in(state: Path) -> set[str]:
+    """The names of the brokers that a table was read from; none where no lake has kept its progress whole."""
+    with suppress(ConfigError):
+        progress = kept_progress(state)
+        return {queue.broker_name for queue in progress.end} if progress is not None else set()
+    return set()
+
+
+def _done(path: Path) -> tuple[int, int, int]:
+    """The three numbers of the file, -1 for one that it lacks; earlier releases wrote only the first."""
+    words = path.read_bytes().split() if path.exists() else []
+    batch, rows, errors, *_ = [*(int(word) for word in words if word.lstrip(b"-").isdigit()), -1, -1, -1]
+    return batch, rows, errors
+
+
+def taken_over(state: Path, settled: Settled) -> Progress | None:
+    """The progress of a table that the pipeline `table` began; None without its checkpoint.
+
+    Raises: ConfigError, the checkpoint cannot be read.
+    """
+    checkpoint = state / _CHECKPOINT
+    batches = sorted(int(path.name) for path in checkpoint.glob("offsets/[0-9]*"))
+    if not batches:
+        return None
+    last = batches[-1]
+    end = _offsets(checkpoint / "offsets" / str(last))
+    if last - 1 in batches:
+        start = _offsets(checkpoint / "offsets" / str(last - 1))
+    else:
+        start = from_json(settled.resumed or {"v": VERSION, "topics": settled.begin or {}})
+    is_done = (checkpoint / "commits" / str(last)).exists()
+    places = {queue: start.get(queue, 0) for queue in end}
+    return Progress(settled.first + last, Offsets(places, start.incarnations), end, is_done)
+
+
+def put_aside(state: Path) -> None:
+    """Take Spark's checkpoint out of the way, after its progress was kept."""
+    if (state / _CHECKPOINT).exists():
+        (state / _CHECKPOINT).rename(state / _ASIDE)
+
+
+def _offsets(path: Path) -> Offsets:
+    """The offsets of one batch in Spark's checkpoint: a version, Spark's own line, and a line for each source."""
+    lines = path.read_text().splitlines()
+    try:
+        found: Any = json.loads(lines[2])
+        return from_json(found)
+    except (ValueError, IndexError, AttributeError):
+        raise ConfigError(
+            f"{path} is no progress of the pipeline `table`; let the pipeline end its batch by --once first"
+        ) from None
+
+
+class Held(NamedTuple):
+    """The last batch of a table, -1 before the first, and a record; earlier releases wrote none.
+
+    The record is of an earlier batch if another program took the table back, as `RESTORE` of Delta or a rollback of
+    Iceberg does. The number of the last batch is not given again.
+    """
+
+    last: int
+    record: Record | None
+
+    @property
+    def reached(self) -> int:
+        """The last batch whose rows the table has."""
+        return self.last if self.record is None else self.record.batch
+
+
+class Compared(NamedTuple):
+    """The progress to go on with.
+
+    Attributes:
+        why: how the state differed from the tables; "" if it did not. fields: the columns of the table, if it did.
+    """
+
+    progress: Progress
+    why: str = ""
+    fields: dict[str, str] | None = None
+
+
+def held_by(lake: Lake) -> Held:
+    """Ask a table for its last batch, and the record of it."""
+    record = placed(lake.record())  # first: then the table is as other programs have left it
+    return Held(lake.last_batch(), record)
+
+
+def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool = False) -> str:
+    """The words of a commit about its batch; `other` and `is_half` as `Record` has them."""
+    start, end = to_json(progress.start), to_json(progress.end)
+    return Record(progress.batch, start, end, is_half, other, settled.said()).text()
+
+
+def demand_same_batch(root: Path | Address, lake: Lake, known: int, progress: Progress) -> None:
+    """Raises: ConfigError, the table has another batch of this number, or batches behind the one that is known."""
+    record = held_by(lake).record if lake.last_batch() != known else None
+    if record is None or record.batch == known:
+        return
+    if record.batch != progress.batch or record.end != to_json(progress.end):
+        raise of_another_run(record.batch, root)
+
+
+def was_taken_back(progress: Progress, rows: Lake, errors: Lake) -> bool:
+    """Whether another program let one of the tables be what it was before the last batch that is known."""
+    return held_by(rows).reached < progress.rows or held_by(errors).reached < progress.errors
+
+
+def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:
+    """Compare a state with its tables. Raises: ConfigError, it is not known which messages the tables have."""
+    _demand_there(root, state, progress, rows, errors)
+    # Errors come last in a batch.
+    records = [held.record for held in (errors, rows) if held.record is not None]
+    newest = max(records, key=lambda record: record.batch, default=None)
+    last = max(rows.reached, errors.reached)
+    if newest is None or newest.batch < last:
+        if last > progress.batch:
+            raise ConfigError(
+                f"{root} has batch {last}, and {state} ends with batch {progress.batch}, so it is not known which "
+                "messages the table has; restore the newest copy of the state, or move both away to begin again"
+            )
+        return Compared(progress)
+    why = _difference(progress, newest, rows, errors)
+    if not why:
+        return Compared(progress)
+    fields = Settled(**newest.settled).fields
+    return Compared(_behind(root, progress, newest, rows, errors), why, fields)
+
+
+def _demand_there(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> None:
+    """Raises: ConfigError, one of the tables is gone; an empty folder for errors means that new ones are wanted."""
+    if rows.last < 0 <= progress.rows:
+        raise ConfigError(
+            f"{root} is empty, but {state} is behind its batch {progress.rows}; restore the table, or move {state} "
+            "away to begin again"
+        )
+    known = max(progress.errors, rows.record.other if rows.record is not None else -1)
+    if errors.last < 0 <= known:
+        demand_errors(root)
+
+
+def _difference(progress: Progress, newest: Record, rows: Held, errors: Held) -> str:
+    assert newest.end is not None
+    if newest.batch > progress.batch:
+        return "its state was lost" if progress.batch < 0 else "its state is older than the table"
+    if progress.rows > rows.reached or progress.errors > errors.reached >= 0:
+        return "its state is newer than the table"
+    if newest.batch == progress.batch:
+        is_same = newest.end == to_json(progress.end)
+    else:
+        is_same = not passes(from_json(newest.end), progress.start)
+    return "" if is_same else "its state is another copy than the one that was used last"
+
+
+def _behind(root: Path | Address, progress: Progress, newest: Record, rows: Held, errors: Held) -> Progress:
+    """The progress behind what the tables have; a batch that only the first of them has is done again."""
+    assert newest.end is not None
+    newer, other = (errors, rows) if newest is errors.record else (rows, errors)
+    # The part of a half batch is given to the other one under the same number, which one that was taken back has had.
+    is_torn = newest.is_half and (newest.start is None or other.last >= newest.batch)
+    if newest.other != other.reached or is_torn:
+        raise ConfigError(
+            f"{root} and {root}.errors are of different times, so a message could be missing or twice; restore both "
+            "from the same time, or move them and their state away to begin again"
+        )
+    known = Progress(rows=rows.reached, errors=errors.reached)
+    end = from_json(newest.end)
+    if newest.is_half and newest.start is not None:
+        return replace(known, batch=newest.batch, start=from_json(newest.start), end=end, is_done=False)
+    number = max(progress.batch, progress.rows, progress.errors, newer.last, other.last)
+    return replace(known, batch=number, start=end, end=end)

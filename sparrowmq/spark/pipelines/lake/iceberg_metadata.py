@@ -1,0 +1,373 @@
+"""The metadata of an Iceberg table: its partitions, the upkeep of its snapshots, and the times of its commits.
+
+Partitions are real partition transforms of the table's specification. Spark, Trino and pyiceberg skip files by
+conditions on the columns themselves: there are no partition columns. The store time is the field `_mq.storeTimestamp`.
+A data file gets its partition values from its path, because the bounds in a file's footer do not say which bucket it
+belongs to.
+
+Upkeep keeps the cost of a commit the same, however many came before. Without it, each commit would copy the list of all
+snapshots, and write a list of all manifests.
+
+    each commit              snapshots beyond the newest ten are dropped from the metadata
+    each 50 commits          manifests become one; files that no snapshot needs are noted, and deleted an hour later
+    100 tiny files of a partition  become one file
+
+Commit times never go back, even if the clock of this machine does. Iceberg's Java refuses a table whose snapshots, or
+versions of metadata, go back by more than a minute, and pyiceberg writes the time of the clock.
+
+    clock          10:00   11:00   10:10         10:20
+    commits        10:00   11:00   11:00 + 1 ms  11:00 + 2 ms
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector
+from pyiceberg import types
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.compaction import TINY_BYTES, TINY_FILES, TinyFiles, merge
+from sparrowmq.spark.pipelines.lake.partitioning import (
+    TIMES,
+    PartitionField,
+    Partitioning,
+    plain,
+    time_text,
+)
+from sparrowmq.spark.pipelines.lake.unused_files import UnusedFiles
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import CommitTableResponse, FileScanTask, StagedTable, Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
+
+    from sparrowmq.spark.pipelines.lake.staged_files import Staged
+
+_EPOCH: Final = datetime(1970, 1, 1)
+_HOUR_US: Final = 3_600_000_000
+_PARTITION: Final = 3  # the place of the partition among the fields of a data file
+_KEPT: Final = "history.expire.min-snapshots-to-keep"
+# Properties of a table that its owner may change. A manifest has about 3,000 files in 512 KiB: pyiceberg needs 0.1 ms
+# to copy the entry of one.
+SETTINGS: Final = {
+    _KEPT: "10",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "50",
+    "commit.manifest.target-size-bytes": str(512 << 10),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+UNUSED_S: Final = 3600.0  # for so long readers may need a file that the table has dropped
+_MOST_UNUSED: Final = 1000  # an hour of batches, one each 10 seconds, leaves so many
+_COMMITS: Final = 50
+
+
+class IcebergPartitions:
+    """The partitions of one table."""
+
+    def __init__(self, partitioning: Partitioning) -> None:
+        self._partitioning = partitioning
+
+    def divide(self, table: Table) -> None:
+        """Give a new table its partitions."""
+        if self._partitioning.fields and not table.spec().fields:
+            with table.update_spec() as update:
+                for field in self._partitioning.fields:
+                    update.add_field(field.source, _transform(field), field.name)
+
+    def found(self, table: Table) -> str:
+        """The partitions of a table, as its metadata has them, in words."""
+        schema = table.schema()
+        expected = [(field.source, str(_transform(field))) for field in self._partitioning.fields]
+        spec = [(schema.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
+        if spec == expected:
+            return str(self._partitioning)
+        return ", ".join(f"{transform} of {source}" for source, transform in spec) or "none"
+
+    def described(self, io: FileIO, metadata: TableMetadata, path: str, partition: str | Record) -> DataFile:
+        """A Parquet file as a manifest has it; `partition`: its path, or that of another file's entry."""
+        whole = metadata.model_copy(update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0})
+        file = parquet_file_to_data_file(io, whole, path)
+        file[_PARTITION] = self.record(metadata, partition) if isinstance(partition, str) else partition
+        file.spec_id = metadata.default_spec_id
+        return file
+
+    def record(self, metadata: TableMetadata, path: str) -> Record:
+        """The values of a partition, as manifests have them."""
+        texts = self._partitioning.values(path)
+        kinds = _kinds(self._partitioning, metadata)
+        return Record(
+            *(
+                None if (text := texts[field.name]) is None else _value(field, kind, text)
+                for field, kind in zip(self._partitioning.fields, kinds, strict=True)
+            )
+        )
+
+    def path(self, metadata: TableMetadata, partition: Record) -> str:
+        """The path of a partition with these values."""
+        kinds = _kinds(self._partitioning, metadata)
+        return self._partitioning.path_of(
+            {
+                field.name: None if (value := partition[at]) is None else _text(field, kinds[at], value)
+                for at, field in enumerate(self._partitioning.fields)
+            }
+        )
+
+
+def _transform(field: PartitionField) -> Transform[Any, Any]:
+    match field.transform:
+        case "identity":
+            return IdentityTransform()
+        case "bucket":
+            return BucketTransform(field.width)
+        case "truncate":
+            return TruncateTransform(field.width)
+        case "year":
+            return YearTransform()
+        case "month":
+            return MonthTransform()
+        case "day":
+            return DayTransform()
+    return HourTransform()
+
+
+def _kinds(partitioning: Partitioning, metadata: TableMetadata) -> list[types.IcebergType]:
+    """The types of the columns by which a table is divided."""
+    schema = metadata.schema()
+    return [schema.find_field(field.source).field_type for field in partitioning.fields]
+
+
+def _value(field: PartitionField, kind: types.IcebergType, text: str) -> Any:
+    if field.transform == "bucket":
+        return int(text)
+    if field.transform in TIMES:
+        return _ordinal(field.transform, text)
+    match kind:
+        case types.StringType():
+            return text
+        case types.DateType():
+            return (date.fromisoformat(text) - _EPOCH.date()).days
+        case types.BooleanType():
+            return text == "true"
+        case types.DecimalType():
+            return Decimal(text)
+    return int(text)
+
+
+def _ordinal(unit: str, text: str) -> int:
+    """The years, months, days or hours from 1970 to a time."""
+    parts = [int(part) for part in text.split("-")]
+    if unit == "year":
+        return parts[0] - 1970
+    if unit == "month":
+        return (parts[0] - 1970) * 12 + parts[1] - 1
+    days = (date(*parts[:3]) - _EPOCH.date()).days
+    return days if unit == "day" else days * 24 + parts[3]
+
+
+def _text(field: PartitionField, kind: types.IcebergType, value: Any) -> str:
+    """A value of a manifest, as paths have it."""
+    match field.transform:
+        case "year":
+            return f"{1970 + value:04}"
+        case "month":
+            return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
+        case "day":
+            kind = types.DateType()
+        case "hour":
+            return time_text("hour", micros_to_timestamp(value * _HOUR_US))
+    is_days = isinstance(kind, types.DateType) and isinstance(value, int) and field.transform != "bucket"
+    return plain(days_to_date(value) if is_days else value)
+
+
+def missing_settings(table: Table) -> dict[str, str]:
+    """The properties that a table of an earlier release lacks."""
+    return {name: value for name, value in SETTINGS.items() if name not in table.properties}
+
+
+def drop_snapshots(change: Transaction, kept: int | None = None, since_s: float = 0.0) -> None:
+    """Drop all but the newest `kept`, by default as many as a property says; a branch or a tag keeps its own.
+
+    Args:
+        since_s: those before this time go, too, but for the newest one.
+    """
+    metadata = change.table_metadata
+    kept = kept or int(metadata.properties.get(_KEPT, SETTINGS[_KEPT]))
+    newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-kept:]
+    newest = [each for each in newest if each is newest[-1] or each.timestamp_ms >= since_s * 1000]
+    stay = {each.snapshot_id for each in newest} | {ref.snapshot_id for ref in metadata.refs.values()}
+    if gone := [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in stay]:
+        ExpireSnapshots(transaction=change).by_ids(gone).commit()
+
+
+def demand_no_deletes(place: object, tasks: Iterable[FileScanTask]) -> None:
+    """Raises: ConfigError, one of these files has rows that the table does not have any more."""
+    if any(task.delete_files for task in tasks):
+        raise ConfigError(
+            f"another program took rows out of {place} by delete files, and its data files still have them; let it "
+            "write these again (CALL system.rewrite_data_files with 'delete-file-threshold' = '1'), and set "
+            "write.delete.mode, write.update.mode and write.merge.mode of the table to copy-on-write"
+        )
+
+
+class Upkeep:
+    """Removes and merges files of one table between its commits."""
+
+    def __init__(self, state: Path, partitions: IcebergPartitions) -> None:
+        self._partitions = partitions
+        self._unused = UnusedFiles(state / "unused.json")
+        self._commits = 0
+        self._tiny = TinyFiles()
+
+    def committed(self, table: Table, staged: Staged, summary: Mapping[str, str]) -> None:
+        """Look after the table, after a commit of these files.
+
+        Args:
+            summary: of the commit; a snapshot of merged files repeats it.
+        """
+        self._tiny.add(
+            staged,
+            lambda: [partition for partition, _ in self._tiny_files(table)],
+            lambda partition: self._merge(table, partition, summary),
+        )
+        self._commits += 1
+        if self._commits % _COMMITS == 0:
+            self.remove_unused(table)
+
+    def remove_unused(self, table: Table, more: Iterable[str] = ()) -> None:
+        """Note the metadata that no snapshot has any more, and `more`, and remove what was noted long ago."""
+        needed = _metadata_of(table)
+        self._unused.note([*(path for path in _metadata_there(table) if path not in needed), *more])
+        needed |= tagged_files(table)
+        needed |= {task.file.file_path for task in table.scan().plan_files()}  # it may have been rolled back
+        self._unused.remove(table.io.delete, UNUSED_S, needed, _MOST_UNUSED)
+
+    def _tiny_files(self, table: Table) -> Iterator[tuple[str, DataFile]]:
+        """The tiny files of a table on this machine, each with the path of its partition."""
+        for task in table.scan().plan_files():
+            if (
+                not task.delete_files
+                and task.file.file_size_in_bytes < TINY_BYTES
+                and task.file.file_path.startswith("file://")
+            ):
+                yield self._partitions.path(table.metadata, task.file.partition), task.file
+
+    def _merge(self, table: Table, partition: str, summary: Mapping[str, str]) -> int:
+        """Make one of the tiny files of a partition, if they are many; returns how many are left."""
+        tiny = [file for each, file in self._tiny_files(table) if each == partition]
+        if len(tiny) < TINY_FILES:
+            return len(tiny)
+        tiny.sort(key=lambda file: file.file_path)
+        merged = str(Path(tiny[0].file_path).with_name(f"merged-{uuid.uuid4().hex}.parquet"))
+        try:
+            merge(
+                [Path(file.file_path.removeprefix("file:")) for file in tiny],
+                Path(merged.removeprefix("file:")),
+            )
+        except pa.ArrowException:  # a column has changed its type; the pipeline `compact` may know how
+            return 0
+        self._replace(table, tiny, f"file://{merged.removeprefix('file:')}", summary)
+        self._unused.note(file.file_path for file in tiny)
+        return 1
+
+    def _replace(self, table: Table, files: Sequence[DataFile], by: str, summary: Mapping[str, str]) -> None:
+        with table.transaction() as change:
+            with change.update_snapshot(snapshot_properties=dict(summary)).overwrite() as new:
+                for file in files:
+                    new.delete_data_file(file)
+                partition = files[0].partition
+                new.append_data_file(self._partitions.described(table.io, table.metadata, by, partition))
+            drop_snapshots(change)
+
+
+def tagged_files(table: Table) -> set[str]:
+    """The data files of snapshots that a tag or a branch of the table's owner keeps."""
+    kept = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    return {file for each in kept for file in table.inspect.files(each).column("file_path").to_pylist()}
+
+
+def _metadata_of(table: Table) -> set[str]:
+    """The files of metadata that the table's snapshots consist of."""
+    found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+    for each in table.snapshots():
+        found.add(each.manifest_list)
+        found.update(manifest.manifest_path for manifest in each.manifests(table.io))
+    return found
+
+
+def _metadata_there(table: Table) -> list[str]:
+    """All files in the table's folder of metadata."""
+    assert isinstance(table.io, PyArrowFileIO)
+    folder = table.metadata_location.rpartition("/")[0]
+    scheme, place, path = table.io.parse_location(folder)
+    found = table.io.fs_by_scheme(scheme, place).get_file_info(FileSelector(path))
+    names = [each.base_name for each in found if each.is_file]
+    return [f"{folder}/{name}" for name in names if name.endswith((".avro", ".metadata.json"))]
+
+
+class OrderedCatalog(SqlCatalog):
+    """A catalog in a database, without the times of commits that go back."""
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: tuple[str, ...],
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        last_ms = 0 if current_table is None else current_table.metadata.last_updated_ms
+        later = tuple(_behind(last_ms, updates))
+        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, later)
+        time_ms = max(staged.metadata.last_updated_ms, last_ms)  # of a commit without a snapshot
+        staged.metadata = staged.metadata.model_copy(update={"last_updated_ms": time_ms})
+        return staged
+
+
+def ordered(catalog: Catalog) -> Catalog:
+    """Let the snapshots of any catalog be in order; servers of catalogs refuse others."""
+    commit = catalog.commit_table
+
+    def commit_table(
+        table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        return commit(table, requirements, tuple(_behind(table.metadata.last_updated_ms, updates)))
+
+    catalog.commit_table = commit_table  # type: ignore[method-assign]
+    return catalog
+
+
+def _behind(time_ms: int, updates: Iterable[TableUpdate]) -> Iterator[TableUpdate]:
+    """Updates of which each snapshot is from behind a time, and behind an earlier snapshot."""
+    for update in updates:
+        if isinstance(update, AddSnapshotUpdate):
+            time_ms = max(time_ms + 1, update.snapshot.timestamp_ms)
+            snapshot = update.snapshot.model_copy(update={"timestamp_ms": time_ms})
+            update = update.model_copy(update={"snapshot": snapshot})
+        yield update

@@ -1,0 +1,200 @@
+"""Reads a table into Spark, in any format and without a jar for it: the table says which files it has.
+
+Spark has no jar for S3, so its workers read the files of a table behind an address through pyarrow. The driver asks the
+table for its files and columns. A file that was written before a column existed has nulls there. Spark pushes no
+filters and columns down into these reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address, Storage, storage_options
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, location_of, open_catalog, secrets_in
+from sparrowmq.spark.pipelines.lake.lake import Place
+from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
+from sparrowmq.spark.pipelines.lake.retry_policy import Patience
+from sparrowmq.spark.pipelines.running.folders import local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+_ROWS: Final = 10_000
+
+
+def read_table(
+    spark: SparkSession,
+    path: Path | Address,
+    partitioning: Partitioning = BY_DAY,
+    kinds: Mapping[str, DataType] | None = None,
+) -> DataFrame:
+    """The rows of a table that the pipeline `table` made.
+
+    Args:
+        kinds: the types of columns that only the paths of files have: readers guess them, and take 007 for 7.
+    Raises:
+        ConfigError: there is none, or it is empty. BadStore: a fault of the disk hides rows from readers.
+    """
+    if isinstance(path, Address):
+        return read_remotely(spark, path, partitioning)
+    path = local_path(path)
+    if (path / "_delta_log").is_dir():
+        return _read_delta(spark, path, partitioning, kinds or {})
+    if (path / "metadata").is_dir():
+        return _read_iceberg(spark, path)
+    files = [str(file) for file in sorted(path.glob(partitioning.pattern))]
+    return _read_folders(spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))], kinds or {})
+
+
+def _reader(spark: SparkSession) -> DataFrameReader:
+    return spark.read.option("mergeSchema", "true")
+
+
+def _demand_some(path: Path, files: list[str]) -> list[str]:
+    if not files:
+        raise ConfigError(f"{path} has no rows; name the folder of a table")
+    return files
+
+
+def _read_folders(spark: SparkSession, path: Path, files: list[str], kinds: Mapping[str, DataType]) -> DataFrame:
+    """The rows of files of which the folders are the values of partitions."""
+    found = _reader(spark).option("basePath", str(path)).parquet(*_demand_some(path, files))
+    known = StructType([StructField(each.name, kinds.get(each.name, each.dataType)) for each in found.schema])
+    if [each.dataType for each in known] == [each.dataType for each in found.schema]:
+        return found
+    return _reader(spark).schema(known).option("basePath", str(path)).parquet(*files)
+
+
+def _read_delta(
+    spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]
+) -> DataFrame:
+    """The rows of a Delta table. Its log has the values of partitions, and folders have them as far as names can."""
+    from sparrowmq.spark.pipelines.lake.delta import delta_files, demand_whole  # needs deltalake
+
+    demand_whole(path)
+    found = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
+    files = _demand_some(path, sorted(found))
+    if all(partitioning.path_in(file) == partition for file, partition in found.items()):
+        return _read_folders(spark, path, files, kinds)
+    names, values = partitioning.names, [partitioning.values(found[file]) for file in files]
+    each = [(PurePath(file).name, *(some[name] for name in names)) for file, some in zip(files, values, strict=True)]
+    own = StructType([StructField(name, StringType()) for name in ("name", *names)])
+    known = spark.createDataFrame(each, own)
+    rows = _reader(spark).parquet(*files)
+    joined = rows.join(f.broadcast(known), f.col("_metadata.file_name") == known["name"])
+    columns = [known[name].cast(kinds.get(name, StringType())).alias(name) for name in names]
+    quoted = (name.replace("`", "``") for name in rows.columns)
+    return joined.select(*(rows[f"`{name}`"] for name in quoted), *columns)
+
+
+def _read_iceberg(spark: SparkSession, path: Path) -> DataFrame:
+    """The rows of an Iceberg table in the types of its columns: a file may have integers in a smaller one."""
+    # These need pyiceberg.
+    from sparrowmq.spark.pipelines.lake.iceberg import damage_named
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import demand_no_deletes
+
+    table = open_catalog(path, path.with_name(f"{path.name}.state")).load_table(identifier_of(path))
+    with damage_named(table):
+        tasks = list(table.scan().plan_files())
+    demand_no_deletes(path, tasks)
+    found = sorted(task.file.file_path for task in tasks)
+    files = _demand_some(path, found)
+    kinds = from_arrow_schema(table.schema().as_arrow(), prefer_timestamp_ntz=True)
+    return spark.read.schema(kinds).parquet(*files)
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files of a table, relative to its address, with the partition of each, and its columns."""
+
+    files: Mapping[str, str]
+    schema: pa.Schema
+
+
+def read_remotely(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
+    """The rows of a table. Raises: ConfigError, there is none, or it is empty."""
+    found = Patience(address.parts, secrets=secrets_in(address)).over(lambda: content_of(address, partitioning))
+    if not found.files:
+        raise ConfigError(f"{address} has no rows; give the address of a table, and its own state")
+    names = spark.createDataFrame(sorted(found.files.items()), "name string, partition string")
+    shares = names.repartition(min(len(found.files), 4 * spark.sparkContext.defaultParallelism))
+    kinds = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
+    return shares.mapInArrow(Read(address.storage, found.schema, partitioning), kinds)
+
+
+def content_of(address: Address, partitioning: Partitioning = BY_DAY) -> Content:
+    """The content of a table in any format: each has a folder that the others lack."""
+    storage = address.storage
+    if storage.list("_delta_log", deep=False):
+        return _remote_delta(address, partitioning)
+    if storage.list("metadata", deep=False):
+        return _remote_iceberg(address)
+    files = sorted(storage.relative(each.path) for each in storage.list() if each.path.endswith(".parquet"))
+    schemas = [pq.read_schema(storage.path(name), filesystem=storage.files) for name in files]
+    merged = pa.unify_schemas([pa.schema([]), *(schema.remove_metadata() for schema in schemas)])
+    missing = [name for name in partitioning.names if name not in merged.names]
+    kinds = RemoteFolder(Place(address, address.state, "", only_looked_at=True)).columns() if missing else {}
+    for name in missing:
+        unknown = pa.date32() if name == DAY else pa.string()  # there is no table yet
+        merged = merged.append(pa.field(name, kinds.get(name, unknown)))
+    return Content({name: partitioning.path_in(name) for name in files}, merged)
+
+
+def _remote_delta(address: Address, partitioning: Partitioning) -> Content:
+    from deltalake import DeltaTable
+
+    from sparrowmq.spark.pipelines.lake.delta import delta_files
+
+    options = storage_options(address.url)
+    schema = pa.schema(DeltaTable(address.url, storage_options=options).schema().to_arrow())
+    return Content(delta_files(address.url, partitioning, options), schema)
+
+
+def _remote_iceberg(address: Address) -> Content:
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import demand_no_deletes  # needs pyiceberg
+
+    table = open_catalog(address, address.state).load_table(identifier_of(address))
+    place = f"{location_of(address)}/"
+    tasks = list(table.scan().plan_files())
+    demand_no_deletes(address, tasks)
+    files = [task.file.file_path.removeprefix(place) for task in tasks]
+    return Content(dict.fromkeys(files, ""), table.schema().as_arrow())
+
+
+@dataclass(frozen=True)
+class Read:
+    """A function for `mapInArrow`: the rows of the files that it gets the names of."""
+
+    storage: Storage
+    schema: pa.Schema
+    partitioning: Partitioning = BY_DAY
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for name, partition in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield from self._rows(name, partition)
+
+    def _rows(self, name: str, partition: str) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(self.storage.path(name), filesystem=self.storage.files) as file:
+            for rows in file.iter_batches(_ROWS):
+                columns = [self._column(rows, field, partition) for field in self.schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _column(self, rows: pa.RecordBatch, field: pa.Field, partition: str) -> pa.Array:
+        if field.name in rows.schema.names:
+            return rows.column(field.name).cast(field.type)
+        if field.name not in self.partitioning.names:
+            return pa.nulls(rows.num_rows, field.type)
+        text = self.partitioning.values(partition)[field.name]
+        return pa.repeat(pa.scalar(text, pa.string()).cast(field.type), rows.num_rows)

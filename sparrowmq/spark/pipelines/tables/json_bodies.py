@@ -1,0 +1,520 @@
+"""JSON bodies: the columns that they need, and the reader that fills the columns in Spark's workers.
+
+Workers note the kind of each value, field by field. A new column must hold each value of its batch exactly, so numbers
+that have no type in common become text. Only a number with a point may be rounded, to the nearest double.
+
+    null -> boolean ------------------------------> string
+         -> int53 ---> bigint --> decimal(38,0) --> string       without a point
+              `------> double --------------------> string       with a point or an exponent
+         -> list, object -------------------------> string       if both, or beside other values
+
+The mode `json` makes a column of each field, and widens it when necessary:
+
+    no column  -> the type of the values
+    bigint     -> decimal(38,0), or double if it has only values that a double holds
+    struct     -> a struct with more fields; list -> a list of a wider type
+    bigint, decimal, double -> string, if the table allows any change
+
+boolean, string, structs and lists keep their types. A value that does not fit its column makes its row an error. Most
+readers treat names that differ only in case as one column, so the name that more messages use gets the column. The same
+rule holds for names that readers write with a dot: a field `b` within `a`, and a field `a.b`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of, types_of
+from sparrowmq.spark.pipelines.tables.json_values import Convert, Misfit, NoRow, Object, Real, converter, read_object
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+MOST_COLUMNS: Final = 1000  # of a table, with the fields within them; later ones are errors of their rows
+MOST_DEPTH: Final = 10  # of objects and lists within a field; what is deeper becomes text
+_LONG: Final = range(-(1 << 63), 1 << 63)
+_EXACT_IN_DOUBLE: Final = range(-(1 << 53), (1 << 53) + 1)
+_DECIMAL_LIMIT: Final = 10**38
+# The changes of types that a table allows: numbers to wider types of numbers; or also numbers to text.
+WIDEN: Final = "widen"
+ANY: Final = "any"
+_ITEM: Final = "element"  # what readers call the values in a list
+BODY: Final = "body"
+
+
+class Kind(IntEnum):
+    """The type that a value needs; `joined` says which one holds two of them."""
+
+    NULL = 0
+    BOOLEAN = 1
+    INT53 = 2
+    LONG = 3
+    DECIMAL = 4
+    DOUBLE = 5
+    STRING = 6
+    LIST = 7
+    OBJECT = 8
+
+
+_WITHOUT_POINT: Final = (Kind.INT53, Kind.LONG, Kind.DECIMAL)
+_NUMBER_KINDS: Final = (*_WITHOUT_POINT, Kind.DOUBLE)
+
+
+class Seen(msgspec.Struct, array_like=True):
+    """Everything seen of a field. It goes from workers to the driver.
+
+    Attributes:
+        kind: of its values. count: of the objects that have it.
+        fields: of its objects. items: of its lists.
+        number: the kind of its numbers alone; STRING if no type of numbers holds them all.
+    """
+
+    kind: Kind = Kind.NULL
+    count: int = 0
+    fields: dict[str, Seen] = {}
+    items: Seen | None = None
+    number: Kind = Kind.NULL
+
+    def see(self, value: Any, depth: int) -> None:
+        """Note a value; `depth` is how many levels of objects and lists may be within it."""
+        self.count += 1
+        kind = kind_of(value)
+        if kind >= Kind.LIST:
+            kind = self._see_nested(value, depth) if depth else Kind.STRING
+        if kind is not self.kind:
+            self.kind = joined(self.kind, kind)
+            if kind in _NUMBER_KINDS:
+                self.number = joined(self.number, kind)
+
+    def _see_nested(self, value: Any, depth: int) -> Kind:
+        if isinstance(value, dict):
+            see_fields(self.fields, value, depth - 1)
+            return Kind.OBJECT
+        self.items = self.items or Seen()
+        for item in value:
+            self.items.see(item, depth - 1)
+        return Kind.LIST
+
+    def add(self, other: Seen) -> None:
+        """Note what another worker saw of the same field."""
+        self.kind = joined(self.kind, other.kind)
+        self.number = joined(self.number, other.number)
+        self.count += other.count
+        merge(self.fields, other.fields)
+        if other.items is not None:
+            self.items = self.items or Seen()
+            self.items.add(other.items)
+
+
+Found = dict[str, Seen]
+
+
+def kind_of(value: Any) -> Kind:
+    """Return the narrowest kind that holds a value."""
+    if value is None:
+        return Kind.NULL
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, int):
+        return _kind_of_int(value)
+    if isinstance(value, Real):
+        return Kind.DOUBLE if abs(float(value)) != float("inf") else Kind.STRING
+    if isinstance(value, dict):
+        return Kind.OBJECT
+    return Kind.LIST if isinstance(value, list) else Kind.STRING
+
+
+def _kind_of_int(value: int) -> Kind:
+    if value in _EXACT_IN_DOUBLE:
+        return Kind.INT53
+    if value in _LONG:
+        return Kind.LONG
+    return Kind.DECIMAL if abs(value) < _DECIMAL_LIMIT else Kind.STRING
+
+
+def joined(one: Kind, other: Kind) -> Kind:
+    """Return the narrowest kind that holds the values of both."""
+    low, high = sorted((one, other))
+    if low in (Kind.NULL, high) or (low in _WITHOUT_POINT and high in _WITHOUT_POINT):
+        return high
+    return Kind.DOUBLE if (low, high) == (Kind.INT53, Kind.DOUBLE) else Kind.STRING
+
+
+def found_in(bodies: Iterable[bytes | None], depth: int = MOST_DEPTH, key: str | None = None) -> Found:
+    """Return the fields of the bodies that may become rows. With a depth of 0, objects and lists in them are text."""
+    found: Found = {}
+    for body in bodies:
+        try:
+            fields = read_object(body)
+            demand_few(fields, depth)
+            demand_key(fields, key)
+        except NoRow:
+            continue
+        see_fields(found, fields, depth)
+    return found
+
+
+def see_fields(found: Found, fields: Object, depth: int) -> None:
+    for name, value in fields.items():
+        seen = found.get(name)
+        if seen is None:
+            if not is_name(name):
+                continue
+            seen = found[name] = Seen()
+        seen.see(value, depth)
+
+
+def merge(found: Found, more: Mapping[str, Seen]) -> None:
+    """Add what another worker found."""
+    for name, seen in more.items():
+        if name in found:
+            found[name].add(seen)
+        else:
+            found[name] = seen
+
+
+def merged(parts: Iterable[Mapping[str, Seen]]) -> Found:
+    """Return what several workers found, together."""
+    found: Found = {}
+    for part in parts:
+        merge(found, part)
+    return found
+
+
+def demand_few(fields: Object, depth: int) -> None:
+    """Raises: NoRow, an object has more fields, with those within them that become columns, than any table."""
+    if len(fields) <= MOST_COLUMNS and (not depth or _count(fields, MOST_COLUMNS) <= MOST_COLUMNS):
+        return
+    seen = Seen()
+    seen.see(fields, depth + 1)
+    count = _fields_of(seen)
+    if count > MOST_COLUMNS:
+        raise NoRow(f"the body has {count:,} fields; a table has at most {MOST_COLUMNS:,}")
+
+
+def demand_key(fields: Object, key: str | None) -> None:
+    """Raises: NoRow, a value can be no key of a table, or the key's name is there in another case, too."""
+    if key is None:
+        return
+    for name in fields:
+        if name != key and name.lower() == key.lower():
+            raise NoRow(f"the body has {name}, and the key is {key}; send it under this name")
+    if isinstance(fields.get(key), Real | dict | list):
+        raise NoRow(f"the key {key} is neither a text nor a whole number")
+
+
+def _count(value: Any, enough: int) -> int:
+    """Count the names in the objects of a value, repeated ones in lists as well; or return more than enough."""
+    if type(value) is dict:
+        count, parts = len(value), value.values()
+    else:
+        count, parts = 0, value
+    for each in parts:
+        if count > enough:
+            break
+        if type(each) in (dict, list):
+            count += _count(each, enough)
+    return count
+
+
+def _fields_of(seen: Seen) -> int:
+    count = sum(1 + _fields_of(each) for each in seen.fields.values())
+    return count + (0 if seen.items is None else _fields_of(seen.items))
+
+
+def is_name(name: str) -> bool:
+    """Whether a column can have a name: some readers end names at a null character."""
+    return bool(name) and "\0" not in name and not any("\ud800" <= each <= "\udfff" for each in name)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing in a value: it needs no column."""
+    if isinstance(value, dict):
+        return all(map(is_empty, value.values()))
+    return value is None or (isinstance(value, list) and all(map(is_empty, value)))
+
+
+_NUMBERS: Final = {"bigint": Kind.INT53, "decimal(38,0)": Kind.DECIMAL, "double": Kind.DOUBLE}
+_TYPES: Final[dict[Kind, t.DataType]] = {
+    Kind.BOOLEAN: t.BooleanType(),
+    Kind.INT53: t.LongType(),
+    Kind.LONG: t.LongType(),
+    Kind.DECIMAL: t.DecimalType(38, 0),
+    Kind.DOUBLE: t.DoubleType(),
+    Kind.STRING: t.StringType(),
+}
+
+
+def columns(
+    found: Found,
+    known: Mapping[str, str],
+    own: Collection[str],
+    long: Collection[str] = (),
+    *,
+    type_changes: str = WIDEN,
+) -> dict[str, str]:
+    """Return the columns `known`, wider where they must be, and those that `found` adds: Spark types by name.
+
+    Args:
+        own: columns that the table has beside them.
+        long: columns with integers that a double does not hold.
+        type_changes: WIDEN or ANY.
+    """
+    names, is_any = _Names(own), type_changes == ANY
+    kept = types_of(known)
+    chosen = {name: kind for name, kind in kept.items() if names.take(name, kind)}
+    for name in chosen:
+        if name in found:
+            chosen[name] = _grown(chosen[name], found[name], (name,), names, is_long=name in long, is_any=is_any)
+    for name, seen in _by_count(found):
+        if name not in chosen and (kind := _new(seen, (name,), names)) is not None:
+            chosen[name] = kind
+    return {name: ddl_of(kind) for name, kind in sorted(chosen.items())}
+
+
+class _Names:
+    """The names of all columns, and of the fields within them, as readers write them."""
+
+    def __init__(self, own: Iterable[str]) -> None:
+        self._taken = {name.lower() for name in own}
+        self._left = MOST_COLUMNS
+
+    def take_one(self, path: tuple[str, ...]) -> bool:
+        """Take a name, unless it is taken, or there are too many."""
+        name = ".".join(path).lower()
+        if not is_name(path[-1]) or name in self._taken or not self._left:
+            return False
+        self._taken.add(name)
+        self._left -= 1
+        return True
+
+    def take_item(self, path: tuple[str, ...]) -> bool:
+        """Take the name that the values in a list have to readers."""
+        name = ".".join((*path, _ITEM)).lower()
+        if name in self._taken:
+            return False
+        self._taken.add(name)
+        return True
+
+    def take(self, name: str, kind: t.DataType) -> bool:
+        """Take the names of a column that the table has."""
+        if not self.take_one((name,)):
+            return False
+        self._take_within((name,), kind)
+        return True
+
+    def _take_within(self, path: tuple[str, ...], kind: t.DataType) -> None:
+        if isinstance(kind, t.ArrayType):
+            self.take_item(path)
+            self._take_within((*path, _ITEM), kind.elementType)
+        elif isinstance(kind, t.StructType):
+            for field in kind.fields:
+                self.take_one((*path, field.name))
+                self._take_within((*path, field.name), field.dataType)
+
+
+def _new(seen: Seen, path: tuple[str, ...], names: _Names) -> t.DataType | None:
+    """Return the type of a field that the table lacks; None if it gets none."""
+    if not _has_values(seen) or not names.take_one(path):
+        return None
+    return _type_of(seen, path, names)
+
+
+def _type_of(seen: Seen, path: tuple[str, ...], names: _Names) -> t.DataType | None:
+    """Return the type of what was seen, of which the name is taken already."""
+    if seen.kind is Kind.LIST:
+        item = _type_of(seen.items, (*path, _ITEM), names) if seen.items and names.take_item(path) else None
+        return t.ArrayType(item) if item is not None else None
+    if seen.kind is Kind.OBJECT:
+        fields = _new_fields(seen, (), path, names)
+        return t.StructType(fields) if fields else None
+    return _TYPES.get(seen.kind)
+
+
+def _new_fields(seen: Seen, known: Collection[str], path: tuple[str, ...], names: _Names) -> list[t.StructField]:
+    found = []
+    for name, each in _by_count(seen.fields):
+        if name not in known and (kind := _new(each, (*path, name), names)) is not None:
+            found.append(t.StructField(name, kind))
+    return sorted(found, key=lambda field: str(field.name))
+
+
+def _grown(
+    known: t.DataType, seen: Seen, path: tuple[str, ...], names: _Names, *, is_long: bool, is_any: bool
+) -> t.DataType:
+    """Return a type, wider if what was seen needs it."""
+    grown = partial(_grown, names=names, is_long=is_long, is_any=is_any)
+    if isinstance(known, t.StructType) and seen.kind is Kind.OBJECT:
+        fields = [
+            t.StructField(
+                field.name,
+                grown(field.dataType, seen.fields[field.name], (*path, field.name))
+                if field.name in seen.fields
+                else field.dataType,
+            )
+            for field in known.fields
+        ]
+        return t.StructType([*fields, *_new_fields(seen, known.fieldNames(), path, names)])
+    if isinstance(known, t.ArrayType) and seen.kind is Kind.LIST and seen.items is not None:
+        return t.ArrayType(grown(known.elementType, seen.items, (*path, _ITEM)))
+    number = _NUMBERS.get(known.simpleString())
+    if number is None:
+        return known
+    if number is Kind.INT53 and is_long:
+        number = Kind.LONG
+    wider = joined(number, seen.kind if is_any else seen.number)
+    return known if wider is Kind.STRING and not is_any else _TYPES[wider]
+
+
+def _has_values(seen: Seen) -> bool:
+    """Whether there is anything to make a column of; an object without fields has no type."""
+    if seen.kind is Kind.OBJECT:
+        return any(map(_has_values, seen.fields.values()))
+    if seen.kind is Kind.LIST:
+        return seen.items is not None and _has_values(seen.items)
+    return seen.kind is not Kind.NULL
+
+
+def _by_count(found: Found) -> list[tuple[str, Seen]]:
+    return sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
+
+
+def width(kinds: Iterable[t.DataType]) -> int:
+    """Count columns of these types, and the fields within them."""
+    return sum(1 + _fields_within(kind) for kind in kinds)
+
+
+def _fields_within(kind: t.DataType) -> int:
+    if isinstance(kind, t.StructType):
+        return width(field.dataType for field in kind.fields)
+    return _fields_within(kind.elementType) if isinstance(kind, t.ArrayType) else 0
+
+
+class Refusal:
+    """Says why a row of a table would lose a field of an object.
+
+    Args:
+        kinds: of the columns. own: columns that the table has beside them.
+    """
+
+    def __init__(self, kinds: Mapping[str, t.DataType], own: Iterable[str]) -> None:
+        self._kinds = dict(kinds)
+        self._own = tuple(own)
+        self._is_full = width(self._kinds.values()) >= MOST_COLUMNS
+
+    def why(self, fields: Object) -> str:
+        """Return the reason; "" if the row has all fields."""
+        return self._why_within(fields, self._kinds, "", self._own)
+
+    def _why_within(self, fields: Object, kinds: Mapping[str, t.DataType], path: str, own: tuple[str, ...] = ()) -> str:
+        """`path` is that of the object, with a dot at its end."""
+        for name, value in fields.items():
+            kind = kinds.get(name)
+            if kind is not None:
+                why = self._why(value, kind, f"{path}{name}")
+            else:
+                why = "" if is_empty(value) else self._why_no_column(name, value, path, (*own, *kinds))
+            if why:
+                return why
+        return ""
+
+    def _why(self, value: object, kind: t.DataType, path: str) -> str:
+        if isinstance(kind, t.StructType) and isinstance(value, dict):
+            within = {field.name: field.dataType for field in kind.fields}
+            return self._why_within(value, within, f"{path}.")
+        if isinstance(kind, t.ArrayType) and isinstance(value, list):
+            reasons = (self._why(each, kind.elementType, f"{path}[{at}]") for at, each in enumerate(value))
+            return next(filter(None, reasons), "")
+        return ""
+
+    def _why_no_column(self, name: str, value: object, path: str, names: Iterable[str]) -> str:
+        within = f" of {path[:-1]}" if path else ""
+        if not name:
+            return f"a field{within} has no name"
+        if not is_name(name):
+            return f"a field{within} has a null character, or half of a character, in its name"
+        if isinstance(value, dict) and not is_empty(value.get("")):
+            return f"a field of {path}{name} has no name"
+        for other in names:
+            if other.lower() == name.lower():
+                return (
+                    f"the field {path}{name} and the column {path}{other} are one to most readers; "
+                    "name one of them otherwise"
+                )
+        if self._is_full:
+            return f"the table has {MOST_COLUMNS:,} columns, and {path}{name} is none of them"
+        return f"the field {path}{name} has the name of another one, written with dots; name one of them otherwise"
+
+
+Reader: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
+
+
+class BodyReader:
+    """A function for `mapInArrow`: it adds the reason why a body is no row, or the columns of the body.
+
+    Args:
+        kinds: the columns, by name.
+        added: the reason and the columns, as Arrow fields.
+        own: columns that the table has beside them.
+        is_closed: whether fields without a column are left out; otherwise they are an error.
+        depth: of objects and lists within columns. key: the column of which each value has one row.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, DataType],
+        added: Sequence[pa.Field],
+        own: Iterable[str],
+        *,
+        is_closed: bool,
+        depth: int = 0,
+        key: str | None = None,
+    ) -> None:
+        self._kinds = dict(kinds)
+        self._added = list(added)
+        self._is_closed = is_closed
+        self._refusal = Refusal(kinds, own)
+        self._depth = depth
+        self._key = key
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        converters = {name: converter(kind) for name, kind in self._kinds.items()}
+        for batch in batches:
+            read = [self._read(body, converters) for body in batch.column(BODY).to_pylist()]
+            added = [pa.array([row[at] for row in read], field.type) for at, field in enumerate(self._added)]
+            schema = pa.schema([*batch.schema, *self._added])
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+    def _read(self, body: bytes | None, converters: Mapping[str, Convert]) -> Sequence[Any]:
+        """Return the reason and the values; one of them is null."""
+        try:
+            fields = read_object(body)
+            if not self._is_closed:
+                demand_few(fields, self._depth)
+                demand_key(fields, self._key)
+                if why := self._refusal.why(fields):
+                    raise NoRow(why)
+            return None, *converted(fields, converters)
+        except NoRow as error:
+            return str(error), *([None] * len(converters))
+
+
+def converted(fields: Object, converters: Mapping[str, Convert]) -> list[Any]:
+    """Return a value for each column. Raises: NoRow, with all that do not fit."""
+    found: list[Any] = []
+    misfits = []
+    for name, convert in converters.items():
+        try:
+            found.append(convert(fields.get(name)))
+        except Misfit as misfit:
+            misfits.append(f"{name}{misfit.path} is no {misfit.kind}")
+    if misfits:
+        raise NoRow(", ".join(misfits))
+    return found
