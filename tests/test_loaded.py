@@ -54,7 +54,7 @@ def test_a_broker_that_does_not_use_a_module_does_not_load_it(modules, name):
 )
 async def test_a_request_loads_no_more(tmp_path, monkeypatch, request_, body, answer):
     """The first one would keep the broker's loop for 30 to 150 ms."""
-    names = ("sparrowmq.auth.user_directory", "javaproperties")
+    names = ("sparrowmq.auth.users", "javaproperties")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     async with live_broker(tmp_path) as live:

@@ -76,7 +76,7 @@ CATCH_ALL = {
     "sparrowmq/client/consuming/workers.py",
     "sparrowmq/client/cluster/connection_hooks.py",
     "sparrowmq/client/sending/send_hooks.py",
-    "sparrowmq/broker/chores.py",
+    "sparrowmq/broker/part.py",
     "sparrowmq/http2/exchange.py",
     "sparrowmq/http2/exchange_tasks.py",
     "sparrowmq/http2/stream_exchange.py",

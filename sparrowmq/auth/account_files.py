@@ -4,68 +4,55 @@
     ROCKETMQ_HOME/conf/plain_acl.yml            the last; new accounts go here
 or  the one that aclFile names
 
+    globalWhiteRemoteAddresses: [10.10.103.*]
+    accounts:
+      - accessKey: RocketMQ
+        secretKey: 12345678
+        ...                             accounts.py
+    dataVersion: [{counter: 3, timestamp: 1795144375341}]     sent with code 52; counts changes over the wire
+
 If several files have an account, the first one counts. The files take effect together or not at all. A broken file
-stops a start; later it changes nothing, and is reported once. A change takes effect at the second look that finds the
+stops a start; later it changes nothing, and is reported once. A change takes effect at the second check that finds the
 same files, because a half-written file could show an administrator without its limits. Changes over the wire take
 effect at once.
-Source: PlainPermissionManager.load and AclFileWatchService, Java 4.9.7, where half of a broken file takes effect.
+Source: PlainPermissionManager.load, AclFileWatchService and AclUtils, Java 4.9.7, where half of a broken file takes
+effect.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq.auth import writing
-from sparrowmq.auth.accounts import ACCESS_KEY, KEYS, Account, parse_account, unknown_words
-from sparrowmq.auth.address_patterns import Addresses
-from sparrowmq.auth.document import Document
+from sparrowmq.auth.accounts import ACCESS_KEY, KEYS, Account, Addresses, list_of, parse_account, text_of, unknown_words
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.settings.changed_files import ChangedFiles
-from sparrowmq.settings.file_text import read_text
+from sparrowmq.settings.file_text import read_text, value_of
 
+Node = Any  # yaml.Node, whose kinds PyYAML's types do not tell apart
+ADDRESSES: Final = "globalWhiteRemoteAddresses"
+ACCOUNTS: Final = "accounts"
+VERSION: Final = "dataVersion"
+_TEXT: Final = "tag:yaml.org,2002:str"
+_MAPPING: Final = "tag:yaml.org,2002:map"
+_SEQUENCE: Final = "tag:yaml.org,2002:seq"
+_INTEGER: Final = "tag:yaml.org,2002:int"
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
 log = logging.getLogger(__name__)
-
 LOOK_PERIOD_S: Final = 2.0  # a change takes effect at the second look that sees it, so within 5 s
 _SOON_S: Final = 2 * LOOK_PERIOD_S
 MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 FOLDER: Final = Path("conf", "acl")
-
-
-@dataclass(frozen=True, slots=True)
-class Accounts:
-    """The accounts of all files together."""
-
-    by_key: Mapping[str, Account]
-    by_certificate: Mapping[str, Account]
-    file_of: Mapping[str, Path]
-    addresses: Addresses
-    documents: Mapping[Path, Document]
-
-    @property
-    def versions(self) -> dict[str, DataVersion]:
-        return {str(path): document.version for path, document in self.documents.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The next content of one file or of several, in the order of writing. All files are valid with it."""
-
-    texts: Mapping[Path, str]
-    accounts: Accounts
-
-    def write(self) -> None:
-        """Write each file, whole or not at all. Blocks: call it in a thread.
-
-        Raises:
-            OSError: as `writing.replace`. The files before the one that it names are written.
-        """
-        for path, text in self.texts.items():
-            writing.replace(path, text.encode())
+_OWNERS_ALONE: Final = 0o600
+_ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class AccountFiles:
@@ -207,7 +194,7 @@ class AccountFiles:
         return paths + [path for path in (self.main,) if path.exists() and path not in paths]
 
 
-def account_files(home: Path | None, file: Path | None) -> AccountFiles:
+def load_account_files(home: Path | None, file: Path | None) -> AccountFiles:
     """The files of a broker with these settings. Raises: ConfigError."""
     if file is not None:
         return AccountFiles(file)
@@ -217,6 +204,38 @@ def account_files(home: Path | None, file: Path | None) -> AccountFiles:
             "conf/plain_acl.yml, or aclFile to such a file"
         )
     return AccountFiles(home / MAIN_FILE, home / FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The accounts of all files together."""
+
+    by_key: Mapping[str, Account]
+    by_certificate: Mapping[str, Account]
+    file_of: Mapping[str, Path]
+    addresses: Addresses
+    documents: Mapping[Path, Document]
+
+    @property
+    def versions(self) -> dict[str, DataVersion]:
+        return {str(path): document.version for path, document in self.documents.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The next content of one file or of several, in the order of writing. All files are valid with it."""
+
+    texts: Mapping[Path, str]
+    accounts: Accounts
+
+    def write(self) -> None:
+        """Write each file, whole or not at all. Blocks: call it in a thread.
+
+        Raises:
+            OSError: as `writing.replace_secret_file`. The files before the one that it names are written.
+        """
+        for path, text in self.texts.items():
+            replace_secret_file(path, text.encode())
 
 
 def _texts(documents: Mapping[Path, Document]) -> dict[Path, str]:
@@ -291,3 +310,217 @@ def _read(path: Path) -> str:
         return read_text(path)
     except OSError as error:
         raise ConfigError(f"cannot read {path} ({error.strerror}); check its owner and its permissions") from error
+
+
+class Document:
+    """One file's content, to read it as it is written and to change it without touching unknown parts.
+
+    Scalars are the text of the file. Unlike Java: a secret of digits keeps its leading zeros, and 1e7 or 0x1F keep
+    their form; Java reads numbers. A change edits the syntax tree of the file: other values stay, comments are lost.
+
+    Args:
+        name: of the file, for errors.
+    Attributes:
+        source: the text that was read, by `file_text.read_text`.
+    Raises:
+        ConfigError: it is no YAML, or no table of accounts and addresses. The error names the file.
+    """
+
+    def __init__(self, text: str, name: object) -> None:
+        import yaml  # here and not above: brokers without access control do not need it
+
+        self.name = name
+        self.source = text
+        try:
+            self._root = yaml.compose(text) or _mapping()
+            values = _plain(self._root, name)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise ConfigError(f"{name} is not YAML: {_reason(error)}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{name}: it must be a table with {ACCOUNTS} and {ADDRESSES}")
+        self._values: Mapping[str, Any] = values
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The patterns of addresses that need no signature. Raises: ConfigError."""
+        try:
+            return list_of(self._values, ADDRESSES)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+
+    @property
+    def accounts(self) -> Sequence[Mapping[str, Any]]:
+        """The fields of each account. Raises: ConfigError."""
+        accounts = self._values.get(ACCOUNTS) or []
+        if not isinstance(accounts, list) or not all(isinstance(each, dict) for each in accounts):
+            raise ConfigError(f"{self.name}: {ACCOUNTS} must be a list of tables, each beginning '- accessKey: '")
+        return accounts
+
+    def has_account(self, access_key: str) -> bool:
+        """Whether the file has an account of this name. Raises: ConfigError."""
+        return any(text_of(fields, ACCESS_KEY) == access_key for fields in self.accounts)
+
+    @property
+    def version(self) -> DataVersion:
+        """The number and the time of changes over the wire."""
+        versions = self._values.get(VERSION)
+        first = versions[0] if isinstance(versions, list) and versions else {}
+        numbers = [first.get(key, "") if isinstance(first, dict) else "" for key in ("counter", "timestamp")]
+        counter, timestamp = [whole_number(str(text)) or 0 for text in numbers]
+        return DataVersion(counter, timestamp)
+
+    # Changes. Each edits only the tree. `text` is the file to write; a new Document has the new values.
+
+    def set_account(self, fields: Mapping[str, Any]) -> None:
+        """Create an account, or change the given fields of an existing one."""
+        account = next(self._account_nodes(str(fields[ACCESS_KEY])), None)
+        if account is None:
+            account = _mapping()
+            self._sequence(ACCOUNTS).value.append(account)
+        for key, value in fields.items():
+            _put(account, key, _node(value))
+
+    def remove_account(self, access_key: str) -> bool:
+        """Remove an account. Returns whether it existed."""
+        gone = list(self._account_nodes(access_key))
+        if gone:
+            accounts = self._sequence(ACCOUNTS)
+            accounts.value = [each for each in accounts.value if not any(each is node for node in gone)]
+        return bool(gone)
+
+    def set_addresses(self, patterns: Sequence[str]) -> None:
+        """Replace the patterns of addresses that need no signature."""
+        _put(self._root, ADDRESSES, _node(list(patterns)))
+
+    def count_change(self, now_ms: int) -> None:
+        version = {"counter": self.version.counter + 1, "timestamp": now_ms}
+        _put(self._root, VERSION, _node([version]))
+
+    def text(self) -> str:
+        import yaml
+
+        return yaml.serialize(self._root, allow_unicode=True)
+
+    def _account_nodes(self, access_key: str) -> Iterator[Node]:
+        for node in self._sequence(ACCOUNTS).value:
+            if text_of(_plain(node, self.name), ACCESS_KEY) == access_key:
+                yield node
+
+    def _sequence(self, key: str) -> Node:
+        for name, node in self._root.value:
+            if name.value == key and node.id == "sequence":
+                return node
+        made = _node([])
+        _put(self._root, key, made)
+        return made
+
+
+def _reason(error: Exception) -> str:
+    """The reason for a YAML error, without quoting the text: it may be a secret key."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    said = [getattr(error, "context", None), getattr(error, "problem", None)]
+    return f"{', '.join(filter(None, said))} {_place(mark)}"
+
+
+def _place(mark: Any) -> str:
+    return f"in line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _plain(node: Node, name: object, above: tuple[int, ...] = ()) -> Any:
+    """Convert to texts, lists and dicts. Raises: ConfigError, a key is double or no text, or an alias is recursive."""
+    if id(node) in above:
+        raise ConfigError("an alias is inside the value that it names")
+    inside = (*above, id(node))
+    if node.id == "scalar":
+        node.value = value_of(node.value, f"{name}: the value {_place(node.start_mark)}")
+        return "" if node.value in ("~", "null") and node.style is None else node.value
+    if node.id == "sequence":
+        return [_plain(each, name, inside) for each in node.value]
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        if key.id != "scalar":
+            raise ConfigError(f"a key is a list or a table; write one text before the colon {_place(key.start_mark)}")
+        if key.value in values:
+            raise ConfigError(f"{key.value!r} is twice in one table, the second time {_place(key.start_mark)}")
+        values[str(key.value)] = _plain(value, name, inside)
+    return values
+
+
+def _put(mapping: Node, key: str, node: Node) -> None:
+    kept = [(name, value) for name, value in mapping.value]
+    for number, (name, _) in enumerate(kept):
+        if name.value == key:
+            kept[number] = (name, node)
+            break
+    else:
+        kept.append((_node(key), node))
+    mapping.value = kept
+
+
+def _mapping() -> Node:
+    import yaml
+
+    return yaml.MappingNode(_MAPPING, [], flow_style=False)
+
+
+def _node(value: Any) -> Node:
+    import yaml
+
+    if isinstance(value, bool):
+        return yaml.ScalarNode(_BOOLEAN, str(value).lower())
+    if isinstance(value, int):
+        return yaml.ScalarNode(_INTEGER, str(value))
+    if isinstance(value, str):
+        return yaml.ScalarNode(_TEXT, value)
+    if isinstance(value, Mapping):
+        pairs = [(_node(key), _node(each)) for key, each in value.items()]
+        return yaml.MappingNode(_MAPPING, pairs, flow_style=False)
+    return yaml.SequenceNode(_SEQUENCE, [_node(each) for each in value], flow_style=False)
+
+
+def replace_secret_file(path: Path, content: bytes) -> None:
+    """Replace a file with secrets: whole or not at all, and never readable for more users than before.
+
+        write plain_acl.yml.tmp, with the mode of plain_acl.yml from its first byte on; sync it
+        rename plain_acl.yml.tmp to plain_acl.yml; sync the folder
+
+    At any moment the old file or the new one has the name that a start reads. Unlike here, snapshot.py has a moment
+    without both. A symbolic link stays a link. Only the owner can read a new file.
+
+    Raises:
+        OSError: the file has its old content. Only if the sync of its folder failed, it has the new content, which a
+            power cut may undo.
+    """
+    target = path.resolve()
+    written = target.with_name(target.name + ".tmp")
+    try:
+        try:
+            _write_synced(written, content, _mode(target))
+            os.replace(written, target)
+        except BaseException:
+            with suppress(OSError):
+                written.unlink()
+            raise
+        sync(target.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return _OWNERS_ALONE
+
+
+def _write_synced(path: Path, content: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)  # a killed process may have left it, with another mode
+    with open(os.open(path, _ANEW, _OWNERS_ALONE), "wb") as file:
+        os.fchmod(file.fileno(), mode)  # while it is still empty; open() applies the umask
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

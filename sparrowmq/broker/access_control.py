@@ -1,9 +1,9 @@
-"""Access control by the settings of a broker: none, accounts in files, or plugged-in checks.
+"""Access control by the settings of a broker, and its users.
 
 aclEnable=false     no guard: the dispatcher checks nothing
-aclCheck=plain      auth/request_check.py with auth/account_files.py, which looks at the files every two seconds
-aclCheck=...        auth/plugged.py
-authenticationEnabled=true   auth/user_check.py with the users of state/users.py
+aclCheck=plain      auth/request_check.py with auth/account_files.py, which checks the files every two seconds
+aclCheck=...        auth/plugin_check.py
+authenticationEnabled=true   auth/user_check.py with `Users`
 auditLog=true       auth/audit_log.py notes requests for administrators, and denials
 """
 
@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.broker.state.users import Users
+from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
+from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
+from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.settings.user_settings import INNER_CREDENTIALS, demand_one_kind, named_secret
 from sparrowmq.store.message_store import MessageStore
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from sparrowmq.remoting.request_dispatch import HashSome
 
 log = logging.getLogger(__name__)
+USERS_FILE: Final = "users.json"
 
 
 class AccessControl:
@@ -70,7 +75,7 @@ class AccessControl:
         self.hash_some: HashSome | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
-            from sparrowmq.auth.plugged import PLAIN
+            from sparrowmq.auth.plugin_check import PLAIN
             from sparrowmq.auth.request_check import Guard
 
             names = [name.strip() for name in settings.acl_check.split(";") if name.strip()]
@@ -131,18 +136,18 @@ class AccessControl:
             await asyncio.to_thread(self.audit.write)
 
     def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None) -> Check:
-        from sparrowmq.auth.account_files import account_files
-        from sparrowmq.auth.plugged import PLAIN, PluggedCheck, plugged_check
+        from sparrowmq.auth.account_files import load_account_files
+        from sparrowmq.auth.plugin_check import PLAIN, PluggedCheck, plugged_check
         from sparrowmq.auth.request_check import AccountCheck
 
         if name != PLAIN:
             return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)
-        self.files = files or account_files(settings.home, settings.acl_file)
+        self.files = files or load_account_files(settings.home, settings.acl_file)
         return AccountCheck(self.files, topic_at)
 
     def _user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> Check:
         from sparrowmq.auth.user_check import UserCheck, UserRules
-        from sparrowmq.auth.user_directory import principals
+        from sparrowmq.auth.users import principals
 
         def renew() -> None:
             self._principals = principals(users.table, users.policies, is_unlimited=self._is_unlimited)
@@ -163,7 +168,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
     """
     if not settings.authentication:
         return
-    from sparrowmq.auth.first_users import first_users, no_users
+    from sparrowmq.auth.users import first_users, no_users
 
     try:
         for user, policies in first_users(settings, settings.home, settings.acl_file):
@@ -221,3 +226,91 @@ def sign_of(settings: BrokerSettings) -> Sign | None:
     from sparrowmq.protocol.signature import signer  # brokers without accounts load no hashes
 
     return signer(access_key, secret_key)
+
+
+class Users:
+    """The users and their policies (ACL 2.0), and one version for all of them. Saved in `users.json`.
+
+    They are replicated state, like topics and groups: each change is a record of the log. Passwords are in plain text,
+    in the file and in the log, because the check of a signature needs them (decision 78). So only the owner can read
+    the file, and only administrators can read the topic of the journal.
+
+    Args:
+        path: of users.json.
+        known: the users and their version, if they are known from the log; else the file has them.
+    Attributes:
+        on_change: called after every change.
+        on_put, on_delete, on_policies: called with a user that changed, the name of a deleted one, or the policies of
+            a subject that changed, at once.
+        mark: returns the part of the journal that the users have.
+    Raises:
+        BadStore: neither the file nor one of its copies can be read.
+    """
+
+    def __init__(self, path: Path, clock: Clock, replayed: UserTable | None = None) -> None:
+        self._clock = clock
+        self.on_change: Callable[[], object] = lambda: None
+        self.on_put: Callable[[UserEntry], object] = lambda _: None
+        self.on_delete: Callable[[str], object] = lambda _: None
+        self.on_policies: Callable[[UserPolicies], object] = lambda _: None
+        self.mark: Callable[[], JournalMark | None] = unmarked
+        saved = replayed or saved_content(path, UserTable, json.decode) or UserTable()
+        self.version = saved.data_version
+        self._users: dict[str, UserEntry] = saved.users
+        self._policies: dict[str, list[Policy]] = saved.policies
+        self.file = SavedFile(path, self.content, is_secret=True)
+
+    @property
+    def table(self) -> dict[str, UserEntry]:
+        """All users by name, as they change."""
+        return self._users
+
+    @property
+    def policies(self) -> dict[str, list[Policy]]:
+        """The policies by user name, as they change."""
+        return self._policies
+
+    def get(self, name: str) -> UserEntry | None:
+        return self._users.get(name)
+
+    def of_subject(self, name: str) -> UserPolicies | None:
+        found = self._policies.get(name)
+        return UserPolicies(SUBJECT + name, found) if found else None
+
+    def put(self, user: UserEntry) -> None:
+        """Create or replace a user; the caller has checked it."""
+        self._users[user.username] = user
+        self._changed()
+        self.on_put(user)
+
+    def delete(self, name: str) -> bool:
+        """Delete a user and its policies. Returns whether it existed."""
+        if self._users.pop(name, None) is None:
+            return False
+        self._policies.pop(name, None)
+        self._changed()
+        self.on_delete(name)
+        return True
+
+    def set_policies(self, name: str, policies: list[Policy]) -> None:
+        """Replace the policies of a user; the caller has checked them."""
+        if policies:
+            self._policies[name] = policies
+        else:
+            self._policies.pop(name, None)
+        self._changed()
+        self.on_policies(UserPolicies(SUBJECT + name, policies))
+
+    def content(self) -> UserTable:
+        return UserTable(self.version, dict(self._users), dict(self._policies), self.mark())
+
+    def take(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
+        """Have the users of these tables, which the caller may change further."""
+        self.version, self._users, self._policies = version, users, policies
+        self.file.touch()
+        self.on_change()
+
+    def _changed(self) -> None:
+        self.version = self.version.after_change(self._clock.now_ms())
+        self.file.touch()
+        self.on_change()

@@ -6,82 +6,68 @@ stop:  not registered ── not listening ── everything saved ── store 
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sparrowmq.broker import setting_changes
-from sparrowmq.broker.access_control import AccessControl, create_first_users, topics_of
+from sparrowmq.auth.rotated_file import denials_file
+from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.chores import run_chores
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.grpc_port.opening import Inside, has_port, open_grpc
-from sparrowmq.broker.handlers.access_handler import AccessHandler
-from sparrowmq.broker.handlers.assignment_handler import assignment_part
-from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
-from sparrowmq.broker.handlers.clients_handler import ClientHandler
-from sparrowmq.broker.handlers.copy_handler import batch_parts
+from sparrowmq.broker.handlers.access_handler import AccessHandler, UsersHandler
+from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler, LeadershipHandler
+from sparrowmq.broker.handlers.assignment_handler import assignment_part, lock_part
+from sparrowmq.broker.handlers.batch_handler import batch_parts
+from sparrowmq.broker.handlers.clients_handler import ClientHandler, RelayHandler
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.handler import SharedParts
-from sparrowmq.broker.handlers.inspect_handler import InspectHandler
-from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
-from sparrowmq.broker.handlers.locks_handler import lock_part
-from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
-from sparrowmq.broker.handlers.pop_parts import pop_parts, pops_of
-from sparrowmq.broker.handlers.progress_handler import ProgressHandler
+from sparrowmq.broker.handlers.offsets_handler import OffsetHandler, ProgressHandler
+from sparrowmq.broker.handlers.pop_handler import pop_parts, pops_of
 from sparrowmq.broker.handlers.pull_handler import PullHandler, PullRules
 from sparrowmq.broker.handlers.query_handler import QueryHandler
 from sparrowmq.broker.handlers.recall_handler import RecallHandler
-from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.reply_handler import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
-from sparrowmq.broker.handlers.send_handler import SendHandler
+from sparrowmq.broker.handlers.send_handler import SendHandler, SendRules
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
-from sparrowmq.broker.handlers.users_handler import UsersHandler
+from sparrowmq.broker.held_pulls import HeldLimits
+from sparrowmq.broker.journal import Journal, JournalRules
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
-from sparrowmq.broker.member_resources import MemberResources
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
-from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.part import Chore, Part, run_chores
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.ports import Inside, fast_door, has_port, open_grpc, without_pulls
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door
 from sparrowmq.broker.replication.own_role import BrokerContext, OwnRole
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
-from sparrowmq.broker.reserved_space import SpareRoom
-from sparrowmq.broker.setting_changes import (
-    less_than_all,
-    memory_bytes,
-    pull_rules,
-    send_rules,
-    transaction_rules,
-    use_in_store,
-)
+from sparrowmq.broker.saved_state import SpareRoom
 from sparrowmq.broker.sql_filters import Filters
-from sparrowmq.broker.state.journal import Journal, JournalRules
-from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.broker.store_opening import open_store
-from sparrowmq.broker.store_part import FreedRoom, room, storage, was_full, while_writable
+from sparrowmq.broker.store import FreedRoom, open_store, room, storage, was_full, while_writable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
+from sparrowmq.broker.transactions.transaction_rules import TransactionRules
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.loop.tasks import Background
+from sparrowmq.loop.tasks import Background, Spawn
 from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.client_certificates import ending
@@ -91,6 +77,7 @@ from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -102,14 +89,17 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import SAVE_AGAIN_S, Changing
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from sparrowmq.auth.account_files import AccountFiles
     from sparrowmq.broker.failover.term import Term
-    from sparrowmq.metrics.http_endpoint import Endpoint
+    from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 
 IsOver = Callable[[int], bool]
+_MISSING: Final = {Perm.READ_WRITE: "", Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
 
 
 class Broker:
@@ -165,7 +155,7 @@ class Broker:
         self.grpc_address = ""
         self._grpc_problem: Callable[[], str] = str
         self._figures = Figures()
-        names = setting_changes.named_in_remedies(settings, file)
+        names = named_in_remedies(settings, file)
         self._conditions = Conditions(self._clock, self._figures, lambda: {**names, "ADDRESS": self.address})
         self._stack = AsyncExitStack()
         self._figures.gauge(
@@ -524,9 +514,133 @@ class Broker:
         return replace(rules, serves=False) if self._role.shown.is_hidden else rules
 
 
+class MemberResources:
+    """The files and connections of one broker, or of the brokers of one member.
+
+    Files that change (certificates, accounts) are loaded again; while they cannot be used, the old content counts. A
+    member ends one broker and starts another to change its role. If the next broker read the files from the beginning,
+    a file that cannot be used would end a member at the next election, and so each member of a group. The port for
+    metrics answers between two brokers, too.
+
+    Attributes:
+        tls: for connections of clients.
+        client_tls: for connections to other servers; None if they are not encrypted.
+        accounts: the account files that the last broker used, if it used any.
+        metrics: the port for Prometheus of a member; None without one. A broker without failover opens its own.
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+
+    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
+        self.tls = ServerTls(settings, clock)
+        self.client_tls = client_context(settings) if settings.talks_tls else None
+        self.accounts: AccountFiles | None = None
+        self.metrics: Endpoint | None = None
+        self._settings = settings
+        self._clock = clock
+        self._pool: Pool | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The connections to other servers. Raises: ConfigError, only one of two keys is given."""
+        if self._pool is None:
+            self._pool = Pool(self._clock, sign=sign_of(self._settings), tls=self.client_tls)
+        return self._pool
+
+    async def open_metrics(self, spawn: Spawn, reason: Callable[[], str]) -> None:
+        """Open the port for metrics, if the settings want it.
+
+        Args:
+            reason: returns the reason why no broker runs, for `/readyz`.
+        Raises: ConfigError, the port cannot be used.
+        """
+        door = metrics_door(self._settings, self._settings.bind_address, self._settings.insecure)
+        if door is None:
+            return
+        # A broker without metrics does not load these modules.
+        from sparrowmq.metrics.http_endpoint import Answer, Endpoint
+
+        async def absent(_: Query) -> Answer:
+            return Answer(503, f"{reason()}\n".encode())
+
+        async def alive(_: Query) -> Answer:
+            return Answer(200, b"ok\n")
+
+        listens = asyncio.Event()
+        self.metrics = Endpoint(door, {"/metrics": absent, "/healthz": alive, "/readyz": absent})
+        spawn(self.metrics.run(listens.set), "metrics")
+        await listens.wait()
+
+    async def disconnect(self) -> None:
+        """End the connections, so that name servers forget the broker. The next broker gets others."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.__aexit__()
+
+
 def _never(_due_ms: int) -> bool:
     return False
 
 
 def _not_yet(session: Session, command: Command) -> None:
     """Stand in for the dispatcher until the broker listens; never called."""
+
+
+# A part with changeable settings takes the new ones by its `use`. A part that needs a setting at every step, such as
+# the period of registration, reads it from the settings each time.
+
+
+def send_rules(settings: BrokerSettings, store: MessageStore) -> SendRules:
+    return SendRules(settings.max_message_bytes, store.settings.store_host, settings.name)
+
+
+def pull_rules(settings: BrokerSettings) -> PullRules:
+    rules = PullRules(
+        settings.name,
+        settings.max_pull_messages,
+        settings.max_pull_bytes,
+        near_bytes=memory_bytes(settings) if settings.slave_reads else None,
+        serves=settings.slave_reads or not settings.is_slave,
+        keeps_offsets=not settings.is_slave,
+        held_limits=HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one),
+    )
+    return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
+
+
+def transaction_rules(settings: BrokerSettings) -> TransactionRules:
+    return TransactionRules(
+        timeout_ms=settings.transaction_timeout_ms,
+        interval_ms=settings.transaction_interval_ms,
+        most_checks=settings.transaction_checks,
+        retention_ms=settings.retention_h * 3_600_000,
+        rejected=settings.reject_transactions,
+        is_masters=settings.is_slave,
+    )
+
+
+def memory_bytes(settings: BrokerSettings) -> int:
+    """The bytes at the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return settings.memory_percent * whole // 100
+
+
+def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
+    """Let the store flush, delete and scrub by the new settings, from its next look on. Its other settings stay."""
+    store.settings = settings.of_running_store(store.settings)
+
+
+def less_than_all(settings: BrokerSettings) -> str:
+    """Return what a broker with these settings does not do, and the settings; "" if it does all."""
+    missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
+    found = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
+    return "; ".join([*found, "producers do not find it: drained = true"] if settings.drained else found)
+
+
+def named_in_remedies(settings: BrokerSettings, file: Path | None) -> dict[str, str]:
+    """Return what words in remedies stand for at a broker with these settings, which its file keeps."""
+    return {
+        "NAME": settings.name,
+        "STORE": str(settings.store_path),
+        "CONF": str(file or ""),
+        "DENIED": str(denials_file(settings.audit_file)),
+    }

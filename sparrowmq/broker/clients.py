@@ -2,8 +2,8 @@
 
 The broker knows a client by its heartbeats, every 30 s, and by the connection on which they arrive. A client leaves by
 UNREGISTER_CLIENT, by closing the connection, or by 120 s of silence. When the members or topics of a consumer group
-change, the broker notifies all its members (code 40), also the new one (notices.py). So they share out the queues again
-at once, instead of within 20 s.
+change, the broker notifies all its members (code 40), also the new one. So they share out the queues again at once,
+instead of within 20 s.
 
 Joining and leaving a group cost the same however many groups and members there are: the broker keeps the groups of each
 connection, and the members of each group by client id. One connection is in 500 groups at most.
@@ -18,13 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.broker.reply_waiters import ReplyWaiter
+from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import REPLY_SUFFIX, RETRY
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
@@ -33,13 +35,20 @@ from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
-
 SILENCE_S = 120.0
 # The groups of one connection, of consumers and producers together. A client of an application has a few dozen.
 MOST_GROUPS: Final = 500
 # Above this number, one line of the log counts the groups that a client joins or leaves.
 _MOST_LOGGED: Final = 5
 _LINES: Final = 200  # a minute of each kind: all clients of most clusters, after a broker's restart
+ROUND_S: Final = 1.0
+AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected; also a portion of a round
+PAUSE_S: Final = 0.01  # between two portions
+ROUND_TAKES_S: Final = 0.5  # at most: the pauses of a huge round are shorter
+MOST_KEPT: Final = 20_000  # about 10 MB; the oldest go first
+LONGEST_WAIT_S: Final = 600.0
+USUAL_WAIT_S: Final = 30.0
+LONGEST_ID: Final = 255  # the ids of Java, Go and Python are UUIDs
 
 
 @dataclass(slots=True)
@@ -499,23 +508,6 @@ def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, str]
     return {each.topic: each.filter_text for each in subscriptions if not each.topic.startswith(RETRY)}
 
 
-# Notices to the members of a consumer group that its members or topics have changed (code 40).
-#
-#     a change in a small group       all members are notified at once
-#     more changes, or a large group  collected; one round of notices each second
-#
-# A group gets up to 100 notices a second at once, so a small group shares out its queues without a delay. In a large
-# group each join would notify every member: 2,000 members that join make 2 million notices. With one round a second, a
-# member gets one notice for all changes of that second. A notified member asks at once who the others are, so a large
-# round goes out in portions: 5,000 questions at the same moment would delay other requests.
-
-
-ROUND_S: Final = 1.0
-AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected; also a portion of a round
-PAUSE_S: Final = 0.01  # between two portions
-ROUND_TAKES_S: Final = 0.5  # at most: the pauses of a huge round are shorter
-
-
 class Notified(Protocol):
     """A consumer group, as notices see it."""
 
@@ -529,6 +521,17 @@ class Notified(Protocol):
 
 
 class Notices:
+    """Notices to the members of a consumer group that its members or topics have changed (code 40).
+
+        a change in a small group       all members are notified at once
+        more changes, or a large group  collected; one round of notices each second
+
+    A group gets up to 100 notices a second at once, so a small group shares out its queues without a delay. In a large
+    group each join would notify every member: 2,000 members that join make 2 million notices. With one round a second,
+    a member gets one notice for all changes of that second. A notified member asks at once for the member list, so a
+    large round goes out in portions: 5,000 requests at the same moment would delay others.
+    """
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sent: dict[str, int] = {}  # since the last round
@@ -558,3 +561,65 @@ class Notices:
 
 def _members(groups: Iterable[Notified]) -> Iterator[tuple[Notified, Peer]]:
     return ((group, peer) for group in groups for peer in list(group.members))
+
+
+@dataclass(slots=True)
+class ReplyWaiter:
+    """A connection that sent a request."""
+
+    peer: Peer
+    owner: str | None  # the account that signed the request
+    client_id: str
+    requested_s: float  # when the request came; until `expires` it may be answered
+    expires: float
+
+
+class Askers:
+    """The connections that wait for answers, by the correlation id of their requests.
+
+        requester ── request (REPLY_TO_CLIENT, CORRELATION_ID, TTL) ──> broker: stored, and noted here
+        requester <── answer ── broker: found here by CORRELATION_ID <── replier
+
+    Any client can announce any client id, so the id alone does not say where an answer belongs. The first request with
+    a correlation id counts, unless the same account sends it again. Other clients know the id only after that.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_id: dict[str, ReplyWaiter] = {}
+
+    def note(self, topic: str, properties: Properties, peer: Peer) -> None:
+        """Note a stored message that asks for an answer. An answer has the same properties; its topic tells it."""
+        correlation_id = properties.get(Property.CORRELATION_ID)
+        client_id = properties.get(Property.REPLY_TO_CLIENT)
+        if not correlation_id or not client_id or topic.endswith(REPLY_SUFFIX):
+            return
+        if len(correlation_id) > LONGEST_ID or len(client_id) > LONGEST_ID:
+            return
+        now, owner = self._clock.monotonic(), owner_of(peer)
+        known = self._by_id.get(correlation_id)
+        if known is not None and known.expires > now and known.owner != owner:
+            return
+        self._by_id.pop(correlation_id, None)
+        self._by_id[correlation_id] = ReplyWaiter(peer, owner, client_id, now, now + _wait_s(properties))
+        self._forget(now)
+
+    def find(self, correlation_id: str | None, client_id: str) -> ReplyWaiter | None:
+        """Return the connection that waits for an answer, if the request came to this broker."""
+        found = self._by_id.get(correlation_id or "")
+        if found is None or found.client_id != client_id or found.expires <= self._clock.monotonic():
+            return None
+        return found
+
+    def _forget(self, now: float) -> None:
+        """Forget the oldest request while it has expired, or while there are too many."""
+        while self._by_id:
+            oldest = next(iter(self._by_id))
+            if self._by_id[oldest].expires > now and len(self._by_id) <= MOST_KEPT:
+                return
+            del self._by_id[oldest]
+
+
+def _wait_s(properties: Properties) -> float:
+    ttl_ms = whole_number(properties.get(Property.TTL))
+    return USUAL_WAIT_S if ttl_ms is None else min(ttl_ms / 1000, LONGEST_WAIT_S)

@@ -10,11 +10,19 @@ it is created.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sparrowmq.core.safe_text import sentence
+from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import Probe
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +62,33 @@ class Part:
     tasks: tuple[Task, ...] = ()
     saves: tuple[Callable[[], Awaitable[None]], ...] = ()
     probes: tuple[Probe, ...] = ()
+
+
+async def run_chores(chores: Iterable[Chore], clock: Clock) -> None:
+    """Run every chore in its period, forever.
+
+    A chore that fails is logged, and runs again after its period. A chore that stores something ends when the store
+    has failed.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        for chore in chores:
+            tasks.create_task(_repeat(chore, clock), name=chore.name)
+
+
+async def _repeat(chore: Chore, clock: Clock) -> None:
+    while True:
+        await clock.sleep(chore.period_s)
+        try:
+            done = chore.do()
+            if inspect.isawaitable(done):
+                await done
+        except StoreFailed:
+            log.warning("the chore %r ends with the store", chore.name)
+            return
+        except (OSError, DiskFull) as error:  # a full disk, no descriptors: no fault of ours
+            log.warning(
+                "the chore %r failed (%s); it is tried again in %g s",
+                *(chore.name, sentence(error), chore.period_s),
+            )
+        except Exception:
+            log.exception("the chore %r failed; it is tried again in %g s", chore.name, chore.period_s)

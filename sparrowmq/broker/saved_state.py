@@ -3,29 +3,38 @@
     change ── touch ── dirty ── (chores, every few seconds) ── snapshot.save in a thread ── clean
 
 The event loop builds the JSON value, so the thread saves the state of one moment. Encoding, writing and the two syncs
-happen in the thread. Offsets are too many for that: the thread reads them, too.
+happen in the thread. Offsets are too many for that: the thread reads them, too. `SpareRoom` reserves disk space for the
+files. Other state is in queues of the broker's own topics, which a start reads with `records_from`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.core import snapshot
 from sparrowmq.core.safe_text import why_not_written
-from sparrowmq.errors import RemoteError
+from sparrowmq.core.snapshot import SPARE
+from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.metrics.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire import json
+from sparrowmq.store.message_store import MessageStore
 
 T = TypeVar("T")
-
 log = logging.getLogger(__name__)
+_READ: Final = 512
+_READ_BYTES: Final = 4 << 20
+LEAST_BYTES: Final = 4 << 20
+PERIOD_S: Final = 10.0
 
 
 def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> T | None:
@@ -144,3 +153,65 @@ class SavedFile:
             log.warning("%s could not be written (%s); it is tried again", self.path, why_not_written(error))
             return error
         return None
+
+
+def records_from(store: MessageStore, topic: str, queue_id: int, offset: int) -> Iterator[memoryview]:
+    """Yield the records of a queue up to its end, or none if there is no such queue. Raises: BadStore."""
+    queue = store.queues.get(topic, queue_id)
+    if queue is None:
+        return
+    offset = max(offset, queue.min_offset)
+    while offset < queue.max_offset:
+        found = store.read(topic, queue_id, offset, _READ, _READ_BYTES)
+        if found.next_offset <= offset:
+            raise BadStore(f"{topic}[{queue_id}] cannot be read at offset {offset}")
+        for view in found.views:
+            yield from record.walk(view)
+        offset = found.next_offset
+
+
+class SpareRoom:
+    """Reserved disk space beside the files of one folder, so that they can be saved while messages fill the disk.
+
+        there is space     config/spare takes 4 MiB, plus the size of two copies of the JSON files beside it
+        the disk is full   each file that is saved takes the space it needs from `spare` (snapshot.py)
+        space again        `spare` is created again
+
+    The log does not use that space: it allocates whole files, usually of 1 GiB.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def part(self) -> Part:
+        """Reserve the space now. Returns a part that checks it every 10 s."""
+        self.keep()
+        return Part(chores=(Chore("keep spare room", PERIOD_S, self.keep),))
+
+    def keep(self) -> None:
+        """Reserve the space if it is missing or too small, and the disk has twice as much free. Otherwise wait."""
+        path, wanted = self._folder / SPARE, self._needed_bytes()
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size >= wanted:
+                return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        disk = os.statvfs(self._folder)
+        if disk.f_bavail * disk.f_frsize >= 2 * wanted:
+            _take(path, wanted)
+
+    def _needed_bytes(self) -> int:
+        """The bytes to reserve. Each file counts twice: a new one replaces the old one only when it is complete."""
+        files = self._folder.glob("*.json") if self._folder.exists() else ()
+        return LEAST_BYTES + 2 * sum(file.stat().st_size for file in files)
+
+
+def _take(path: Path, size: int) -> None:
+    """Create a file with allocated space. Leave no file if the disk is full, or the system cannot allocate."""
+    with open(path, "wb") as file:
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.write(bytes(size))
+        except OSError:
+            path.unlink(missing_ok=True)

@@ -7,34 +7,49 @@ in slices. `enablePropertyFilter` allows these filters.
 
 A heartbeat with a bad expression is accepted, because it carries other groups too, and nothing is compiled for it. The
 pull is refused. Unlike Java: the refusal has code 23 and the place of the error; Java answers 27 without a text.
-Source: ConsumerFilterManager and PullMessageProcessor, Java 4.9.7.
+
+A filter finds the properties that it needs in the records of the log:
+
+    amount 0x01 7 0x02 region 0x01 EU 0x02 amount 0x01 8 0x02
+    ^ a name is at the begin of the properties, or after 0x02   searched from the end: the last value counts
+
+No other field of the record is decoded. The only objects that are created for a message are the texts that the filter
+needs. The digits of a short number are read in place.
+Source: ConsumerFilterManager, PullMessageProcessor and ExpressionMessageFilter.isMatchedByCommitLog, Java 4.9.7.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sparrowmq.broker.sql_matching import predicate
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
-from sparrowmq.filter.tree import Filter
+from sparrowmq.filter.comparison import WholeComparison
+from sparrowmq.filter.tree import Filter, Values
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.selector import Selector
+from sparrowmq.protocol.selector import Predicate, Selector
 from sparrowmq.protocol.subscription import SQL92, java_hash
 from sparrowmq.remoting.log_limit import LogLimit
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
+_NAME_END: Final = b"\x01"
+_VALUE_END: Final = 2
+_NOT_UTF8: Final = "\ufffd"
+_LONGEST_SHORT: Final = 9  # digits of a number that can be read in place
+_LARGEST_SHORT: Final = 999_999_999
+_ZERO: Final = 48  # "0"; as a literal it is compiled in
+log = logging.getLogger(__name__)
 MOST_KEPT: Final = 1000
 MOST_KEPT_CHARACTERS: Final = 1 << 20  # of all expressions together
 _SHORT: Final = 256  # characters of an expression that is compiled in about 1 ms
 _USUAL_SIZE: Final = 64  # of a filter; with a larger one, one read scans fewer records
-
 PARSE_FAILED: Final = "parse the consumer's subscription failed"
 
 
@@ -110,3 +125,174 @@ def _tags_codes(expression: Filter) -> frozenset[int] | None:
     tags = expression.texts(Property.TAGS)
     # Only for ASCII tags: if a sender's text was no UTF-8, its hash there may have been another one.
     return frozenset(map(java_hash, tags)) if tags and all(map(str.isascii, tags)) else None
+
+
+def predicate(expression: Filter) -> Predicate:
+    root = expression.root
+    return NumberFilter(expression, root) if isinstance(root, WholeComparison) else RecordFilter(expression)
+
+
+class RecordFilter(Predicate):
+    def __init__(self, expression: Filter) -> None:
+        self._expression = expression
+        self._values = RecordValues(expression.names)
+
+    def holds(self, records: bytes, begin: i64, end: i64) -> bool:
+        values = self._values
+        values.move(records, begin, end)
+        return self._expression.matches(values)
+
+    def leave(self) -> None:
+        self._values.leave()
+
+
+class NumberFilter(Predicate):
+    """The predicate of a filter that compares one property with a whole number, as most filters do.
+
+    It keeps nothing between its steps. Any value but one to nine digits is left to a `RecordFilter`.
+    """
+
+    def __init__(self, expression: Filter, condition: WholeComparison) -> None:
+        self._any = RecordFilter(expression)
+        self._place = _Place(expression.names[condition.index])
+        low, high = condition.bounds(_LARGEST_SHORT)
+        self._low: i64 = low
+        self._high: i64 = high
+
+    def holds(self, records: bytes, begin: i64, end: i64) -> bool:
+        start = self._place.find(records, begin, end)
+        if start < 0:
+            return False  # unknown
+        number = _short_number(records, start, end)
+        if number < 0:
+            return self._any.holds(records, begin, end)
+        return self._low <= number <= self._high
+
+    def leave(self) -> None:
+        self._any.leave()
+
+
+class RecordValues(Values):
+    """The property values of one record after another. Each is searched and decoded once, when it is asked for."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._places = [_Place(name) for name in names]
+        self._records = b""
+        self._begin: i64 = 0
+        self._end: i64 = 0
+        self._turn: i64 = 0
+
+    def move(self, records: bytes, begin: i64, end: i64) -> None:
+        """Go to the record whose properties are `records[begin:end]`."""
+        self._records = records
+        self._begin = begin
+        self._end = end
+        self._turn += 1
+
+    def leave(self) -> None:
+        """Drop the reference to the records and their texts."""
+        self._records = b""
+        for place in self._places:
+            place.text = None
+
+    def text(self, index: int) -> str | None:
+        start = self._start(index)
+        if start < 0:
+            return None
+        place = self._places[index]
+        if place.text is None:
+            end: i64 = start
+            while end < self._end and self._records[end] != _VALUE_END:
+                end += 1
+            place.text = self._records[start:end].decode("utf-8", "replace")
+        return place.text
+
+    def is_same(self, index: int, text: str, encoded: bytes) -> bool:
+        if _NOT_UTF8 in text:  # decoding puts this character also in the place of bytes that are not UTF-8
+            return self.text(index) == text
+        start = self._start(index)
+        behind: i64 = start + len(encoded)
+        if start < 0 or behind > self._end or not _is_at(self._records, start, encoded):
+            return False
+        return behind == self._end or self._records[behind] == _VALUE_END
+
+    def is_missing(self, index: int) -> bool:
+        return self._start(index) < 0
+
+    def short_number(self, index: int) -> int:
+        start = self._start(index)
+        return -1 if start < 0 else _short_number(self._records, start, self._end)
+
+    def _start(self, index: int) -> i64:
+        """Return the index at which the value begins; -1 if there is none."""
+        place = self._places[index]
+        if place.turn != self._turn:
+            place.turn = self._turn
+            place.text = None
+            place.start = place.find(self._records, self._begin, self._end)
+        return place.start
+
+
+class _Place:
+    """The place of the value of one name in the record of a turn.
+
+    The search is Horspool's, from the end to the begin. The byte at the place where the name would begin tells how many
+    bytes further to the left the next possible place is.
+    """
+
+    __slots__ = ("_name", "_steps", "start", "text", "turn")
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode() + _NAME_END
+        self.start: i64 = -1
+        self.text: str | None = None  # the value, once it was decoded
+        self.turn: i64 = 0
+        size = len(self._name)
+        steps = [min(size, 255)] * 256
+        for behind in range(min(size, 256) - 1, 0, -1):
+            steps[self._name[behind]] = behind
+        self._steps = bytes(steps)
+
+    def find(self, records: bytes, begin: i64, end: i64) -> i64:
+        """Return the begin of the last value that is not empty, in the properties `records[begin:end]`; -1 if none."""
+        name, steps = self._name, self._steps
+        size: i64 = len(name)
+        first: i64 = name[0]
+        at: i64 = end - size - 1  # a value has at least one byte
+        while at >= begin:
+            here: i64 = records[at]
+            if (
+                here == first
+                and records[at + size] != _VALUE_END
+                and (at == begin or records[at - 1] == _VALUE_END)
+                and _is_at(records, at, name)
+            ):
+                return at + size
+            at -= steps[here]
+        return -1
+
+
+def _short_number(records: bytes, start: i64, end: i64) -> i64:
+    """Return the number at `start`; -1 if it is not one to nine digits."""
+    at: i64 = start
+    longest: i64 = start + _LONGEST_SHORT
+    number: i64 = 0
+    while at < end:
+        digit: i64 = records[at] - _ZERO
+        if not 0 <= digit <= 9 or at == longest:
+            # Two returns: for one return with a condition, the compiler would create an object.
+            if records[at] == _VALUE_END:
+                return number
+            return -1
+        number = 10 * number + digit
+        at += 1
+    return number
+
+
+def _is_at(records: bytes, at: i64, text: bytes) -> bool:
+    """Whether `text` is at `at`. Names and values are short, so this is faster than a slice."""
+    i: i64 = 0
+    size: i64 = len(text)
+    while i < size and records[at + i] == text[i]:
+        i += 1
+    return i == size

@@ -62,7 +62,7 @@ def share(limit: int, with_store: bool, ports: int = 1) -> Share:
     rest = limit - _OWN - backlog * ports - fitting(MOST_VISITS + SMALL_BACKLOG, limit)
     queue_files = 0
     if with_store:
-        # A broker's first port has a second door (broker/fast_port.py), with a backlog of its own.
+        # A broker's first port has a second door (broker/ports.py), with a backlog of its own.
         rest -= limit // 8 + backlog + fitting(MOST_SLAVES + SMALL_BACKLOG, limit)
         queue_files = min(MOST_QUEUE_FILES, rest // 4)
     return Share(min(MOST_CONNECTIONS, (rest - queue_files) // ports), queue_files, backlog)

@@ -9,7 +9,7 @@ An object ends with a checksum of all before it, `,"checksum":"1c291ca3"}`, whic
 damage, not another offset. Java's own files have no checksum and are accepted.
 
 A file `spare` in the same folder only reserves room. On a full disk it shrinks by the size of the new file, in small
-steps, as other programs may take the freed room. broker/reserved_space.py fills it again later.
+steps, as other programs may take the freed room. broker/saved_state.py fills it again later.
 
 `.tmp` comes before `.bak`: if it is complete, it is the newest. An incomplete one does not parse, because JSON without
 its end never does. Java 4.9.8 keeps the same `.bak` (MixAll.string2File).

@@ -19,8 +19,7 @@ from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.policies import Action, Kind, Resource
 from sparrowmq.auth.user_check import UserCheck, UserRules
-from sparrowmq.auth.user_directory import principals
-from sparrowmq.auth.users import User
+from sparrowmq.auth.users import User, principals
 from sparrowmq.errors import (
     AccessDenied,
     BrokerUnreachable,

@@ -23,16 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.auth import permissions
-from sparrowmq.auth.account_files import LOOK_PERIOD_S, AccountFiles, account_files
-from sparrowmq.auth.accounts import PORT_BYTES, Account
-from sparrowmq.auth.address_patterns import Addresses
+from sparrowmq.auth.account_files import LOOK_PERIOD_S, AccountFiles, load_account_files
+from sparrowmq.auth.accounts import PORT_BYTES, Account, Addresses
 from sparrowmq.auth.audit_log import Audit
-from sparrowmq.auth.first_users import first_users, no_users
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
-from sparrowmq.auth.user_directory import principals
-from sparrowmq.auth.users import User
+from sparrowmq.auth.users import User, first_users, no_users, principals
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
@@ -71,7 +68,7 @@ class NamesrvAccess:
             whitelists = settings.authentication_whitelist, settings.authorization_whitelist
             self._check = UserCheck(UserRules(ANY_CLUSTER, *whitelists), lambda: users.by_name, lambda _: None)
         else:
-            self._source = account_files(settings.home, settings.acl_file)
+            self._source = load_account_files(settings.home, settings.acl_file)
             self._check = AccountCheck(self._source, lambda _: None)
         self._has_users = settings.authentication
         self._is_public = settings.public_routes

@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from sparrowmq.auth import writing
-from sparrowmq.auth.account_files import AccountFiles, account_files
+from sparrowmq.auth import account_files
+from sparrowmq.auth.account_files import AccountFiles, load_account_files
 from sparrowmq.auth.accounts import Perm
 from sparrowmq.errors import ConfigError
 from tests.auth.asked import SAMPLE
@@ -43,26 +43,26 @@ def test_the_accounts_of_a_home_are_those_of_all_its_files(tmp_path, main):
     write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("accountOne"))
     write(tmp_path / "conf" / "acl" / "deep" / "more.yaml", "accounts:\n" + account("accountTwo"))
     write(tmp_path / "conf" / "acl" / "none.txt", "[")
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     assert set(files.now.by_key) == {"RocketMQ", "rocketmq2", "accountOne", "accountTwo"}
     assert files.now.addresses.has(bytes([192, 168, 0, 5]))
-    assert set(account_files(tmp_path, main).now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert set(load_account_files(tmp_path, main).now.by_key) == {"RocketMQ", "rocketmq2"}
 
 
 def test_the_first_of_two_accounts_of_one_name_counts(tmp_path, main, caplog):
     write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("RocketMQ", admin="true"))
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     assert files.now.by_key["RocketMQ"].is_admin
     assert "account 'RocketMQ' is in" in caplog.text and "more.yml too" in caplog.text
 
 
 def test_there_must_be_a_file(tmp_path):
     with pytest.raises(ConfigError, match=r"write .*conf/plain_acl.yml"):
-        account_files(tmp_path, None)
+        load_account_files(tmp_path, None)
     with pytest.raises(ConfigError, match=r"write .*mine.yml"):
-        account_files(None, tmp_path / "mine.yml")
+        load_account_files(None, tmp_path / "mine.yml")
     with pytest.raises(ConfigError, match="set ROCKETMQ_HOME"):
-        account_files(None, None)
+        load_account_files(None, None)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_read_is_told(main):
 
 @pytest.mark.covers("S-ACL-01")
 def test_a_change_holds_after_the_next_look(tmp_path, main):
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     told = []
     files.on_change = lambda: told.append(set(files.now.by_key))
     look_twice(files)
@@ -137,14 +137,14 @@ def test_a_file_that_becomes_empty_is_broken(main, caplog, text):
 def test_a_file_that_was_empty_from_the_start_may_stay_so(tmp_path, main):
     more = tmp_path / "conf" / "acl" / "more.yml"
     write(more, "")
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     main.write_text("accounts:\n" + account("accountOne"))
     look_twice(files)
     assert set(files.now.by_key) == {"accountOne"}
 
 
 def test_a_file_that_changed_by_hand_is_not_overwritten_before_it_holds(tmp_path, main):
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     for text in (SAMPLE[:60], ""):
         main.write_text(text)
         for change in (
@@ -162,7 +162,7 @@ def test_a_file_that_changed_by_hand_is_not_overwritten_before_it_holds(tmp_path
 def test_what_changed_by_hand_beside_a_change_holds_after_the_next_looks(tmp_path, main, caplog):
     more = tmp_path / "conf" / "acl" / "more.yml"
     write(more, "accounts:\n" + account("accountOne"))
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     write(more, "accounts:\n" + account("accountTwo"))
     change = files.with_account({"accessKey": "accountSix", "secretKey": "87654321"}, 7)
     change.write()
@@ -238,12 +238,12 @@ def test_odd_words_and_keys_are_told(main, caplog):
 def test_an_account_is_written_where_it_stands_and_a_new_one_into_the_main_file(tmp_path, main):
     more = tmp_path / "conf" / "acl" / "more.yml"
     write(more, "# told\naccounts:\n" + account("accountOne"))
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     for name in ("accountOne", "accountTwo"):
         change = files.with_account({"accessKey": name, "secretKey": "87654321", "admin": True}, 7)
         change.write()
         files.take(change)
-    fresh = account_files(tmp_path, None)
+    fresh = load_account_files(tmp_path, None)
     for each in (files, fresh):
         assert each.now.by_key["accountOne"].is_admin and each.now.by_key["accountTwo"].is_admin
         assert each.now.file_of["accountOne"] == more and each.now.file_of["accountTwo"] == main
@@ -264,7 +264,7 @@ def standing_in_three_files(tmp_path, main) -> AccountFiles:
     write(tmp_path / "conf" / "acl" / "a.yml", "accounts:\n" + account(LEAVER) + account("accountOne"))
     write(tmp_path / "conf" / "acl" / "b.yml", "accounts:\n" + account(LEAVER, defaultTopicPerm="PUB"))
     write(main, "accounts:\n" + account("accountTwo") + 2 * account(f"' {LEAVER}'", admin="true"))
-    return account_files(tmp_path, None)
+    return load_account_files(tmp_path, None)
 
 
 def test_an_account_is_removed_from_all_files(tmp_path, main):
@@ -273,7 +273,7 @@ def test_an_account_is_removed_from_all_files(tmp_path, main):
     assert change is not None
     change.write()
     files.take(change)
-    for each in (files, account_files(tmp_path, None)):
+    for each in (files, load_account_files(tmp_path, None)):
         assert set(each.now.by_key) == {"accountOne", "accountTwo"}
         assert [version.counter for version in each.now.versions.values()] == [1, 1, 1]
     assert files.without_account(LEAVER, 8) is None
@@ -283,7 +283,7 @@ def test_an_account_is_removed_from_all_files(tmp_path, main):
 def test_an_account_that_is_removed_by_half_may_no_more_than_before(tmp_path, main, monkeypatch, survived):
     change = standing_in_three_files(tmp_path, main).without_account(LEAVER, 7)
     assert change is not None
-    real, steps = writing.replace, 0
+    real, steps = account_files.replace_secret_file, 0
 
     def fail_after(path, content):
         nonlocal steps
@@ -292,10 +292,10 @@ def test_an_account_that_is_removed_by_half_may_no_more_than_before(tmp_path, ma
             raise OSError(28, "No space left on device", str(path))
         real(path, content)
 
-    monkeypatch.setattr(writing, "replace", fail_after)
+    monkeypatch.setattr(account_files, "replace_secret_file", fail_after)
     with pytest.raises(OSError, match=r"No space .*\.yml"):
         change.write()
-    left = account_files(tmp_path, None).now.by_key[LEAVER]
+    left = load_account_files(tmp_path, None).now.by_key[LEAVER]
     assert (left.is_admin, left.topic_perm) == (False, Perm.DENY), "as a.yml has it"
 
 
@@ -312,7 +312,7 @@ def test_a_change_that_would_break_the_file_is_refused_and_nothing_is_written(ma
 
 
 def test_addresses_go_to_files_that_are_known_and_to_no_others(tmp_path, main):
-    files = account_files(tmp_path, None)
+    files = load_account_files(tmp_path, None)
     write(tmp_path / "conf" / "other.yml", "")
     for path in (
         tmp_path / "conf" / "other.yml",

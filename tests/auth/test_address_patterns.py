@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from sparrowmq.auth.address_patterns import Addresses
+from sparrowmq.auth.accounts import Addresses
 
 
 def packed(address: str) -> bytes:

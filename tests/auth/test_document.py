@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.auth.document import Document
+from sparrowmq.auth.account_files import Document
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 from tests.auth.asked import SAMPLE

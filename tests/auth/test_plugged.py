@@ -5,7 +5,7 @@ from importlib.metadata import distributions
 
 import pytest
 
-from sparrowmq.auth.plugged import AccessRequest, PluggedCheck, plugged_check
+from sparrowmq.auth.plugin_check import AccessRequest, PluggedCheck, plugged_check
 from sparrowmq.errors import AccessDenied, ConfigError
 from sparrowmq.protocol.requests import admin_headers
 from tests.auth.asked import USER, pull, received, send

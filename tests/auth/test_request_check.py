@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
-from sparrowmq.auth.plugged import AccessRequest, PluggedCheck
+from sparrowmq.auth.plugin_check import AccessRequest, PluggedCheck
 from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.requests import admin_headers, headers

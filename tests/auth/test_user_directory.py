@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from sparrowmq.auth.document import Document
+from sparrowmq.auth.account_files import Document
 from sparrowmq.auth.policies import Action, Kind, Resource
-from sparrowmq.auth.user_directory import check_user, completed, merged, migrated, principals, without
+from sparrowmq.auth.users import check_user, completed, merged, migrated, principals, without
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry
 from tests.auth.asked import SAMPLE

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparrowmq.auth.writing import replace
+from sparrowmq.auth.account_files import replace_secret_file
 
 OLD, NEW = b"old", b"the new content"
 
@@ -38,11 +38,11 @@ def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(file, monkeypatch
 
     monkeypatch.setattr(os, step, kill_after)
     with suppress(Killed):
-        replace(file, NEW)
+        replace_secret_file(file, NEW)
     monkeypatch.undo()
     assert file.read_bytes() == content
     assert {stat.S_IMODE(each.stat().st_mode) for each in file.parent.iterdir()} == {0o600}
-    replace(file, NEW)
+    replace_secret_file(file, NEW)
     assert file.read_bytes() == NEW and os.listdir(file.parent) == [file.name]
 
 
@@ -62,14 +62,14 @@ def test_it_is_never_for_other_eyes_than_before(file, monkeypatch, mode):
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", look)
-    replace(file, NEW)
+    replace_secret_file(file, NEW)
     assert modes == {stat.S_IMODE(file.stat().st_mode)} == {mode or 0o600}
 
 
 def test_a_link_to_it_stays_one(file, tmp_path):
     link = tmp_path / "link.yml"
     link.symlink_to(file)
-    replace(link, NEW)
+    replace_secret_file(link, NEW)
     assert link.is_symlink() and file.read_bytes() == NEW
     assert sorted(os.listdir(tmp_path)) == ["conf", "link.yml"]
 
@@ -81,5 +81,5 @@ def test_what_fails_leaves_the_old_file_and_is_told_with_its_name(file, monkeypa
 
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(OSError, match=r"No space .*plain_acl.yml'"):
-        replace(file, NEW)
+        replace_secret_file(file, NEW)
     assert file.read_bytes() == OLD and os.listdir(file.parent) == [file.name]

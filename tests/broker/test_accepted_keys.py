@@ -1,5 +1,4 @@
-from sparrowmq.broker.accepted_keys import _BY_REASON, ACCEPTED, FIXED, REFUSED
-from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_settings import _BY_REASON, ACCEPTED, FIXED, REFUSED, BrokerSettings
 from sparrowmq.broker.handlers import query_handler
 from sparrowmq.remoting.pool import CONNECT_S
 from sparrowmq.remoting.server import ServerLimits

@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.chores import run_chores
-from sparrowmq.broker.part import Chore
+from sparrowmq.broker.part import Chore, run_chores
 from sparrowmq.errors import DiskFull, StoreFailed
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparrowmq.broker import cluster_queues
-from sparrowmq.broker.cluster_queues import ClusterQueues, queues_of
+from sparrowmq.broker.handlers import assignment_handler
+from sparrowmq.broker.handlers.assignment_handler import ClusterQueues, queues_of
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -46,15 +46,15 @@ async def test_queues_of_all_brokers_are_found_and_kept_for_a_while(tmp_path, po
         assert await queues.of("missing") is None
         await admin.change_topic("orders", queues=3)
         assert await queues.of("orders") == both
-        await clock.advance(cluster_queues.KEPT_S)
+        await clock.advance(assignment_handler.KEPT_S)
         assert len(await queues.of("orders") or ()) == 6
-    await clock.advance(cluster_queues.KEPT_S)
+    await clock.advance(assignment_handler.KEPT_S)
     assert len(await queues.of("orders") or ()) == 6, "no name server answers any more"
     assert await queues.of("other") is None
 
 
 async def test_a_limited_number_of_topics_is_kept(pool, monkeypatch):
-    monkeypatch.setattr(cluster_queues, "MOST_TOPICS", 2)
+    monkeypatch.setattr(assignment_handler, "MOST_TOPICS", 2)
     queues = ClusterQueues([], pool, ManualClock())
     for number in range(5):
         queues._keep(f"T{number}", 0.0, [])

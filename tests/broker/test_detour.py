@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker import detour
-from sparrowmq.broker.detour import Detour
+from sparrowmq.broker import redirect
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.redirect import Detour
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
@@ -38,9 +38,9 @@ def stored(parked: Entry) -> StoredMessage:
 @pytest.mark.covers("S-DELAY-02", "S-DELAY-04")
 def test_a_message_comes_back_to_its_address_as_it_was_and_with_what_java_leaves_in_it():
     parked = entry()
-    detour.move(parked, "SYSTEM", 5)
+    redirect.move(parked, "SYSTEM", 5)
     assert (parked.topic, parked.queue_id) == ("SYSTEM", 5)
-    back = detour.restore(stored(parked))
+    back = redirect.restore(stored(parked))
     assert (back.topic, back.queue_id, back.body) == ("Orders", 2, b"body")
     assert (back.flag, back.sys_flag, back.reconsume_times) == (3, 1, 2)
     assert (back.born_timestamp_ms, back.born_host) == (7, HOST)
@@ -50,8 +50,8 @@ def test_a_message_comes_back_to_its_address_as_it_was_and_with_what_java_leaves
 
 def test_parking_again_replaces_the_old_address():
     again = entry("REAL_TOPIC\x01Old\x02REAL_QID\x019\x02")
-    detour.move(again, "SYSTEM", 0)
-    back = detour.restore(stored(again))
+    redirect.move(again, "SYSTEM", 0)
+    back = redirect.restore(stored(again))
     assert (back.topic, back.queue_id) == ("Orders", 2)
 
 
@@ -67,7 +67,7 @@ def test_parking_again_replaces_the_old_address():
 )
 def test_a_message_without_an_address_cannot_come_back(properties):
     with pytest.raises(InvalidMessage, match="no address"):
-        detour.restore(stored(entry(properties)))
+        redirect.restore(stored(entry(properties)))
 
 
 def one(name: str) -> Detour:
@@ -76,10 +76,10 @@ def one(name: str) -> Detour:
     def park(parked: Entry) -> bool:
         if parked.properties.get(name) == "no":
             return False
-        detour.move(parked, f"PARKED_{name}", 0)
+        redirect.move(parked, f"PARKED_{name}", 0)
         return True
 
-    return Detour(mark(name), park, detour.restore)
+    return Detour(mark(name), park, redirect.restore)
 
 
 @pytest.fixture

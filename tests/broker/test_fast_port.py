@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.fast_port import BELOW, fast_door
+from sparrowmq.broker.ports import BELOW, fast_door
 from sparrowmq.broker.replication.ha_port import ABOVE
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect

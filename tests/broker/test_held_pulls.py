@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
-from sparrowmq.broker.sql_matching import RecordFilter
+from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.errors import RemoteError
 from sparrowmq.filter.grammar import parse
 from sparrowmq.metrics.figures import Figures

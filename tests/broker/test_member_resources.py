@@ -13,7 +13,7 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.member_start import MemberStart
+from sparrowmq.broker.member import MemberStart
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background

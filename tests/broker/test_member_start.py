@@ -15,8 +15,7 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.member import RETRY_S, Member
-from sparrowmq.broker.member_start import MemberStart
+from sparrowmq.broker.member import RETRY_S, Member, MemberStart
 from sparrowmq.errors import ConfigError, DiskFull, SparrowError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.detour import Detour
 from sparrowmq.broker.later.delay import delay_levels
 from sparrowmq.broker.message_writer import MAX_PROPERTIES_BYTES, Writer
+from sparrowmq.broker.redirect import Detour
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels

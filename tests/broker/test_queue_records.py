@@ -1,11 +1,11 @@
-"""sparrowmq.broker.queue_records: a start reads the records of a queue in their order."""
+"""sparrowmq.broker.saved_state: a start reads the records of a queue in their order."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sparrowmq.broker.queue_records import records_from
+from sparrowmq.broker.saved_state import records_from
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages import record
 from sparrowmq.store.message_store import MessageStore

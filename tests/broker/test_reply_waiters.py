@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker import reply_waiters as module
-from sparrowmq.broker.reply_waiters import Askers
+from sparrowmq.broker import clients as module
+from sparrowmq.broker.clients import Askers
 from sparrowmq.protocol.messages.properties import Properties, render
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from sparrowmq.broker.request_modes import FILE, RequestModes
-from sparrowmq.broker.state.journal import JournalRules
-from sparrowmq.broker.state.kept_state import KeptState
+from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.groups import MODES_FILE, RequestModes
+from sparrowmq.broker.journal import JournalRules
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.client_bodies import POP, PULL, RequestMode, RequestModeTable
@@ -17,7 +17,7 @@ MODE = RequestMode("T", "g", POP, 3)
 
 
 def modes_in(folder):
-    return RequestModes(folder / FILE, SystemClock())
+    return RequestModes(folder / MODES_FILE, SystemClock())
 
 
 def loaded(settings):
@@ -58,7 +58,7 @@ async def test_a_slave_saves_only_changes(tmp_path):
 async def test_a_mode_is_in_the_log_also_where_the_file_is_lost(tmp_path):
     settings = settings_at(tmp_path)
     await led(settings, lambda state: state.modes.put(MODE))
-    (tmp_path / "config" / FILE).unlink(missing_ok=True)
+    (tmp_path / "config" / MODES_FILE).unlink(missing_ok=True)
     modes, is_from_log = loaded(settings)
     assert modes.table == {"T": {"g": MODE}} and is_from_log and modes.file.dirty
 
@@ -72,12 +72,12 @@ async def test_modes_of_a_file_from_before_they_were_in_the_log_count_and_come_i
     old.version = None
     await old.file.save()
     if of_apache:
-        path = tmp_path / "config" / FILE
+        path = tmp_path / "config" / MODES_FILE
         path.write_text(json.dumps(json.loads(path.read_bytes())))
     modes, is_from_log = loaded(settings)
     assert modes.table == {"T": {"g": MODE}} and not is_from_log
     await led(settings, lambda state: state.topics.ensure_own("second"))
-    (tmp_path / "config" / FILE).unlink()
+    (tmp_path / "config" / MODES_FILE).unlink()
     modes, is_from_log = loaded(settings)
     assert modes.table == {"T": {"g": MODE}} and is_from_log
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.reserved_space import LEAST_BYTES, PERIOD_S, SpareRoom
+from sparrowmq.broker.saved_state import LEAST_BYTES, PERIOD_S, SpareRoom
 from sparrowmq.core import snapshot
 from tests.broker.live import live_broker
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.accepted_keys import FIXED
-from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.setting_changes import named_in_remedies, use_in_store
+from sparrowmq.broker.broker import Broker, named_in_remedies, use_in_store
+from sparrowmq.broker.broker_settings import FIXED, BrokerSettings
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode

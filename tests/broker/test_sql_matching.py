@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.broker.sql_matching import NumberFilter, RecordFilter, RecordValues, predicate
+from sparrowmq.broker.sql_filters import NumberFilter, RecordFilter, RecordValues, predicate
 from sparrowmq.filter.grammar import parse
 from sparrowmq.filter.tree import _contains
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker import store_conditions
-from sparrowmq.broker.store_conditions import HANGS_S, store_probes
+from sparrowmq.broker import store as broker_store
+from sparrowmq.broker.store import HANGS_S, store_probes
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
@@ -59,7 +59,7 @@ def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
 
 def test_a_nearly_full_disk_shows_before_no_message_is_taken(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store, used = stores.open(), [0.84]
-    monkeypatch.setattr(store_conditions, "disk_use", lambda _: DiskUse(used[0], 0, 0))
+    monkeypatch.setattr(broker_store, "disk_use", lambda _: DiskUse(used[0], 0, 0))
     assert said(store, ManualClock()) == {}
     used[0] = 0.86
     text = said(store, ManualClock())["disk_nearly_full"]
@@ -85,14 +85,14 @@ def test_a_nearly_full_disk_of_another_folder_shows_and_its_consequence(
 ) -> None:
     store = stores.open()
     folder = getattr(store.settings.layout, name)
-    monkeypatch.setattr(store_conditions, "disk_use", lambda path: DiskUse(0.99 if path == folder else 0.1, 0, 0))
+    monkeypatch.setattr(broker_store, "disk_use", lambda path: DiskUse(0.99 if path == folder else 0.1, 0, 0))
     text = said(store, ManualClock())["disk_nearly_full"]
     assert text.startswith(f"99% of the disk of {folder} is used") and words in text and "from 90%" not in text
 
 
 def test_one_disk_for_all_folders_is_named_by_that_of_the_log(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores.open()
-    monkeypatch.setattr(store_conditions, "disk_use", lambda _: DiskUse(0.99, 0, 0))
+    monkeypatch.setattr(broker_store, "disk_use", lambda _: DiskUse(0.99, 0, 0))
     assert store.settings.layout.commit_log in said(store, ManualClock())["disk_nearly_full"]
 
 
@@ -103,7 +103,7 @@ def test_a_full_disk_of_the_index_says_so_and_how_much_of_it_the_index_has(
     index = Path(store.settings.layout.index)
     (index / "1").write_bytes(bytes(1 << 20))
     used = {str(index): 0.97}
-    monkeypatch.setattr(store_conditions, "disk_use", lambda at: DiskUse(used.get(str(at), 0.5), 0, 4 << 20))
+    monkeypatch.setattr(broker_store, "disk_use", lambda at: DiskUse(used.get(str(at), 0.5), 0, 4 << 20))
     text = said(store, ManualClock())["disk_nearly_full"]
     assert "; when it is full, messages are taken, but" in text
     assert text.endswith("; the files there have 1.0 of 4.0 MiB")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.store_part import FreedRoom, has_failed, room, storage, was_full, while_writable
+from sparrowmq.broker.store import FreedRoom, has_failed, room, storage, was_full, while_writable
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
@@ -81,7 +81,7 @@ async def test_a_broker_that_began_on_a_full_disk_waits_for_room_on_that_disk(
     free = {"store": 500 << 20, "commitlog": 500 << 20} | {full: 5 << 20}
     layout = desk.store.settings.layout
     names = {layout.root: "store", layout.commit_log: "commitlog"}
-    monkeypatch.setattr("sparrowmq.broker.store_part._free_bytes", lambda path: free[names[path]])
+    monkeypatch.setattr("sparrowmq.broker.store._free_bytes", lambda path: free[names[path]])
     waiting = asyncio.ensure_future(room(FreedRoom(desk.store), clock))
     await clock.advance(5)
     for name in free:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.auth.plugged import AccessRequest
+from sparrowmq.auth.plugin_check import AccessRequest
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import AccessDenied, ConfigError, SendFailed, SparrowError

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from sparrowmq.broker.sql_matching import predicate
+from sparrowmq.broker.sql_filters import predicate
 from sparrowmq.errors import InvalidFilter
 from sparrowmq.filter.grammar import SEARCHES, parse
 from sparrowmq.filter.tree import Texts

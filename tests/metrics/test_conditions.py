@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker.broker import less_than_all
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.saved_state import SavedFile
-from sparrowmq.broker.setting_changes import less_than_all
 from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.core import snapshot
 from sparrowmq.metrics.condition_kinds import (

@@ -1,6 +1,6 @@
 """What a selector lets through, by the entry and by the record."""
 
-from sparrowmq.broker.sql_matching import RecordFilter
+from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.selector import ALL, Selector
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.grpc_port.local_link import linked
+from sparrowmq.broker.grpc_port import linked
 from sparrowmq.errors import RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply, UnregisterClient

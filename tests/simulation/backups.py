@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.state.kept_state import KeptState
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
-from sparrowmq.broker import chores, member
+from sparrowmq.broker import member, part
 from sparrowmq.broker.failover import in_sync
 from sparrowmq.broker.part import Chore
 from sparrowmq.loop import clock
@@ -77,7 +77,7 @@ class Pace:
             if self.waits > 1:
                 for module, name, period_s in _LOOKS:
                     stack.enter_context(patch.object(module, name, period_s))
-                stack.enter_context(patch.object(chores, "_repeat", partial(_seldom, chores._repeat)))
+                stack.enter_context(patch.object(part, "_repeat", partial(_seldom, part._repeat)))
             yield
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.sql_matching import RecordFilter
+from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.errors import BadStore
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.selector import ALL, Selector

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.sql_matching import RecordFilter
+from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.selector import Selector

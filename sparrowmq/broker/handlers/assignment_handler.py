@@ -1,9 +1,11 @@
-"""Queues shared by the broker: QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and
-GET_ALL_MESSAGE_REQUEST_MODE (402).
+"""Which member of a group consumes a queue: assignment by the broker, and locks of queues.
 
-Java's push consumer with `clientRebalance=false` asks each broker's answer for its own queues every 20 seconds, and
-pops them if the operator says so: several members then share a queue.
-Source: QueryAssignmentProcessor, Java 5.4.0.
+    QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402)
+    LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)      for consumers that handle messages in order
+
+Java's push consumer with `clientRebalance=false` asks each broker for its own queues every 20 seconds, and pops them if
+the operator says so: several members then share a queue.
+Source: QueryAssignmentProcessor, Java 5.4.0; AdminBrokerProcessor, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -12,31 +14,45 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from sparrowmq.broker.cluster_queues import ClusterQueues
+from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.groups import RequestModes
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.journal import Journal
 from sparrowmq.broker.part import Part
-from sparrowmq.broker.request_modes import RequestModes
+from sparrowmq.broker.queue_locks import Queue, QueueLocks
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import AccessDenied, RemoteError, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol import allocation, names
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.client_bodies import (
     MODES,
     POP,
     Assignment,
     AssignmentQuery,
     Assignments,
+    LockedQueues,
+    LockQueues,
     RequestMode,
 )
+from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
-from sparrowmq.remoting.handler import Reply, handles
+from sparrowmq.remoting.handler import Reply, encoded, handles
+from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.pool import Pool
 
 log = logging.getLogger(__name__)
-
 # The names that Java's strategies have on the wire.
 _STRATEGIES: Final = {"AVG": allocation.averagely, "AVG_BY_CIRCLE": allocation.by_circle}
+KEPT_S: Final = 5.0
+TIMEOUT_S: Final = 3.0
+MOST_TOPICS: Final = 10_000
+_LONGEST_ID: Final = 255  # bytes: a record of the journal has the ids of 200 holders
 
 
 def assignment_part(shared: SharedParts, modes: RequestModes, namesrv: Sequence[str], pool: Pool) -> Part:
@@ -95,3 +111,131 @@ class AssignmentHandler(Handler):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"mode {shown(mode.mode)} is unknown; it is {' or '.join(MODES)}"
             )
+
+
+class ClusterQueues:
+    """The queues of a topic at all brokers of the cluster that may be read, as a name server says.
+
+    The answer is kept for a while, because each member of a group asks every 20 seconds. While no name server answers,
+    the last answer stays in use.
+
+    Args:
+        namesrv: the addresses; one that answers is enough.
+    """
+
+    def __init__(self, namesrv: Sequence[str], pool: Pool, clock: Clock) -> None:
+        self._namesrv = namesrv
+        self._pool = pool
+        self._clock = clock
+        self._cached: dict[str, tuple[float, list[MessageQueue]]] = {}
+
+    async def of(self, topic: str) -> list[MessageQueue] | None:
+        """Return the queues of a topic in order; None if no name server knows it, or none has ever answered."""
+        now = self._clock.monotonic()
+        known = self._cached.get(topic)
+        if known is not None and now - known[0] < KEPT_S:
+            return known[1]
+        for address in self._namesrv:
+            try:
+                session = await self._pool.session(address)
+                answer = await session.call(GetRoute(topic, accept_standard_json_only=True), timeout_s=TIMEOUT_S)
+            except RemoteError as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self._cached.pop(topic, None)
+                    return None
+            except SparrowError:
+                continue
+            else:
+                queues = queues_of(topic, TopicRoute.decode(answer.body))
+                self._keep(topic, now, queues)
+                return queues
+        return known[1] if known is not None else None
+
+    def _keep(self, topic: str, now: float, queues: list[MessageQueue]) -> None:
+        self._cached.pop(topic, None)
+        self._cached[topic] = (now, queues)
+        if len(self._cached) > MOST_TOPICS:
+            del self._cached[next(iter(self._cached))]  # the one that was asked for first
+
+
+def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """Return the queues of a route that may be read, at brokers with an address."""
+    brokers = {each.broker_name for each in route.broker_datas if each.broker_addrs}
+    return [
+        MessageQueue(topic, row.broker_name, queue_id)
+        for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
+        if row.perm & Perm.READ and row.broker_name in brokers
+        for queue_id in range(row.read_queue_nums)
+    ]
+
+
+def lock_part(shared: SharedParts, state: KeptState) -> Part:
+    """Return the part that locks queues; the journal has the holders from now on."""
+    locks = QueueLocks(shared.clock, state.locks)
+    if state.journal is not None:
+        state.journal.watch_locks(locks)
+    return Part((LockHandler(shared, locks, state.journal),), chores=locks.chores())
+
+
+class LockHandler(Handler):
+    """Lock queues of topics that this broker has.
+
+    Args:
+        journal: has the holders, at a master; None keeps them in memory only.
+    """
+
+    def __init__(self, shared: SharedParts, locks: QueueLocks, journal: Journal | None = None) -> None:
+        super().__init__(shared)
+        self._locks = locks
+        self._journal = journal
+
+    @handles(LockBatchMq)
+    async def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Reply:
+        """Lock queues for an orderly consumer. The answer names only the queues that it now holds.
+
+        The answer waits until the journal is safe, so no election gives the queues of a new holder to others.
+        """
+        wish = LockQueues.of_request(body)
+        names.check_group(wish.consumer_group)
+        size = len(wish.client_id.encode())
+        if not 0 < size <= _LONGEST_ID:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client id has {size} bytes; it must have 1 to {_LONGEST_ID}",
+            )
+        self._check_id(wish, peer)
+        answer = await to_end(self._lock(wish))
+        if self._journal is not None:
+            await self._journal.safe_locks()
+        return answer
+
+    @handles(UnlockBatchMq)
+    def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
+        wish = LockQueues.of_request(body)
+        self._check_id(wish, peer)
+        for queue in wish.mq_set:
+            self._locks.unlock(_key(wish, queue), wish.client_id)
+        if self._journal is not None:
+            self._journal.note_locks()
+
+    def _check_id(self, wish: LockQueues, peer: Peer) -> None:
+        """Raises: AccessDenied, the client that the request names belongs to another account."""
+        member = self._clients.member(wish.consumer_group, wish.client_id)
+        if member is not None and not may_act_for(peer, member.owner):
+            raise AccessDenied(f"client {shown(wish.client_id)} belongs to another account")
+
+    def _lock(self, wish: LockQueues) -> Steps[Reply]:
+        locked: list[MessageQueue] = []
+        for queue in wish.mq_set:
+            if self._is_here(queue) and self._locks.lock(_key(wish, queue), wish.client_id):
+                locked.append(queue)
+            yield
+        return (yield from encoded(LockedQueues(locked)))
+
+    def _is_here(self, queue: MessageQueue) -> bool:
+        topic = self._topics.get(queue.topic)
+        return topic is not None and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+
+
+def _key(wish: LockQueues, queue: MessageQueue) -> Queue:
+    return wish.consumer_group, queue.topic, queue.queue_id

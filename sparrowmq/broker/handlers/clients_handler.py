@@ -1,35 +1,55 @@
-"""Heartbeats of clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
-CHECK_CLIENT_CONFIG (46).
+"""Heartbeats of clients, and questions of tools that the broker passes on to them.
+
+    HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), CHECK_CLIENT_CONFIG (46)
+    GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309)
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): the offsets of a group's members, each of which is asked with 221
 
 A group's first heartbeat creates the group and its retry topic. Its answer waits until the name servers know the retry
 topic, because consumers ask for its route as soon as they start. Later heartbeats do not wait and cost no task.
-Source: ClientManageProcessor, ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8 and 5.3 (fingerprints).
+Source: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor and Broker2Client, Java 4.9.8 and 5.3
+(fingerprints).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import msgspec
 
+from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.sql_filters import Filters
-from sparrowmq.errors import RemoteError
+from sparrowmq.core.safe_text import shown
+from sparrowmq.errors import NetworkError, RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat, Heartbeat
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.requests.admin_headers import InvokeGetConsumerStatus
+from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat, ConsumerStatus, Heartbeat
 from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
+    ConsumeMessageDirectly,
     GetConsumerListByGroup,
+    GetConsumerRunning,
+    GetConsumerStatus,
     HeartBeat,
     HeartBeatReply,
     UnregisterClient,
 )
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
+from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
+
+log = logging.getLogger(__name__)
+# The time limit for a client's answer (Java: Broker2Client.callClient and getConsumeStatus).
+CLIENT_TIMEOUT_S: Final = 10.0
+STATUS_TIMEOUT_S: Final = 5.0
 
 
 class ClientHandler(Handler):
@@ -124,3 +144,79 @@ class ClientHandler(Handler):
 
 def _checked(compiling: Steps[Selector]) -> Steps[None]:
     yield from compiling
+
+
+class RelayHandler(Handler):
+    """Pass questions of tools on to consumers.
+
+    tool ── request ──> broker ── the same on the member's own connection ──> member
+    tool <── its answer, unchanged ── broker <── answer ── member
+    """
+
+    @handles(GetConsumerRunning)
+    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
+        """Return a consumer's own report of its state."""
+        return await self._call(header.consumer_group, header.client_id, header)
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
+        """Have a consumer handle one message now; return the consumer's own report of the result."""
+        log.info(
+            "%s has consumer %s of group %s handle message %s",
+            peer.address,
+            shown(header.client_id or ""),
+            shown(header.consumer_group),
+            shown(header.msg_id or ""),
+        )
+        request = msgspec.structs.replace(header, broker_name=self._topics.broker_name)
+        record = self._record(header.msg_id or "")
+        return await self._call(header.consumer_group, header.client_id or "", request, record)
+
+    @handles(InvokeGetConsumerStatus)
+    async def statuses(self, header: InvokeGetConsumerStatus, body: bytes, peer: Peer) -> Reply:
+        """Return the offsets of a group's members, or of one member, in a topic. Members that fail are left out."""
+        members = self._clients.members(header.group)
+        if not members:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
+            )
+        ids = {member.client_id for member in members if header.client_addr in (None, "", member.client_id)}
+        wanted = [member for each in sorted(ids) if (member := self._clients.member(header.group, each))]
+        request = GetConsumerStatus(header.topic, header.group)
+        answers = [member.peer.call(request, timeout_s=STATUS_TIMEOUT_S) for member in wanted]
+        table: dict[str, dict[MessageQueue, int]] = {}
+        for member, answer in zip(wanted, answers, strict=True):
+            try:
+                told = ConsumerStatus.decode((await answer).body)
+            except (NetworkError, RemoteError, RemoteProtocolError) as error:
+                log.warning("consumer %s does not report its offsets: %s", shown(member.client_id), shown(error))
+            else:
+                table[member.client_id] = told.message_queue_table
+        return Reply(body=ConsumerStatus(consumer_table=table))
+
+    def _record(self, msg_id: str) -> bytes:
+        try:
+            offset = parse_offset_id(msg_id).physical_offset
+        except RemoteProtocolError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId is no offset message id: {error}") from error
+        record = self._store.record_at(offset)
+        if record is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return bytes(record)
+
+    async def _call(self, group: str, client_id: str, request: Request[Any], body: bytes = b"") -> Reply:
+        member = self._clients.member(group, client_id)
+        who = f"<{group}> <{client_id}>"
+        if member is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
+        return await _relay(member, who, request, body)
+
+
+async def _relay(member: Member, consumer: str, request: Request[Any], body: bytes) -> Reply:
+    try:
+        response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
+    except RequestTimeout as error:
+        raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}") from error
+    except NetworkError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}") from error
+    return Reply(response.code, None, response.remark, response.body)

@@ -1,22 +1,41 @@
-"""The offsets of groups and queues: codes 14, 15 (a group's offset), 29, 30, 31, 32 (a queue's), 43, 45 (all of them,
-for tools). Resets are in groups_handler.py.
+"""The offsets of groups and queues, and the progress of groups.
 
-Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
+    14, 15                  a group's offset
+    29, 30, 31, 32          a queue's
+    43, 45                  all of them, for tools
+    208, 317, 303, 308      the progress of one group, of all, as time, of the slowest
+    314                     copy one group's offsets to another
+
+Resets are in groups_handler.py.
+Source: ConsumerManageProcessor, AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final, cast
 
+from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import is_young
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import Steps
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import check_group
+from sparrowmq.protocol.requests.admin_headers import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    GetAllDelayOffset,
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    QueryConsumeTimeSpan,
+    QueryCorrectionOffset,
+)
 from sparrowmq.protocol.requests.headers import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
@@ -27,10 +46,21 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
-from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
+from sparrowmq.protocol.requests.offset_bodies import (
+    BrokerConsumeStats,
+    ConsumerOffsets,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    QueueProgress,
+    QueueTimeSpan,
+)
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import PendingReply, Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
+
+_LARGEST: Final = (1 << 63) - 1
+_GONE: Final = -1  # the store time of a message that does not exist
 
 
 class OffsetHandler(Handler):
@@ -137,3 +167,128 @@ class OffsetHandler(Handler):
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Reply:
         """Return the current content of delayOffset.json, and what slaves must keep."""
         return Reply(body=self._delayed.progress_for_slave())
+
+
+class ProgressHandler(Handler):
+    """Report the progress of groups.
+
+    Args:
+        address: the address of this broker as clients know it.
+    """
+
+    def __init__(self, shared: SharedParts, address: str, pops: PopTable) -> None:
+        super().__init__(shared)
+        self._address = address
+        self._lags = GroupLags(shared.store, shared.topics, shared.offsets, shared.clients, pops)
+
+    @handles(GetConsumeStats)
+    def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
+        """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
+        group = header.consumer_group
+        return self._large.make(peer, partial(self._of_group, group, header.topic))
+
+    def _of_group(self, group: str, topic: str | None) -> Steps[Reply]:
+        topics = self._lags.consumed(group, [topic]) if topic else self._lags.topics_of(group)
+        return (yield from encoded(self._stats(group, topics)))
+
+    @handles(GetBrokerConsumeStats)
+    def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
+        """Return the offsets of every group, topic by topic."""
+        return self._large.make(peer, partial(self._of_all, header))
+
+    def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Reply]:
+        found = BrokerConsumeStats([], self._address)
+        for config in self._groups.all():
+            group = config.group_name
+            topics = self._topics_of(group, header.is_order)
+            found.consume_stats_list.append({group: [self._stats(group, [topic], found) for topic in topics]})
+            yield
+        return (yield from encoded(found))
+
+    @handles(QueryConsumeTimeSpan)
+    def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
+        queue_count = self._known_topic(header.topic).write_queue_nums
+        return self._large.make(peer, partial(self._spans, header, queue_count))
+
+    def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Reply]:
+        spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
+        return (yield from encoded(ConsumeTimeSpans(cast(Any, json.Items(spans)))))
+
+    @handles(QueryCorrectionOffset)
+    def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
+        """Return the lowest offset of all groups for each queue. Offsets below the queue's beginning do not count.
+
+        Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
+        """
+        return self._large.make(peer, partial(self._slowest, header))
+
+    def _slowest(self, header: QueryCorrectionOffset) -> Steps[Reply]:
+        left_out = set((header.filter_groups or "").split(","))
+        least: dict[int, int] = {}
+        groups = yield from self._offsets.groups_of(header.topic)
+        for group in groups:
+            if group in left_out:
+                continue
+            for queue_id, offset in list(self._offsets.of_group(group, header.topic).items()):
+                queue = self._store.queues.get(header.topic, queue_id)
+                if offset >= (queue.min_offset if queue else 0):
+                    least[queue_id] = min(offset, least.get(queue_id, _LARGEST))
+                yield
+        compared = self._offsets.of_group(header.compare_group or "", header.topic)
+        for queue_id, offset in list(compared.items()):
+            if least.get(queue_id, _LARGEST) > offset:
+                least[queue_id] = _LARGEST
+            yield
+        return (yield from encoded(CorrectionOffsets(least)))
+
+    @handles(CloneGroupOffset)
+    async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
+        source, target = header.src_group, check_group(header.dest_group)
+        topics = {header.topic} if header.topic else self._offsets.topics_of(source)
+        for topic in topics if header.offline else self._lags.consumed(source, topics):
+            if self._topics.get(topic) is not None:
+                await to_end(self._offsets.cloning(source, target, topic))
+        await self._offsets.file.confirm(f"group {target} goes on where {source} is")
+
+    def _topics_of(self, group: str, only_ordered: bool) -> list[str]:
+        configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
+        return [config.topic_name for config in configs if config is not None and (config.order or not only_ordered)]
+
+    def _stats(self, group: str, topics: list[str], whole: BrokerConsumeStats | None = None) -> ConsumeStats:
+        """Return progress, to be encoded once. It is added to the sum of `whole`, which is written behind it."""
+        rows = cast(Any, json.Pairs(self._rows(group, topics, whole)))
+        return ConsumeStats(self._consumption.per_second(group, topics), rows)
+
+    def _rows(
+        self, group: str, topics: list[str], whole: BrokerConsumeStats | None
+    ) -> Iterator[tuple[MessageQueue, QueueProgress]]:
+        for name in topics:
+            for queue_id in self._lags.queues_of(name):
+                row = self._progress(group, name, queue_id)
+                if whole is not None:
+                    whole.total_diff += row.lag
+                yield MessageQueue(name, self._topics.broker_name, queue_id), row
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
+        lag = self._lags.of(group, topic, queue_id)
+        last_ms = self._store.store_time(topic, queue_id, lag.offset - 1) or 0
+        count = None if lag.in_flight is None else lag.messages
+        return QueueProgress(lag.end, lag.offset, lag.next_offset, last_ms, count, lag.in_flight)
+
+    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+        queue = self._store.queues.get(topic, queue_id)
+        begin, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        offset = self._offsets.query(group, topic, queue_id) or 0
+
+        def stored(queue_offset: int) -> int:
+            found = self._store.store_time(topic, queue_id, queue_offset)
+            return _GONE if found is None else found
+
+        next_ms = stored(offset) if offset < end else _GONE
+        return QueueTimeSpan(
+            MessageQueue(topic, self._topics.broker_name, queue_id),
+            stored(begin),
+            stored(end - 1),
+            stored(offset - 1) if offset > 0 else stored(begin),
+            self._clock.now_ms() - next_ms if next_ms != _GONE else 0,
+        )

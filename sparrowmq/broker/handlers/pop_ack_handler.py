@@ -19,9 +19,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from sparrowmq.broker.journal import Journal
 from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pops import Pops
-from sparrowmq.broker.state.journal import Journal
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode

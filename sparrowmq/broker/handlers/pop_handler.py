@@ -17,16 +17,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.handlers.handler import Handler, SharedParts, no_topic
+from sparrowmq.broker.handlers.pop_ack_handler import PopAckHandler
 from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
+from sparrowmq.broker.journal import Journal, not_safe
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Part
+from sparrowmq.broker.pop.pop_dead_letters import PopDeadLetters
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
+from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.sql_filters import Filters
-from sparrowmq.broker.state.journal import Journal, not_safe
 from sparrowmq.errors import NotSafeInTime, RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.loop.tasks import after_thread, resolved
+from sparrowmq.loop.turn import Turn
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY
@@ -53,13 +63,13 @@ from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import TAG
 from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quotas import Usage
+from sparrowmq.remoting.quotas import Quotas, Usage
+from sparrowmq.store.message_store import MessageStore
 
 _LONGEST_HOLD_MS: Final = 60_000
 _LONGEST_INVISIBLE_MS: Final = 7 * 86_400_000
 _SHORTEST_HOLD_S: Final = 1.0  # for a read that goes on
 _MANY_QUEUES: Final = 1024
-
 _Asks = PopMessage | PeekMessage | Notification
 _Result = Reply | PendingReply | Awaitable[Reply | PendingReply]
 
@@ -359,3 +369,62 @@ def _ask_again(header: PopMessage | Notification) -> Reply:
 
 def _after(compiling: Steps[Selector], then: Callable[[Selector], _Result]) -> Steps[_Result]:
     return then((yield from compiling))
+
+
+def pop_parts(
+    shared: SharedParts,
+    journal: Journal | None,
+    pops: Pops,
+    filters: Filters,
+    settings: BrokerSettings,
+    quotas: Quotas,
+) -> Part:
+    waits = PopWaits(shared.store)
+    pops.on_ready = waits.ring
+    limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
+    popping = Popping(shared.store, pops, settings.name, settings.message_group_read_ahead)
+    asked = PopHandler(shared, popping, waits, filters, limits, journal)
+    asked.held_pops.quotas = quotas
+    acks = PopAckHandler(pops, journal, shared.clock, settings.name)
+
+    async def close() -> None:
+        pops.close()
+
+    return Part((asked, acks), saves=(close,))
+
+
+def pops_of(
+    store: MessageStore,
+    state: KeptState,
+    writer: Writer,
+    clock: Clock,
+    turn: Turn,
+    figures: Figures,
+    young_bytes: int,
+) -> Pops:
+    """Return the pop state, which the journal has from now on."""
+    pops = Pops(state.pops, store, state.offsets, clock, turn, state.journal, young_bytes)
+    pops.bury = PopDeadLetters(store, writer, state.topics, state.groups).bury
+    if state.journal is not None:
+        state.journal.watch_pops(pops)
+    _show(pops, figures)
+    return pops
+
+
+def _show(pops: Pops, figures: Figures) -> None:
+    figures.gauge(
+        "sparrowmq_pop_messages",
+        "popped messages that are not acknowledged: with consumers, visible again, or waiting",
+        lambda: pops.invisible,
+    )
+    figures.counters(
+        "sparrowmq_pop_total",
+        "popped messages: given to consumers, acknowledged, not acknowledged in time, moved to dead-letter queues",
+        ("what",),
+        lambda: [
+            (("taken",), pops.count_popped),
+            (("acknowledged",), pops.count_acknowledged),
+            (("expired",), pops.expired),
+            (("dead",), pops.buried),
+        ],
+    )

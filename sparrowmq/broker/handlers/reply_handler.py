@@ -17,9 +17,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.clients import Askers, Clients
 from sparrowmq.broker.handlers.send_handler import SendHandler
-from sparrowmq.broker.reply_waiters import Askers
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock

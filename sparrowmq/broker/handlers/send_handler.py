@@ -14,8 +14,8 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from sparrowmq.broker.batches import large_batch
-from sparrowmq.broker.batches.repeated_batch import demand_few, in_a_row, put_missing, written
+from sparrowmq.broker import batches
+from sparrowmq.broker.batches import are_neighbours, check_repeated_size, put_missing, render_positions
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.later.retry_rules import is_exhausted
@@ -189,7 +189,7 @@ class SendHandler:
         shared.owner = owner_of(peer)
         if header.may_be_stored or header.topic in self._retried.topics:
             return self._in_line(shared, body, places, self._send_missing, bool(header.may_be_stored))
-        if large_batch.is_large(places, len(body)):
+        if batches.is_large(places, len(body)):
             return self._in_line(shared, body, places, self._send_large, False)
         placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
         self._received.value += len(placed.offsets)
@@ -212,7 +212,7 @@ class SendHandler:
             raise looked_up()
         incarnation = self._topics.incarnation(shared.topic)
         steps = self._guarded(send(shared, body, places, is_repeated), shared.topic, incarnation)
-        return self._line.work(large_batch.storing(self._store, self.accepts_writes, steps), mark)
+        return self._line.work(batches.storing(self._store, self.accepts_writes, steps), mark)
 
     def _guarded(self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int) -> Steps[ReplyWhenDurable]:
         """Store a batch as long as its topic is the same.
@@ -234,12 +234,12 @@ class SendHandler:
         )
 
     def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
-        ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)
+        ready = yield from batches.prepare_parts(self._writer, shared, body, places, _singles)
         if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
             return (yield from self._send_missing(shared, body, places, is_repeated))
         self._writer.demand_room(shared.topic, len(body), len(places) // batch.PLACE_BYTES)
         with self._repeats.under_way(ready.keys):
-            parts = yield from large_batch.put_in_parts(self._writer, ready)
+            parts = yield from batches.put_in_parts(self._writer, ready)
         yield from emptied(ready.keys)
         ids: list[str] = []
         for part in parts:
@@ -247,36 +247,36 @@ class SendHandler:
             ids.append(self._ids.joined(part.offsets))
             yield
         reply = SendMessageReply(",".join(ids), shared.queue_id, parts[0].queue_offset)
-        if not large_batch.in_a_row(parts):
-            reply.stored_at = yield from large_batch.written(shared.queue_id, parts)
+        if not batches.are_adjacent(parts):
+            reply.stored_at = yield from batches.render_part_positions(shared.queue_id, parts)
         return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
 
     def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
         if is_repeated:
-            demand_few(len(places) // batch.PLACE_BYTES)
+            check_repeated_size(len(places) // batch.PLACE_BYTES)
         entries: list[Entry] = []
-        for few in large_batch.pieces(places, large_batch.PART_OF_ENTRIES):
+        for few in batches.pieces(places, batches.PART_OF_ENTRIES):
             entries += _singles(shared, body, few)
             yield
         found, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
         self._received.value += stored_count
         yield from emptied(entries)
         ids, end = [], 0
-        for at in range(0, len(found), large_batch.PART):
-            some = found[at : at + large_batch.PART]
+        for at in range(0, len(found), batches.PART):
+            some = found[at : at + batches.PART]
             ids.append(self._ids.joined([each.offset for each in some]))
             end = max(end, *[each.end for each in some])
             yield
         reply = SendMessageReply(",".join(ids), found[0].queue_id, found[0].queue_offset)
-        if not (yield from in_a_row(found)):
-            reply.stored_at = yield from written(found)
+        if not (yield from are_neighbours(found)):
+            reply.stored_at = yield from render_positions(found)
         yield from emptied(found)
         return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), end, reply)
 
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
         """Store a batch message by message, because some of them are not plain."""
-        return large_batch.as_one(self._writer.put_batch(_singles(shared, body, places)))
+        return batches.as_one(self._writer.put_batch(_singles(shared, body, places)))
 
     def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
         """Return the handle that recalls the message; None for a retry or without a unique id."""

@@ -3,7 +3,7 @@
     SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all messages of a queue wait equally long, so they are in the
                           queue 1 (5 s)   ■ ■ ■       order of their due times, and only the first needs watching
                           ...
-    due ── restore topic and queue (detour.py) ── store again, with the place in its level ── offset of the level + 1
+    due ── restore topic and queue (redirect.py) ── store again, with the place in its level ── offset of the level + 1
 
 `delay_levels` is the detour that puts messages into these queues; `DelayedDelivery` takes them out.
 
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.redirect import Detour, move, restore
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError

@@ -19,8 +19,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sparrowmq.broker.detour import Detour
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.redirect import Detour
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     BadStore,

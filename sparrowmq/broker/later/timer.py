@@ -25,10 +25,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delivery import Alarms, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.redirect import Detour, move, restore
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock

@@ -12,7 +12,7 @@ from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.pop.pop_table import PopTable
-from sparrowmq.broker.store_conditions import folders
+from sparrowmq.broker.store import folders
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.disks import declare_disks
 from sparrowmq.metrics.figures import Figures

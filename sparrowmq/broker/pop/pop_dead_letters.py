@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.broker.detour import again
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.pop.pop_queue import Cell, PopQueue
+from sparrowmq.broker.redirect import again
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, RemoteError, StoreError

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.registration import Registration
@@ -20,7 +21,6 @@ from sparrowmq.broker.replication.ha_port import primary_rules, replica_rules
 from sparrowmq.broker.replication.high_watermark import HighWatermark
 from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_number
 from sparrowmq.broker.replication.primary import Primary
-from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.bodies import HaStatus

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end

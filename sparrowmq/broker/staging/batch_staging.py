@@ -41,11 +41,10 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
+from sparrowmq.broker.batches import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.queue_records import records_from
-from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.broker.saved_state import SavedFile, records_from
 from sparrowmq.broker.staging import staged_records
 from sparrowmq.broker.staging.publishing import Publishing
 from sparrowmq.broker.staging.saved_writers import KeptWriters, saved, take_saved

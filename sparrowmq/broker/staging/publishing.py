@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
+from sparrowmq.broker.batches import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.staging.writers import GONE, OpenPiece, Piece, Publication, Source

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.broker.detour import REAL_QID, REAL_TOPIC, address, again, move, restore
+from sparrowmq.broker.redirect import REAL_QID, REAL_TOPIC, address, again, move, restore
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.queue_records import records_from
+from sparrowmq.broker.saved_state import records_from
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
 from sparrowmq.broker.transactions.transaction_rules import TransactionRules

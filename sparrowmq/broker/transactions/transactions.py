@@ -30,10 +30,10 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.detour import Detour, restore
 from sparrowmq.broker.later.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.redirect import Detour, restore
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.deciders import Deciders, MaySend

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.auth.writing import replace
+from sparrowmq.auth.account_files import replace_secret_file
 from sparrowmq.cli.secure import cluster_plan as planning
 from sparrowmq.cli.secure.authority import OWNERS_ALONE, Files, make_authority, sign
 from sparrowmq.cli.secure.cluster_plan import Certificate, Plan, Wishes
@@ -127,7 +127,7 @@ def add_client(folder: Path, name: str, days: int) -> None:
         _sign(folder, wanted, days)
         shutil.copyfile(_authority(folder, wanted.authority).certificate, folder / name / "ca.pem")
         known.certificates.append(wanted)
-        replace(folder / PLAN_FILE, known.text().encode())
+        replace_secret_file(folder / PLAN_FILE, known.text().encode())
     click.echo(
         f"{folder / name} has the files of the client. Add these lines to accounts.yml of each server:\n\n"
         f"{planning.client_account(name, secret)}\nThey take effect within five seconds."

@@ -165,7 +165,7 @@ class DataVersion(Body):  # the wire's word
 
 
 class JournalMark(Body):
-    """The part of a broker's journal that a table has. Ours; other programs ignore it (broker/state/replay.py)."""
+    """The part of a broker's journal that a table has. Ours; other programs ignore it (broker/journal_records.py)."""
 
     next: int = 0  # the queue offset of the first record that it does not have
     is_ahead: bool = False  # whether it has a change that the log could not take

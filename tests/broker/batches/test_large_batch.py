@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.batches import large_batch, repeated_batch
+from sparrowmq.broker import batches
 from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError, RequestTimeout
 from sparrowmq.loop import slices
 from sparrowmq.loop.slices import at_once
@@ -31,9 +31,9 @@ OTHERS = [BatchPart(b"%d" % number, f"KEYS\x01Schlüssel-{number}\x02".encode())
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of four messages, and a pause after each step."""
-    monkeypatch.setattr(large_batch, "PART", 4)
-    monkeypatch.setattr(large_batch, "PART_BYTES", 4 * batch.PLACE_BYTES)
-    monkeypatch.setattr(large_batch, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(batches, "PART", 4)
+    monkeypatch.setattr(batches, "PART_BYTES", 4 * batch.PLACE_BYTES)
+    monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
 
 
@@ -110,9 +110,9 @@ async def test_a_batch_of_thousands_is_stored_whole(tmp_path: Path) -> None:
 
 def test_parts_are_in_a_row_if_each_begins_where_the_one_before_ends() -> None:
     first, second, third = (PlacedBatch([at, at + 1], at, 0) for at in (4, 6, 9))
-    assert large_batch.in_a_row([first, second])
-    assert not large_batch.in_a_row([first, third])
-    assert at_once(large_batch.written(2, [first, third])) == "2:4,2:5,2:9,2:10"
+    assert batches.are_adjacent([first, second])
+    assert not batches.are_adjacent([first, third])
+    assert at_once(batches.render_part_positions(2, [first, third])) == "2:4,2:5,2:9,2:10"
 
 
 async def sent_again(live: Live, parts: list[BatchPart]) -> Any:
@@ -196,7 +196,7 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
 async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_repeated: bool, is_made_again: bool
 ) -> None:
-    monkeypatch.setattr(repeated_batch, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
     parts = [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(400)]
     async with live_broker(tmp_path) as live:
         request = send_request(batch=True, may_be_stored=is_repeated)
@@ -221,7 +221,7 @@ async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
 async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_it_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_sent_again: bool
 ) -> None:
-    monkeypatch.setattr(repeated_batch, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
     async with live_broker(tmp_path) as live:
         appender = live.broker.store.appender
         if was_sent_again:
@@ -259,13 +259,13 @@ async def test_nothing_is_stored_of_a_batch_for_which_the_log_has_no_room(
 def test_messages_with_many_properties_come_in_small_pieces() -> None:
     sizes = [10] * 300 + [20_000] * 4 + [30_000, 5] + [10_000] * 27
     places = batch.places(batch.encode([BatchPart(b"x" * 5000, b"k\x01" + b"v" * size, 0) for size in sizes]))
-    pieces = list(large_batch.pieces(places, 256))
+    pieces = list(batches.pieces(places, 256))
     counts = [len(piece) // batch.PLACE_BYTES for piece in pieces]
     assert b"".join(pieces) == places and max(counts) == 256
     ends = [sum(counts[: number + 1]) for number in range(len(counts))]
     of_pieces = [sizes[end - count : end] for end, count in zip(ends, counts, strict=True)]
     assert max(map(sum, of_pieces)) < 100_000
-    assert large_batch.is_large(places, 1 << 20) and not large_batch.is_large(pieces[0], 1 << 20)
+    assert batches.is_large(places, 1 << 20) and not batches.is_large(pieces[0], 1 << 20)
 
 
 async def test_a_batch_with_many_properties_keeps_its_order(tmp_path: Path) -> None:

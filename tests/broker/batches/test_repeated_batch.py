@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.batches import repeated_batch
+from sparrowmq.broker import batches
 from sparrowmq.broker.repeated.recognition import Repeats, keys
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices
@@ -73,7 +73,7 @@ async def test_messages_of_a_batch_may_be_sent_again_one_by_one(tmp_path: Path) 
 
 
 async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_batch, "MOST", 4)
+    monkeypatch.setattr(batches, "MAX_REPEATED_MESSAGES", 4)
     async with live_broker(tmp_path) as live:
         with pytest.raises(RemoteError, match="at most 4 messages, and this has 5"):
             await put(live, PARTS, may_be_stored=True)

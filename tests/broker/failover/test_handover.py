@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from sparrowmq.broker import member
-from sparrowmq.broker.batches import large_batch
+from sparrowmq.broker import batches, journal, member
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover import in_sync as in_sync_module
 from sparrowmq.broker.failover.disk_watch import RoomWatch
@@ -22,7 +21,6 @@ from sparrowmq.broker.failover.handover import check_begin, next_master
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.member_presence import UNKNOWN, Present
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
-from sparrowmq.broker.state import journal
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
@@ -326,7 +324,7 @@ async def test_send_waits_for_a_member_that_runs_but_was_out_of_sync_as_the_mast
 async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_batch, "PART", 4)
+    monkeypatch.setattr(batches, "PART", 4)
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
     await members.two_in_sync()
     broker = members.member(1).broker

@@ -8,8 +8,8 @@ import pytest
 
 from sparrowmq import connect
 from sparrowmq.auth.accounts import parse_account
-from sparrowmq.broker.grpc_port import local_brokers
-from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
+from sparrowmq.broker import grpc_port
+from sparrowmq.broker.grpc_port import IDLE_S, Home, LocalBrokers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.wire_types import MessageType
@@ -219,7 +219,7 @@ async def test_requests_above_the_memory_of_those_that_wait_are_refused_as_busy(
 
 
 async def test_an_address_that_invents_ids_is_refused(monkeypatch):
-    monkeypatch.setattr(local_brokers, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(grpc_port, "MOST_CLIENTS", 3)
     brokers, clock, _ = connections()
     known = [brokers.brokers_for(call(), f"c{number}") for number in range(3)]
     with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 10,000 clients here") as refused:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.grpc_port.local_link import linked
+from sparrowmq.broker.grpc_port import linked
 from sparrowmq.errors import ConnectionClosed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply

@@ -12,16 +12,13 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
-from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
-from sparrowmq.broker.handlers.clients_handler import ClientHandler
+from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler
+from sparrowmq.broker.handlers.assignment_handler import LockHandler
+from sparrowmq.broker.handlers.clients_handler import ClientHandler, RelayHandler
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.handler import SharedParts
-from sparrowmq.broker.handlers.inspect_handler import InspectHandler
-from sparrowmq.broker.handlers.locks_handler import LockHandler
-from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
-from sparrowmq.broker.handlers.progress_handler import ProgressHandler
+from sparrowmq.broker.handlers.offsets_handler import OffsetHandler, ProgressHandler
 from sparrowmq.broker.handlers.query_handler import QueryHandler
-from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
@@ -35,7 +32,7 @@ from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.sql_filters import Filters
-from sparrowmq.broker.store_part import storage
+from sparrowmq.broker.store import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock

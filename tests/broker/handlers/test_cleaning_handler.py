@@ -2,7 +2,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
+from sparrowmq.broker.handlers.admin_handler import CleaningHandler
 from sparrowmq.protocol.requests.admin_headers import (
     CleanExpiredConsumeQueue,
     CleanUnusedTopic,

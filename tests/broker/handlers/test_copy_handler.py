@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole
-from sparrowmq.broker.handlers import copy_handler
+from sparrowmq.broker.handlers import batch_handler
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.protocol.codes import ResponseCode
@@ -91,7 +91,7 @@ async def test_copies_that_do_not_fit_into_a_file_of_the_log_are_stored_in_parts
 
 
 async def test_many_copies_are_stored_in_slices_and_requests_one_after_another(live, monkeypatch):
-    monkeypatch.setattr(copy_handler, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(batch_handler, "PART_OF_ENTRIES", 4)
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
     answered = []
 
@@ -126,7 +126,7 @@ async def test_sources_queues_and_topics_of_one_name_are_apart(live):
 
 
 async def test_the_source_that_waited_longest_is_forgotten(live, monkeypatch):
-    monkeypatch.setattr(copy_handler, "MOST_SOURCES", 2)
+    monkeypatch.setattr(batch_handler, "MOST_SOURCES", 2)
     for source, first in (("a", 0), ("b", 0), ("a", 1), ("c", 0)):
         assert (await copy(live, first, first + 1, source=source, begins=True))[0]
     assert await copy(live, 1, 2, source="b") == (False, -1)

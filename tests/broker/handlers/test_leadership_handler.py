@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
+from sparrowmq.broker.handlers.admin_handler import LeadershipHandler
 from sparrowmq.errors import RemoteError
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead

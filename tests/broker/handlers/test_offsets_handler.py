@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from sparrowmq.broker.broker import memory_bytes
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
-from sparrowmq.broker.setting_changes import memory_bytes
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from sparrowmq.broker import store_opening
+from sparrowmq.broker import store
 from sparrowmq.broker.broker_settings import SlaveAck
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.member import Member
@@ -146,7 +146,7 @@ async def test_damage_that_no_other_member_can_repair_ends_the_start(
     await members.stop(2)
     await members.stop(1)
     flip(members, 1, TEXTS[3])
-    monkeypatch.setattr(store_opening, "_PATIENCE_LEASES", 0.2)
+    monkeypatch.setattr(store, "_PATIENCE_LEASES", 0.2)
     with pytest.raises(CorruptRecord, match="No other broker can repair it: no other broker is known"):
         await members.start(1, **SAFE)
 
@@ -167,7 +167,7 @@ async def test_a_broker_that_has_other_records_repairs_nothing_and_is_named(memb
     why = "cannot connect"
     async with asyncio.timeout(15):
         while "cannot connect" in why:
-            why = await store_opening.repaired(members.settings(1), SystemClock(), 0, peers=peers)
+            why = await store.repaired(members.settings(1), SystemClock(), 0, peers=peers)
     found = re.fullmatch(rf"the broker at {other.address} does not have the records from offset (\d+) to (\d+)", why)
     assert found and int(found[1]) <= place < int(found[2]), why
     assert flip(members, 1, b"3" * 5) == place
@@ -210,7 +210,7 @@ async def test_of_two_that_were_cut_the_one_with_more_leads(members: Members) ->
 async def test_a_recovery_that_did_not_end_leaves_a_doubt_and_one_that_cut_nothing_leaves_none(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "sparrowmq.broker.member_start")
+    caplog.set_level("INFO", "sparrowmq.broker.member")
     await two_with_messages(members)
     await members.stop(2)
     await members.stop(1)

@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.replication import state_mirror as mirror
-from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode

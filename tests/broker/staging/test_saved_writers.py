@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sparrowmq.broker.queue_records import records_from
+from sparrowmq.broker.saved_state import records_from
 from sparrowmq.broker.staging import batch_staging
 from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS
 from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source, json_of

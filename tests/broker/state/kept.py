@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.offsets import OffsetTable
 from sparrowmq.broker.queue_locks import Holders
-from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.store.message_store import MessageStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.broker.state.change import BEGIN, BEGIN_CODE, END, Change, Tables
+from sparrowmq.broker.journal_records import BEGIN, BEGIN_CODE, END, Change, Tables
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, TopicConfig
 

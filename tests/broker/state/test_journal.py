@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker import journal
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole
-from sparrowmq.broker.state import journal
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker import journal
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.queue_locks import Holders
-from sparrowmq.broker.state import journal
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic

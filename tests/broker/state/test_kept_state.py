@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.state.journal import Journal, JournalRules
-from sparrowmq.broker.state.kept_state import KeptState
+from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.journal import Journal, JournalRules
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig

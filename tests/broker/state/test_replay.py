@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.state.change import BEGIN, END, Change
-from sparrowmq.broker.state.replay import changes, recover
+from sparrowmq.broker.journal_records import BEGIN, END, Change, changes, recover
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings

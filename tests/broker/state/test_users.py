@@ -2,10 +2,10 @@
 
 import stat
 
+from sparrowmq.broker.access_control import Users
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.state.journal import JournalRules
-from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.broker.state.users import Users
+from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.journal import JournalRules
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry

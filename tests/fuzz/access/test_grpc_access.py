@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.broker.grpc_port.local_brokers import LocalLink
+from sparrowmq.broker.grpc_port import LocalLink
 from sparrowmq.broker.transactions.deciders import Deciders
 from sparrowmq.grpc.statuses import Status
 from sparrowmq.protocol.codes import RequestCode

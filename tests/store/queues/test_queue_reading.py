@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.broker.sql_matching import RecordFilter
+from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.messages.record import walk
 from sparrowmq.protocol.selector import Selector

@@ -115,7 +115,9 @@ def plugged_check(name: str, settings: Mapping[str, str]) -> AccessCheck:
     kind = _from_module(name) if ":" in name else _from_entry_point(name)
     check = kind(settings)
     if not callable(getattr(check, "check", None)):
-        raise ConfigError(f"aclCheck = {name!r}: it has no method check(request); sparrowmq/auth/plugged.py shows one")
+        raise ConfigError(
+            f"aclCheck = {name!r}: it has no method check(request); sparrowmq/auth/plugin_check.py shows one"
+        )
     return check  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""A record of the journal, and the state that its records make.
+"""A record of the journal, the state that records make, and how a start reads them.
 
     queue 0 of rmq_sys_sparrow_state      one JSON object a record; members that say nothing are left out
 
@@ -8,19 +8,32 @@
 A snapshot has records of the same kind as changes: each sets some topics, groups or offsets to their value at its own
 place in the log. Changes may come between them. So a reader takes all records in their order, from any `begin` on, and
 has the whole state at the snapshot's `end`. A slave reads on, and drops at each `end` what the snapshot did not have.
+
+A start reads from the newest `begin` that has an `end`. Each file in `config` names the record of the journal up to
+which it has the state (`JournalMark`). The log or the file counts:
+
+    the log has no whole snapshot             the file: Apache's store, or one of ours from before the journal
+    the file is newer by its version, and     the file: Apache's broker or an operator has changed it (that of offsets
+    has no mark or no checksum                has no version: without a checksum it is newer)
+    the file has what the log could not take  the file, at a single broker; a member's log decides for all
+    otherwise                                 the log
 """
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
+from sparrowmq.broker.groups import with_mode
 from sparrowmq.broker.offsets import OffsetTable
 from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.queue_locks import Holder, Holders, take_holders
-from sparrowmq.broker.request_modes import with_mode
-from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.broker.saved_state import records_from
+from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
@@ -29,14 +42,21 @@ from sparrowmq.protocol.requests.bodies import (
     DataVersion,
     GroupConfig,
     GroupConfigTable,
+    JournalMark,
     TopicConfig,
     TopicConfigTable,
 )
 from sparrowmq.protocol.requests.client_bodies import Modes, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 BEGIN: Final = "begin"
 END: Final = "end"
+_encode: Final = msgspec.json.Encoder().encode
+BEGIN_CODE: Final = Properties(render({Property.TAGS: BEGIN})).tags_code
+log = logging.getLogger(__name__)
+_READ: Final = 512
 
 
 class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -94,9 +114,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
             raise RemoteProtocolError(f"a record of {STATE_TOPIC} cannot be read: {error}") from error
 
 
-_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Change).decode
-BEGIN_CODE: Final = Properties(render({Property.TAGS: BEGIN})).tags_code
 
 
 class Tables:
@@ -190,3 +208,114 @@ class Tables:
             else:
                 self.policies.pop(name, None)
         self.users_version = change.users_version or self.users_version
+
+
+class ReplayedState:
+    """The state that the log has at a start.
+
+    Attributes:
+        begin: the log offset of the newest whole snapshot; None if the log has none.
+        snapshot_position: the queue offset of its first record.
+        snapshot_bytes: the size of the records from its begin to its end.
+        changed_bytes: the size of the records after it.
+        position: the queue offset to read on at.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.tables = Tables()
+        self.begin: int | None = None
+        self.snapshot_position = position
+        self.snapshot_bytes = self.changed_bytes = 0
+        self.position = position
+
+    def take(self, position: int, at: int, size: int, change: Change) -> None:
+        """Take the next record from a snapshot's begin on."""
+        if self.tables.is_whole:
+            self.changed_bytes += size
+        else:
+            self.snapshot_bytes += size
+        if self.begin is None:
+            self.begin, self.snapshot_position = at, position
+        self.tables.apply(change, at)
+        self.position = position + 1
+
+    def counts(self, saved: Saved, version: DataVersion, trusts_files: bool) -> bool:
+        """Whether the log counts for a table, and not its file.
+
+        Args:
+            saved: the content of the file.
+            version: of the table in the log.
+            trusts_files: whether the file may have what the log lacks. A member's log decides for all members.
+        """
+        if self.begin is None:
+            return False
+        if saved.is_foreign and saved.version is None:
+            return False
+        mark = saved.mark
+        if saved.is_foreign or mark is None:
+            return saved.version is None or not _is_newer(saved.version, version)
+        if not trusts_files:
+            return True
+        return mark.next <= (self.snapshot_position if mark.is_ahead else self.position)
+
+
+class Saved(NamedTuple):
+    """A file of `config`.
+
+    Attributes:
+        is_foreign: whether another program has written it, or an operator: it has no checksum.
+        version: of its table; None if it has none, or there is no readable file.
+        mark: the part of the journal that it has; None if it was written without a journal.
+    """
+
+    is_foreign: bool = False
+    version: DataVersion | None = None
+    mark: JournalMark | None = None
+
+
+def recover(store: MessageStore) -> ReplayedState:
+    """Read the state that the log has. If that fails, the log has none, and the files count."""
+    queue = store.queues.get(STATE_TOPIC, 0)
+    if queue is None:
+        return ReplayedState(0)
+    try:
+        for start in _begins(queue):
+            found = ReplayedState(start)
+            for position, at, size, change in changes(store, start):
+                found.take(position, at, size, change)
+            if found.tables.is_whole:
+                return found
+    except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
+        log.error(
+            "topics, groups and offsets cannot be read from the log: %s; the files in config are read instead",
+            bad,
+        )
+        return ReplayedState(queue.max_offset)
+    return ReplayedState(queue.min_offset)
+
+
+def changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int, Change]]:
+    """Yield the records from a queue offset on: each one's queue offset, log offset, size and content.
+
+    Raises: CorruptRecord, BadStore, RemoteProtocolError, one cannot be read.
+    """
+    for message in map(record.decode, records_from(store, STATE_TOPIC, 0, position)):
+        change = Change.of(message.body)
+        yield message.queue_offset, message.physical_offset, message.store_size, change
+
+
+def _begins(queue: ConsumeQueue) -> Iterator[int]:
+    """Yield the queue offsets at which snapshots begin, the newest first."""
+    high = queue.max_offset
+    while high > queue.min_offset:
+        last = high - 1
+        start = max(queue.min_offset, high - _READ, last - last % queue.file_entries)
+        entries = queue.read(start, high - start)
+        for i in range(len(entries) - 1, -1, -1):
+            if entries.tags_code(i) == BEGIN_CODE and not entries.is_gap(i):
+                yield start + i
+        high = start
+
+
+def _is_newer(version: DataVersion, than: DataVersion) -> bool:
+    return (version.counter, version.timestamp) > (than.counter, than.timestamp)

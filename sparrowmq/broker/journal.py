@@ -25,11 +25,13 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
+from sparrowmq.broker.access_control import Users
+from sparrowmq.broker.groups import Groups, RequestModes
+from sparrowmq.broker.journal_records import BEGIN, END, Change, ReplayedState
+from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.state.change import BEGIN, END, Change
-from sparrowmq.broker.state.kept_tables import KeptTables
-from sparrowmq.broker.state.replay import ReplayedState
+from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import (
     InvalidMessage,
     NotSafeInTime,
@@ -54,7 +56,6 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
-
 PERIOD_S: Final = 1.0
 _LARGEST: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
 _GROWTH: Final = 4  # the next snapshot is due when changes take this many times the bytes of the last one
@@ -62,41 +63,6 @@ _LEAST_GROWTH: Final = 1 << 20
 _PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
 _PER_QUEUE: Final = 30
 _OFFSETS_AT_ONCE: Final = 500  # written in one step
-
-
-@dataclass(frozen=True)
-class JournalRules:
-    """The rules of one master.
-
-    Attributes:
-        files_count: whether a start uses changes that only the files have: true for a broker without slaves.
-        is_alone: whether no other broker can become the master without having the changes of this one.
-    """
-
-    files_count: bool = True
-    is_alone: Callable[[], bool] = lambda: True
-
-
-class LoggedPops(Protocol):
-    """The pop state, whose changes the journal takes."""
-
-    def take_steps(self) -> Iterator[list[bytes]]:
-        """Yield the steps since the last call."""
-
-    def snapshot(self) -> Iterator[list[bytes]]:
-        """Yield the present state as steps."""
-
-
-class _Waiting(NamedTuple):
-    """An answer that waits until a change is safe.
-
-    Attributes:
-        refusal: makes the error for the client from the reason why the change is not safe.
-    """
-
-    later: PendingReply
-    answer: Reply | None
-    refusal: Callable[[BaseException], RemoteError]
 
 
 class Journal:
@@ -542,6 +508,50 @@ class Journal:
                 piece, size = {}, 0
         if piece:
             yield piece
+
+
+@dataclass
+class KeptTables:
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    users: Users
+    modes: RequestModes
+
+
+@dataclass(frozen=True)
+class JournalRules:
+    """The rules of one master.
+
+    Attributes:
+        files_count: whether a start uses changes that only the files have: true for a broker without slaves.
+        is_alone: whether no other broker can become the master without having the changes of this one.
+    """
+
+    files_count: bool = True
+    is_alone: Callable[[], bool] = lambda: True
+
+
+class LoggedPops(Protocol):
+    """The pop state, whose changes the journal takes."""
+
+    def take_steps(self) -> Iterator[list[bytes]]:
+        """Yield the steps since the last call."""
+
+    def snapshot(self) -> Iterator[list[bytes]]:
+        """Yield the present state as steps."""
+
+
+class _Waiting(NamedTuple):
+    """An answer that waits until a change is safe.
+
+    Attributes:
+        refusal: makes the error for the client from the reason why the change is not safe.
+    """
+
+    later: PendingReply
+    answer: Reply | None
+    refusal: Callable[[BaseException], RemoteError]
 
 
 def _set(reached: asyncio.Future[BaseException | None], error: BaseException | None) -> None:

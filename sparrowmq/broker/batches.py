@@ -19,17 +19,18 @@ there already, it is refused: clients try again, and to look for it twice would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated.recognition import keys
+from sparrowmq.broker.repeated.recognition import Before, Repeats, keys
 from sparrowmq.broker.repeated.retried_ids import Key
 from sparrowmq.broker.replication.refusal import not_the_master
-from sparrowmq.errors import SparrowError
-from sparrowmq.loop.slices import Steps
+from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.loop.slices import Steps, emptied
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.batch import PLACE_BYTES, property_bytes
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
@@ -37,17 +38,16 @@ from sparrowmq.remoting.handler import Unanswered
 from sparrowmq.store.message_store import MessageStore
 
 T = TypeVar("T")
-
 PART: Final = 1024  # messages of one part
 PART_BYTES: Final = PART * PLACE_BYTES
 PART_OF_ENTRIES: Final = 256  # likewise, of messages that are not plain
 _PROPERTY_BYTES: Final = 96 << 10  # of one part; to read so many takes 3 ms
-
 Singles = Callable[[Entry, bytes, bytes], list[Entry]]
+MAX_REPEATED_MESSAGES: Final = 4096  # of our client's batches; each message is looked up
 
 
 @dataclass(slots=True)
-class Ready:
+class PreparedBatch:
     """The parts of a batch, all of which are checked.
 
     Attributes:
@@ -72,7 +72,7 @@ def storing(store: MessageStore, takes: Callable[[], bool], steps: Steps[T]) -> 
         store.appender.unfinished -= 1
 
 
-def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[Ready]:
+def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[PreparedBatch]:
     """Check the messages of a batch.
 
     Args:
@@ -80,7 +80,7 @@ def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, single
     Raises: as `Writer.put_batch`.
     """
     sender = shared.owner, shared.topic
-    ready = Ready([], [])
+    ready = PreparedBatch([], [])
     for part in pieces(places, PART):
         plain = writer.plain(shared, body, part)
         if plain is not None:
@@ -100,7 +100,7 @@ def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, single
     return ready
 
 
-def put_in_parts(writer: Writer, ready: Ready) -> Steps[list[PlacedBatch]]:
+def put_in_parts(writer: Writer, ready: PreparedBatch) -> Steps[list[PlacedBatch]]:
     """Store the messages of a batch, after `Writer.demand_room`. Its parts are no longer in `ready` then.
 
     Raises:
@@ -154,7 +154,7 @@ def is_large(places: bytes, size: int) -> bool:
     return size > _PROPERTY_BYTES and property_bytes(places, 0, len(places)) > _PROPERTY_BYTES
 
 
-def in_a_row(parts: list[PlacedBatch]) -> bool:
+def are_adjacent(parts: list[PlacedBatch]) -> bool:
     """Whether no other message came between the parts."""
     following = parts[0].queue_offset
     for part in parts:
@@ -164,11 +164,93 @@ def in_a_row(parts: list[PlacedBatch]) -> bool:
     return True
 
 
-def written(queue_id: int, parts: list[PlacedBatch]) -> Steps[str]:
+def render_part_positions(queue_id: int, parts: list[PlacedBatch]) -> Steps[str]:
     """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
     texts: list[str] = []
     for part in parts:
         offsets = range(part.queue_offset, part.queue_offset + len(part.offsets))
         texts.append(",".join([f"{queue_id}:{offset}" for offset in offsets]))
+        yield
+    return ",".join(texts)
+
+
+def check_repeated_size(count: int) -> None:
+    """Raises: RemoteError, a batch that is sent again has too many messages."""
+    if count > MAX_REPEATED_MESSAGES:
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a batch that is sent again holds at most {MAX_REPEATED_MESSAGES} messages, and this has {count}",
+        )
+
+
+def put_missing(
+    writer: Writer, repeats: Repeats, entries: Sequence[Entry], is_repeated: bool
+) -> Steps[tuple[list[Before], int]]:
+    """Store the messages of a repeated batch that were not stored before, in the queue of those that were.
+
+    Usually the broker has all of its messages, or none. A crash may have cut the log in the middle of the batch, and a
+    client may put the messages into other batches. Then the answer names the queue and the offset of each message.
+
+    Returns: the place of each message, and the number of those that were stored now.
+    Raises:
+        RemoteError: as `Repeats.before` and `Writer.put_batch`; nothing was stored.
+        StoreFailed, DiskFull: nothing was stored, or the sender is in doubt anyway.
+        Unanswered: the batch was not sent before, and the disk became full, or broke, between two parts.
+    """
+    pending: list[set[Key]] = []
+    for at in range(0, len(entries), PART_OF_ENTRIES):
+        pending.append(keys(entries[at : at + PART_OF_ENTRIES]))
+        yield
+    with repeats.under_way(pending, entries[0].topic):
+        found: list[Before | None] = []
+        missing: list[int] = []
+        known: Before | None = None
+        for index, entry in enumerate(entries):
+            before = repeats.look_up(entry, is_repeated)
+            found.append(before)
+            if before is None:
+                missing.append(index)
+            known = known or before
+            yield
+        size_bytes = 0
+        for index in missing:
+            entry = entries[index]
+            if known is not None:
+                entry.queue_id = known.queue_id
+            writer.prepare(entry)
+            size_bytes += len(entry.body) + len(entry.properties.encode())
+            yield
+        if len(missing) > PART_OF_ENTRIES:
+            writer.demand_room(entries[0].topic, size_bytes, len(missing))
+        for at in range(0, len(missing), PART_OF_ENTRIES):
+            part = missing[at : at + PART_OF_ENTRIES]
+            with in_doubt(at > 0 and not is_repeated):
+                stored = writer.put_prepared([entries[index] for index in part])
+            for index, placed in zip(part, stored, strict=True):
+                entry = entries[index]
+                found[index] = Before(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
+                if is_repeated:
+                    repeats.note(entry, entry.topic, placed.offset)
+            yield
+    yield from emptied(pending)
+    return cast(list[Before], found), len(missing)  # none is missing now
+
+
+def are_neighbours(earlier: Sequence[Before]) -> Steps[bool]:
+    """Whether the messages are neighbours in one queue, as an answer without `stored_at` says."""
+    queue_id, following = earlier[0].queue_id, earlier[0].queue_offset
+    for each in earlier:
+        if each.queue_id != queue_id or each.queue_offset != following:
+            return False
+        following += 1
+        yield
+    return True
+
+
+def render_positions(earlier: Sequence[Before]) -> Steps[str]:
+    """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
+    texts: list[str] = []
+    for at in range(0, len(earlier), PART):
+        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in earlier[at : at + PART]]))
         yield
     return ",".join(texts)

@@ -1,8 +1,15 @@
-"""The one broker behind its own gRPC port, with a connection inside the process for each client.
+"""The gRPC port of a broker, for the official clients of RocketMQ 5 (`grpcServerPort`).
 
-A connection is that of one client id, account, address and certificate. It ends with its client. The signature of a
-call is checked here, with the time that the client signed. The requests to the broker are signed again with the
-account's key. So the broker's guard decides about them as about those of any other connection.
+    client ── GrpcPort ── LocalLink ── session ── session ── dispatcher
+
+The port serves the broker's own topics. A client finds the queues of several brokers through the process `mqproxy`.
+Only a broker with the port loads this module, protobuf and hpack.
+
+A link is a connection inside the process, without a socket, for one client id, account, address and certificate. It
+ends with its client. Both its ends are sessions, so the broker sees the client as any other: with its own address,
+heartbeats, groups, account and limits. The signature of a call is checked here, with the time that the client signed.
+The requests to the broker are signed again with the account's key. So the broker's guard decides about them as about
+those of any other connection.
 """
 
 from __future__ import annotations
@@ -10,22 +17,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
-from sparrowmq.auth.grpc_signature import Signer
+from sparrowmq.auth.audit_log import Audit
+from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, Signer, grpc_principal
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.grpc_port.local_link import linked
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import client_of
 from sparrowmq.grpc.clients import MOST_CLIENTS, too_many_clients
+from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.loop.slices import Steps, at_once, to_end
+from sparrowmq.loop.tasks import Background
+from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm
@@ -67,19 +79,114 @@ from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.linked_session import LinkedSession
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
+LOOK_S: Final = 30.0
 log = logging.getLogger(__name__)
-
 R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-
 IDLE_S: Final = 180.0  # longer than a client may be silent
-
-
 # The account that signed a call; None for a call without a signature. Raises: AccessDenied.
 AccountOf = Callable[[Call], Signer | None]
+
+
+class GrpcPort:
+    """The open port; an async context manager.
+
+    Args:
+        turn: the broker's turn of the loop.
+        quotas: the broker's, for the connections of addresses.
+    Attributes:
+        address: for clients.
+        problem: returns why the port closes new connections; "" if it does not.
+    Raises on entering:
+        ConfigError: the port cannot be used.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        clock: Clock,
+        tls: ServerTls,
+        turn: Turn,
+        place: ListenAddress,
+        quotas: Quotas | None,
+    ) -> None:
+        self.address = ""
+        self.problem: Callable[[], str] = str
+        self._home = home
+        self._clock = clock
+        self._tls = tls
+        self._turn = turn
+        self._place = place
+        self._quotas = quotas
+        self.account_of: AccountOf = _no_account
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(Background())
+            is_guarded = self.account_of is not _no_account
+            links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of, is_guarded=is_guarded)
+            stack.callback(links.close)
+            self.address, self.problem = await open_port(
+                stack, tasks, links, self._clock, self._tls, self._place, self._turn, self._quotas
+            )
+            tasks.spawn(self._expire(links), "idle gRPC clients")
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
+
+    async def _expire(self, links: LocalBrokers) -> None:
+        while True:
+            await self._clock.sleep(LOOK_S)
+            await to_end(links.expire())
+
+
+def account_of(
+    accounts: Callable[[], Mapping[str, Signer]], clock: Clock, freshness: Freshness, has_users: bool
+) -> AccountOf:
+    """Return what finds the account that signed a call.
+
+    Accounts of 4.x may be those of an address, and a certificate may be one: then the guard decides about a call
+    without a signature. With users (`has_users`) it is refused here.
+    """
+
+    def find(call: Call) -> Signer | None:
+        if AUTHORIZATION not in call.metadata and (call.peer.certificate is not None or not has_users):
+            return None
+        return grpc_principal(call.metadata, accounts(), clock.now_ms(), freshness)
+
+    return find
+
+
+def counting(find: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
+    """Return `find` with a limit and a log: denied calls count for the quota of their address, as denied requests."""
+
+    def counted(call: Call) -> Signer | None:
+        host, now = hosts.pack(str(call.peer)), clock.monotonic()
+        if not call.peer.is_trusted:
+            quotas.admit(host, now)
+        try:
+            account = find(call)
+        except AccessDenied as error:
+            call.peer.is_trusted = False
+            audit.denied_call(shown(call.method), str(call.peer), host, error)
+            quotas.denied(host, None, 0, now)
+            raise
+        call.peer.is_trusted = call.peer.is_trusted or account is not None
+        return account
+
+    return counted
+
+
+def _no_account(call: Call) -> None:
+    """Without access control signatures say nothing."""
 
 
 @dataclass(frozen=True)
@@ -358,3 +465,62 @@ class Pushes:
     def _commands(self) -> ClientCommands:
         assert self._all_links.commands is not None
         return self._all_links.commands
+
+
+class End(asyncio.Transport):
+    """The transport of one end. Commands cross without it: it knows the addresses, and ends the connection.
+
+    Args:
+        local, remote: host and port, as the session shows them.
+    """
+
+    def __init__(self, session: LinkedSession, local: tuple[str, int], remote: tuple[str, int]) -> None:
+        super().__init__({"sockname": local, "peername": remote})
+        self.other: End | None = None
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._is_closing = False
+
+    def pause_reading(self) -> None:
+        """Do nothing: the session itself leaves commands in its inbox."""
+
+    resume_reading = pause_reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Do nothing: commands wait in the inbox of the other session."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        """End the connection, on both sides, after the commands that are on their way."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._loop.call_soon(self._ended)
+            if self.other is not None:
+                self._loop.call_soon(self.other.close)
+
+    abort = close
+
+    def _ended(self) -> None:
+        self._session.connection_lost(None)
+        self._session.other = self.other = None
+
+
+def linked(
+    client: LinkedSession,
+    make: Callable[[], LinkedSession],
+    client_at: tuple[str, int],
+    broker_at: tuple[str, int],
+) -> LinkedSession:
+    """Connect a client's session with a session of the broker, which is made and returned."""
+    served = make()
+    client.other, served.other = served, client
+    here, there = End(client, client_at, broker_at), End(served, broker_at, client_at)
+    here.other, there.other = there, here
+    served.connection_made(cast(asyncio.BaseTransport, there))
+    client.connection_made(cast(asyncio.BaseTransport, here))
+    return served

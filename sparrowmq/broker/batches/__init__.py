@@ -1,1 +1,0 @@
-"""Batches of thousands of messages, and batches that were sent again."""

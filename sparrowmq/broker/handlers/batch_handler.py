@@ -1,0 +1,305 @@
+"""Our own batches: STAGE_BATCH (32001), COMMIT_BATCH (32002) and COPY_BATCH (32007). Not in RocketMQ.
+
+Staged batches appear once or not at all. Staging makes the same checks as a send, so a commit never has to refuse a
+message. Both need PUB of the topics that they write to, and a writer that belongs to the account (staging/writers.py).
+
+Copies of messages of another queue are stored in order, and none twice:
+
+    request     follows 500, reaches 900     ── copies of 500 to 899 are stored, if the copies before end at 500
+    request     follows 900, reaches 1200    ── stored behind them
+    the same again, or from a copier that counts as dead: not stored, because the copies end at 1200 now
+
+So a mirror may have many requests under way, and may send all again after a lost answer. An answer that says where the
+copies end waits until these copies are as safe as sent messages, too. The broker knows the ends in memory only. After
+its restart, or if it has forgotten a source, the mirror looks for the last copy in the queue, and its next request
+`begins`. Each copy has its own born time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from sparrowmq.broker.batches import PART_OF_ENTRIES, storing
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.part import Part
+from sparrowmq.broker.staging.batch_staging import Staging
+from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.errors import AccessDenied, MessageTooLarge, RemoteError
+from sparrowmq.loop.slices import Line, Steps
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch, copied_batch
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, CopyBatch, CopyBatchReply, StageBatch
+from sparrowmq.remoting.handler import ReplyWhenDurable, handles
+from sparrowmq.remoting.ownership import owner_of
+from sparrowmq.remoting.peer import Peer
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.failover.term import Term
+
+_MAX_NAME_CHARACTERS: Final = 255
+_TEMPLATE_QUEUES: Final = 4
+_END_OF_BATCHES: Final = 1 << 63
+# A commit names some thousands of attempts at most. To read more of them would keep the event loop for too long.
+_MOST_COMMIT_BYTES: Final = 512 << 10
+_MOST_BROKERS: Final = 1000
+_MOST_ATTEMPTS: Final = 20_000
+_PUB: Final = 1  # the permission of auth/accounts.py, which a broker without access control does not load
+MOST_SOURCES: Final = 20_000
+_MAX_SOURCE_CHARACTERS: Final = 512
+# A message may be as large as its limit; its properties and born time come on top.
+_ENVELOPE_BYTES: Final = 64 << 10
+
+
+def batch_parts(shared: SharedParts, settings: BrokerSettings, figures: Figures, term: Term | None) -> tuple[Part, ...]:
+    """The parts that take our own kinds of batches: staged ones, and copies."""
+    path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
+    store, writer, topics = shared.store, shared.writer, shared.topics
+    staging = Staging(store, writer, topics, path, shared.clock, figures, is_masters=settings.is_slave)
+    takes = term.takes if term is not None else lambda: True
+    staged = StagingHandler(shared, staging, largest, takes)
+    return staging.part(), Part((staged, CopyHandler(shared, largest, takes)))
+
+
+class StagingHandler(Handler):
+    """Store the parts of batches, and commit them.
+
+    Args:
+        max_body_bytes: the limit for one request.
+        takes: whether messages are taken; not while the lead is handed over.
+    """
+
+    def __init__(self, shared: SharedParts, staging: Staging, max_body_bytes: int, takes: Callable[[], bool]) -> None:
+        super().__init__(shared)
+        self._staging = staging
+        self._max_body_bytes = max_body_bytes
+        self._takes = takes
+        self._line = Line()  # of parts, which are checked in slices
+
+    @handles(StageBatch)
+    def stage(self, header: StageBatch, body: bytes, peer: Peer) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
+        """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
+        self._check_size(body)
+        self._admit(header.topic, header.queue_id, peer)
+        return self._line.work(storing(self._store, self._takes, self._stage(header, body, peer)))
+
+    def _stage(self, header: StageBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable]:
+        entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
+        yield from self._staging.check(entry, batch.places(body))
+        source = self._source(header, peer)
+        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry)
+        return ReplyWhenDurable(self._store.safety(True), self._store.end if placed is None else placed.end, None)
+
+    @handles(CommitBatch)
+    def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> ReplyWhenDurable:
+        """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
+        self._check_size(body)
+        _check_commit(body)
+        try:
+            given = msgspec.json.decode(body, type=CommitBody)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
+        source, principal = self._source(header, peer), peer.principal
+        if principal is not None:
+            topics = self._staging.topics_of(source, given.attempts)
+            if not topics and not principal.may_publish:  # a decision takes room in the log for days
+                raise AccessDenied("No default permission: a commit needs PUB for a topic")
+            for topic in topics:
+                if not principal.may_from(peer.host, topic, _PUB):
+                    raise AccessDenied(f"No default permission for topic:{topic}")
+        decided = self._staging.commit(source, given.attempts, given.others, header.plan or "")
+        told = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
+        return ReplyWhenDurable(self._store.safety(True), decided.end, told)
+
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self._max_body_bytes:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the body takes {len(body)} bytes; this broker's maxMessageSize is {self._max_body_bytes}",
+            )
+
+    def _source(self, header: StageBatch | CommitBatch, peer: Peer) -> Source:
+        if not 0 <= header.batch < _END_OF_BATCHES:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0, and end at 2^63-1")
+        writer = _name("writer", header.writer)
+        owner = owner_for(self._staging.writers, writer, peer)
+        return Source(writer, _name("run", header.run), header.batch, owner)
+
+    def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
+        """Refuse a topic or queue that takes no messages. Creates the topic if a send would."""
+        demand_open(self._topics, name)
+        if name.startswith(names.RETRY):
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}")
+        topic = self._topics.get(name) or self._topics.ensure_for_send(
+            name, names.DEFAULT_TOPIC, _TEMPLATE_QUEUES, peer.address
+        )
+        demand_queue(topic, queue_id)
+
+
+def demand_open(topics: Topics, name: str) -> None:
+    """Raises: RemoteError, no client may send to the topic."""
+    if not topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
+        raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+
+
+def demand_queue(topic: TopicConfig, queue_id: int) -> None:
+    """Raises: RemoteError, the topic has no such queue."""
+    if not 0 <= queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
+            "queues",
+        )
+
+
+def _check_commit(body: bytes) -> None:
+    """Limit the work of decoding. Each broker has a `{`, each attempt a `:`."""
+    if (
+        len(body) > _MOST_COMMIT_BYTES
+        or body.count(b"{") > _MOST_BROKERS + 2
+        or body.count(b":") > _MOST_BROKERS + _MOST_ATTEMPTS
+    ):
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a commit has at most {_MOST_COMMIT_BYTES} bytes, {_MOST_ATTEMPTS} attempts and {_MOST_BROKERS} other "
+            f"brokers, and this one has {len(body)} bytes: write the batch with fewer tasks",
+        )
+
+
+def _name(kind: str, name: str) -> str:
+    """Return a name that fits into a property."""
+    if not name or len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR, f"the {kind} must have 1 to {_MAX_NAME_CHARACTERS} characters that can be shown"
+        )
+    return name
+
+
+class _Way(NamedTuple):
+    """A source and its target: an account sees only its own, and a topic that was made again has no copies."""
+
+    owner: str | None
+    source: str
+    topic: str
+    incarnation: int
+    queue_id: int
+
+
+class CopyHandler(Handler):
+    """Store copies.
+
+    Args:
+        max_body_bytes: the limit for one message.
+        takes: whether messages are taken; not while the lead is handed over.
+    """
+
+    def __init__(self, shared: SharedParts, max_body_bytes: int, takes: Callable[[], bool]) -> None:
+        super().__init__(shared)
+        self._max_body_bytes = max_body_bytes
+        self._takes = takes
+        self._line = Line()  # of batches, which are stored in slices
+        self._reached: dict[_Way, int] = {}  # the source that waited longest is first
+
+    @handles(CopyBatch)
+    def copy(
+        self, header: CopyBatch, body: bytes, peer: Peer
+    ) -> ReplyWhenDurable | CopyBatchReply | Awaitable[ReplyWhenDurable | CopyBatchReply]:
+        """Store copies behind those that are there; the answer waits until they are as safe as a sent message."""
+        self._admit(header)
+        return self._line.work(storing(self._store, self._takes, self._copied(header, body, peer)))
+
+    def _copied(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable | CopyBatchReply]:
+        way = _Way(
+            owner_of(peer),
+            header.source,
+            header.topic,
+            self._topics.incarnation(header.topic),
+            header.queue_id,
+        )
+        reached = self._reached.get(way)
+        if reached is None and header.begins:
+            reached = header.follows
+        if reached is None:
+            return CopyBatchReply(stored=False, reached=-1)
+        if reached != header.follows:
+            told = CopyBatchReply(stored=False, reached=reached)
+            return ReplyWhenDurable(self._store.safety(True), self._store.end, told)
+        parts = yield from self._parts(header, body, peer)
+        # If only the first of several parts is stored, the copier has to look where the copies end.
+        self._reached.pop(way, None)
+        end = 0
+        for part in parts:
+            self._admit(header)  # in a pause its topic may be deleted
+            end = self._put(part)
+            yield
+        self._note(way, header.reaches)
+        return ReplyWhenDurable(self._store.safety(True), end, CopyBatchReply(True, header.reaches))
+
+    def _put(self, entries: list[Entry]) -> int:
+        """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""
+        try:
+            return self._writer.put_prepared(entries)[-1].end
+        except MessageTooLarge:
+            if len(entries) == 1:
+                raise
+        half = len(entries) // 2
+        self._put(entries[:half])
+        return self._put(entries[half:])
+
+    def _note(self, way: _Way, reached: int) -> None:
+        self._reached[way] = reached  # as the newest
+        if len(self._reached) > MOST_SOURCES:
+            del self._reached[next(iter(self._reached))]
+
+    def _parts(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[list[list[Entry]]]:
+        """Read and check the copies. Raises: RemoteError, one of them cannot be stored."""
+        shared = Entry(header.topic, header.queue_id, b"", Properties(), 0, peer.host)
+        found: list[list[Entry]] = []
+        largest = 0
+        for entries in copied_batch.entries(shared, body, PART_OF_ENTRIES):
+            for entry in entries:
+                largest = max(largest, len(entry.body))
+                if half_message.is_half(entry.properties):
+                    raise _illegal("a copy cannot belong to a transaction; copy what consumers see")
+                self._writer.prepare(entry)
+            found.append(entries)
+            yield
+        if largest > self._max_body_bytes or len(body) > self._max_body_bytes + _ENVELOPE_BYTES:
+            raise _illegal(
+                f"a body takes {largest} bytes, and all copies {len(body)}; this broker's maxMessageSize is "
+                f"{self._max_body_bytes}"
+            )
+        return found
+
+    def _admit(self, header: CopyBatch) -> None:
+        name = header.topic
+        demand_open(self._topics, name)
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! Copies make no topic",
+            )
+        if name.startswith(names.RETRY):
+            raise _illegal(f"copies are not for the retry topic {name}")
+        demand_queue(topic, header.queue_id)
+        if len(header.source) > _MAX_SOURCE_CHARACTERS or not 0 <= header.follows < header.reaches:
+            raise _illegal(
+                f"copies need a source of at most {_MAX_SOURCE_CHARACTERS} characters and rising offsets, not "
+                f"{header.follows} to {header.reaches}"
+            )
+
+
+def _illegal(remark: str) -> RemoteError:
+    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, remark)

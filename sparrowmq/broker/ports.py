@@ -1,0 +1,134 @@
+"""The ports of a broker beside its own: the one of the VIP channel, and the one for gRPC.
+
+Java's clients before 4.5 send their messages to the port two below the first (the VIP channel). That port takes every
+request but pulls. No server gives out its address: a client with `vipChannelEnabled` subtracts 2 from the broker's
+port. One event loop serves both ports, so it is not faster. It exists only for those clients.
+
+    fastListenPort=        listenPort - 2, if that port is free; otherwise the log has a warning
+    fastListenPort=10909   this port, or the broker does not start
+    fastListenPort=off     no second port; there is none without a fixed listenPort either
+Unlike Java: a Java broker always opens the port, and does not start without it.
+Source: BrokerController.fastRemotingServer and MixAll.brokerVIPChannel, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.core.descriptors import Share
+from sparrowmq.errors import ConfigError
+from sparrowmq.grpc import packages
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.budget import SessionLimits
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.session import Dispatch, Session
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.access_control import AccessControl
+    from sparrowmq.broker.broker_state import KeptState
+
+log = logging.getLogger(__name__)
+BELOW: Final = 2
+
+
+def fast_door(settings: BrokerSettings) -> Door | None:
+    """Bind the second port. Returns None if the settings want none, or the default port cannot be bound.
+
+    Raises: ConfigError, the settings name the port, and it cannot be bound.
+    """
+    wanted = settings.fast_port
+    if wanted == 0 or (wanted is None and settings.port <= BELOW):
+        return None
+    door = Door(settings.bind_address, wanted or settings.port - BELOW, "fastListenPort")
+    try:
+        door.bind()
+    except ConfigError as error:
+        if wanted is not None:
+            raise
+        log.warning(
+            "clients that send by the VIP channel, as Java's before 4.5 do, are not served (%s; fastListenPort=off "
+            "does without)",
+            error,
+        )
+        return None
+    return door
+
+
+def without_pulls(dispatch: Dispatch) -> Dispatch:
+    """Return the handler for the second port: it refuses pulls, as Java does, and leaves the rest to `dispatch`."""
+
+    def handle(session: Session, command: Command) -> None:
+        if command.code == RequestCode.PULL_MESSAGE:
+            session.reply(
+                command,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                None,
+                f"request code {command.code} is not supported (pull at the broker's own port, not the VIP channel)",
+            )
+        else:
+            dispatch(session, command)
+
+    return handle
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The parts of a broker that its gRPC port uses."""
+
+    settings: BrokerSettings
+    server: Server
+    tls: ServerTls
+    turn: Turn
+    clock: Clock
+    share: Share
+
+
+def has_port(settings: BrokerSettings) -> bool:
+    """Whether a broker has a gRPC port. Slaves have none."""
+    return settings.grpc_port is not None and not settings.is_slave
+
+
+async def open_grpc(
+    stack: AsyncExitStack, broker: Inside, state: KeptState, access: AccessControl
+) -> tuple[str, Callable[[], str]]:
+    """Open the gRPC port until `stack` is closed, if the broker has one. Only then are its modules loaded.
+
+    Returns: its address, and the function that says why it closes new connections; "" without the port.
+    Raises: ConfigError, it cannot be used, or a package is not installed.
+    """
+    settings = broker.settings
+    if not has_port(settings):
+        return "", str
+    assert settings.grpc_port is not None
+    packages.demand("grpcServerPort")
+    from sparrowmq.auth.grpc_signature import Freshness
+    from sparrowmq.broker.grpc_port import GrpcPort, Home, account_of, counting
+    from sparrowmq.grpc.port import ListenAddress
+    from sparrowmq.remoting.linked_session import LinkedSession
+
+    clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
+    host = settings.address(port).rpartition(":")[0]
+    server = broker.server
+    connect = partial(LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget)
+    where = (host.strip("[]"), port)
+    home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
+    place = ListenAddress(settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy)
+    opened = GrpcPort(home, clock, broker.tls, broker.turn, place, quotas)
+    if access.guard is not None:
+        freshness = Freshness(settings.grpc_signature_s)
+        find = account_of(lambda: access.accounts, clock, freshness, access.has_users)
+        assert quotas is not None and access.audit is not None, "the broker has set them"
+        opened.account_of = counting(find, quotas, clock, access.audit)
+    await stack.enter_async_context(opened)
+    return opened.address, opened.problem
