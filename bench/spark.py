@@ -33,7 +33,7 @@ from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.register import session
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.query_offsets import bounds_of
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 
 QUESTION: Final = __doc__.splitlines()[0]
 WARM_UPS: Final = 3

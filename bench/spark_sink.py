@@ -27,7 +27,7 @@ from bench.spark import SETTINGS
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, SinkOptions, parse
 from sparrowmq.spark.register import session
 from sparrowmq.spark.source.query_offsets import bounds_of
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 
 QUESTION: Final = __doc__.splitlines()[0]
 LEVELS: Final = (AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE)

@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrok
 from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.worker_network import connect as connect_for_spark
+from sparrowmq.spark.worker import connect as connect_for_spark
 from tests.interop.apache import free_ports
 from tests.place import Place
 from tests.test_operate_pages import boxes, sent_by

@@ -30,10 +30,10 @@ TRUSTED = {
     "logs._VALUE",
     "partitioning._ITEM",
     "message_body._COMPARISON",  # of at most 1,000 characters
-    "option_values.DIVIDER",
-    "option_values.milliseconds",
+    "options.DIVIDER",
+    "options.milliseconds",
     "parquet._OF_BATCH",
-    "submission._SECRET",
+    "spark_commands._SECRET",
 }
 
 

@@ -73,11 +73,11 @@ COMMANDS: Final = {
     "bench": ("sparrowmq.cli.bench.bench_commands:bench", "measure what a cluster takes, and how quickly"),
     "console": ("sparrowmq.cli.servers.console_command:console", "show a cluster in the browser"),
     "pipeline": (
-        "sparrowmq.spark.pipeline_command:pipeline",
+        "sparrowmq.spark.commands.pipeline_commands:pipeline",
         "copy, query, archive and audit topics, with Spark",
     ),
-    "lake": ("sparrowmq.spark.lake_command:lake", "keep many topics as tables, with Spark"),
-    "spark": ("sparrowmq.spark.cluster_command:spark", "run programs and pipelines on a Spark cluster"),
+    "lake": ("sparrowmq.spark.commands.lake_commands:lake", "keep many topics as tables, with Spark"),
+    "spark": ("sparrowmq.spark.commands.spark_commands:spark", "run programs and pipelines on a Spark cluster"),
     "version": ("sparrowmq.cli.servers.version_command:version", "show what runs here"),
     "store": ("sparrowmq.cli.store.store_commands:store", "look into a message store, or check it"),
 }

@@ -6,6 +6,6 @@
 A mark and an effect in one transaction are an inbox: both happen, or none. `identity` is the id of a message.
 """
 
+from sparrowmq.once.idempotent import ONCE_ID as ONCE_ID
 from sparrowmq.once.idempotent import idempotent as idempotent
-from sparrowmq.once.identity import ONCE_ID as ONCE_ID
-from sparrowmq.once.identity import identity as identity
+from sparrowmq.once.idempotent import identity as identity

@@ -37,7 +37,7 @@ from sparrowmq.errors import (
     RemoteError,
     SendFailed,
 )
-from sparrowmq.once.identity import ONCE_ID
+from sparrowmq.once.idempotent import ONCE_ID
 from sparrowmq.protocol.messages.delay_fields import level_s, nearest_level
 from sparrowmq.protocol.messages.message import Message
 

@@ -19,8 +19,7 @@ from sparrowmq.client.handlers import first
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
-from sparrowmq.once.idempotent import Attempt
-from sparrowmq.once.identity import Key, identity, mark_of
+from sparrowmq.once.idempotent import Attempt, Key, identity, mark_of
 from sparrowmq.once.relay import (
     BATCH,
     HOLDING_REFUSALS,

@@ -6,15 +6,17 @@ spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("top
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
-
-from sparrowmq.spark.idle_workers import silence_worker
 
 if TYPE_CHECKING:
     from sparrowmq.spark.register import session as session
 
 
-silence_worker()
+if getattr(sys.modules["__main__"].__spec__, "name", "") == "pyspark.daemon":  # a worker of Spark's own daemon
+    from sparrowmq.spark.worker_daemon import silence
+
+    silence(sys.modules["__main__"])
 
 
 def __getattr__(name: str) -> Any:

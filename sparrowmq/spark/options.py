@@ -6,40 +6,241 @@ A name may be written in any case, and Kafka's spellings are accepted, so that a
 An unknown option or value is an error that says what to write instead: a silently ignored option loses data.
 
 The same options reach the source and the sink when a SQL table is both read and written. So each direction ignores the
-options that belong only to the other.
+options that belong only to the other. Where a query has one direction only, `check_reading` and `check_sending` refuse
+them, as they would have no effect.
 """
 
 # ruff: noqa: RUF009 - `option` makes a dataclass field
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark import option_values as values
-from sparrowmq.spark.option_values import (
-    Place,
-    addresses,
-    demand_brokers,
-    flag,
-    folder,
-    instant,
-    milliseconds,
-    names,
-    offsets,
-    one_of,
-    only,
-    pattern,
-    queue_ids,
-    queue_numbers,
-    refused,
-    text,
-    whole,
-)
+from sparrowmq.protocol.names import check_group, check_topic, group_of, is_system_topic
+from sparrowmq.protocol.subscription import check_tags
+
+Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
+
+EARLIEST: Final = -2  # in offsets JSON, as Kafka has it
+LATEST: Final = -1
+ANY_BROKER: Final = ""  # of a queue in Kafka's form of offsets, which names no broker
+
+_MOST: Final = 2**63 - 1  # that a request holds
+_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_OFFSETS_SHAPE: Final = '{"topic":{"broker":{"0":123,"1":-1}}}, where -2 is the earliest and -1 the latest'
+DIVIDER: Final = re.compile(r",(?![^\[{(]*[\]})])")  # a comma, but not one within brackets
+_ASSIGN_SHAPE: Final = '{"topic":{"broker":[0,1]}}'
+
+
+# Parsers of values: text in, value out, or a ValueError with advice.
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value.strip()
+
+
+def tag_expression(value: str) -> str:
+    """A tag expression. Raises: InvalidMessage, as `check_tags`."""
+    check_tags(text(value))
+    return text(value)
+
+
+def folder(value: str) -> str:
+    """A file or folder of this machine, also as file:///path."""
+    place = re.sub(r"^file:(//)?(?=/)", "", text(value))
+    if re.match(r"[a-zA-Z][\w+.-]*:", place):
+        raise ValueError("write a folder of this machine; mount other folders, or copy them here")
+    return place
+
+
+def flag(value: str) -> bool:
+    return {"true": True, "false": False}[one_of("true", "false")(value)]
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.strip().lower() not in choices:
+            raise ValueError(f"write {' or '.join(choices)}")
+        return value.strip().lower()
+
+    return parse
+
+
+def whole(minimum: int, maximum: int = _MOST) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,99}\s*", value) or not minimum <= int(value) <= maximum:
+            is_long = len(value) > len(str(2**62))  # others know that there are larger numbers
+            limit = f", at most {maximum}" * (maximum < 2**62 or is_long)
+            raise ValueError(f"write a whole number of at least {minimum}{limit}")
+        return int(value)
+
+    return parse
+
+
+def names(value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not found:
+        raise ValueError("write names with commas between them")
+    return found
+
+
+def topic_names(value: str) -> tuple[str, ...]:
+    return tuple(map(check_topic, names(value)))
+
+
+def topic_name(value: str) -> str:
+    return check_topic(text(value))
+
+
+def group_name(value: str) -> str:
+    return check_group(text(value))
+
+
+def addresses(value: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in re.split(r"[;,]", value) if part.strip())
+    with suppress(ConfigError):
+        if found and all(map(split_address, found)):
+            return found
+    raise ValueError("write host:port, several with semicolons between them")
+
+
+def pattern(value: str) -> re.Pattern[str]:
+    """A regular expression, or several as `a,b`: the name of a topic has no comma."""
+    parts = [part.strip() for part in DIVIDER.split(value) if part.strip()]
+    if not parts:
+        raise ValueError("it is empty")
+    try:
+        return re.compile(parts[0] if len(parts) == 1 else "|".join(f"(?:{part})" for part in parts))
+    except re.error as error:
+        raise ValueError(f"it is not a regular expression: {error}") from None
+
+
+def milliseconds(value: str) -> int:
+    """A duration: "1500", "90s", "15m"."""
+    match = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|h)?\s*", value)
+    if not match:
+        raise ValueError("write a duration, as 1500ms, 90s, 15m or 1h")
+    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+
+
+class Instant(int):
+    """A point in time in milliseconds, with its text in the option."""
+
+    text: str
+
+
+def instant(value: str) -> Instant:
+    """A point in time: "1700000000000", or ISO-8601, by default in UTC."""
+    found = Instant(_time_ms(value))
+    found.text = value.strip()
+    return found
+
+
+def _time_ms(value: str) -> int:
+    try:
+        if re.fullmatch(r"\s*[0-9]+\s*", value):
+            return whole(0, _LATEST_MS)(value)
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise ValueError("write milliseconds since 1970, or a time as 2026-01-31T08:00:00Z") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def offsets(*words: str) -> Callable[[str], Place]:
+    def parse(value: str) -> Any:
+        if value.strip().lower() in words:
+            return value.strip().lower()
+        if not value.lstrip().startswith("{"):
+            raise ValueError(f"write {', '.join(words)} or JSON as {_OFFSETS_SHAPE}")
+        return queue_numbers(value, EARLIEST)
+
+    return parse
+
+
+def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
+    """{"topic":{"broker":{"queue id":number}}}, or Kafka's {"topic":{"partition":number}}"""
+    found = {}
+    for topic, name, inner in _topics_and_brokers(value, _OFFSETS_SHAPE):
+        broker, queues = (name, inner) if isinstance(inner, dict) else (ANY_BROKER, {name: inner})
+        for queue_id, number in queues.items():
+            parsed_id = whole_number(queue_id)
+            if parsed_id is None or type(number) is not int or not minimum <= number <= _MOST:
+                raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
+            found[MessageQueue(topic, broker, parsed_id)] = number
+    return found
+
+
+def matches_pattern(pattern: re.Pattern[str], topic: str) -> bool:
+    """Whether the option subscribePattern chooses a topic: system, retry and dead-letter topics have to be named."""
+    return bool(pattern.fullmatch(topic)) and not is_system_topic(topic) and group_of(topic) is None
+
+
+def check_brokers(places: Mapping[MessageQueue, int]) -> None:
+    """Raises: ConfigError, offsets or times have Kafka's form."""
+    for queue, number in places.items():
+        if queue.broker_name == ANY_BROKER:
+            form = json.dumps({queue.topic: {"broker": {queue.queue_id: number}}})
+            raise ConfigError(
+                f"offsets or times of {queue.topic} name no broker; write JSON as {form}, or set kafkaCompat=true if "
+                "the topic is on one broker"
+            )
+
+
+def queue_ids(value: str) -> frozenset[MessageQueue]:
+    """{"topic":{"broker":[queue ids]}}"""
+    found: set[MessageQueue] = set()
+    for topic, broker, ids in _topics_and_brokers(value, _ASSIGN_SHAPE):
+        if not isinstance(ids, list) or not all(type(number) is int and number >= 0 for number in ids):
+            raise ValueError(f"{broker!r} has {ids!r}; write JSON as {_ASSIGN_SHAPE}")
+        found.update(MessageQueue(topic, broker, number) for number in ids)
+    if not found:
+        raise ValueError(f"it names no queue; write JSON as {_ASSIGN_SHAPE}")
+    return frozenset(found)
+
+
+def _topics_and_brokers(value: str, shape: str) -> list[tuple[str, str, object]]:
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({error}); write {shape}") from None
+    if not isinstance(parsed, dict) or not all(isinstance(brokers, dict) for brokers in parsed.values()):
+        raise ValueError(f"write JSON as {shape}")
+    return [(topic, broker, inner) for topic, brokers in parsed.items() for broker, inner in brokers.items()]
+
+
+def only(supported: str, *later: str) -> Callable[[str], str]:
+    """A choice of which only one works so far."""
+    choose = one_of(supported, *later)
+
+    def parse(value: str) -> str:
+        if choose(value) != supported:
+            raise ValueError(f"not supported yet; leave it at {supported}")
+        return supported
+
+    return parse
+
+
+def refused(why: str) -> Callable[[str], None]:
+    """An option that other connectors have and this one has not."""
+
+    def parse(value: str) -> None:
+        raise ValueError(why)
+
+    return parse
+
 
 # What Spark adds to a query's own options, and its catalog to a table's (TableCatalog.RESERVED_PROPERTIES).
 _SPARKS_OWN: Final = frozenset(
@@ -111,7 +312,7 @@ class ClusterOptions:
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole(0), 1000, ("retryIntervalMs",))
     outage_ms: int = option("outageTimeout", milliseconds, 15 * 60_000)
     rows_per_s: int | None = option("rowsPerSecondPerTask", whole(1))
-    dlq_topic: str | None = option("dlqTopic", values.topic)
+    dlq_topic: str | None = option("dlqTopic", topic_name)
 
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):
@@ -124,7 +325,7 @@ class ClusterOptions:
 class SourceOptions(ClusterOptions, RowOptions):
     """Options of the source. None is a default that depends on the kind of query."""
 
-    topics: tuple[str, ...] = option("topic", values.topics, (), ("subscribe", "topics"))
+    topics: tuple[str, ...] = option("topic", topic_names, (), ("subscribe", "topics"))
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
     queues: frozenset[MessageQueue] = option("assign", queue_ids, frozenset())
 
@@ -146,10 +347,10 @@ class SourceOptions(ClusterOptions, RowOptions):
     max_partitions: int | None = option("maxPartitions", whole(1))
     parallel_tasks: int | None = option("parallelTasks", whole(1))
 
-    expression: str = option("subExpression", values.tags, "*", ("tags", "filter.tag"))
+    expression: str = option("subExpression", tag_expression, "*", ("tags", "filter.tag"))
     sql: str | None = option("filter.sql", text)
-    group: str | None = option("group", values.group, None, ("kafka.group.id", "consumerGroup"))
-    group_prefix: str = option("groupIdPrefix", values.group, "spark-rocketmq-source")
+    group: str | None = option("group", group_name, None, ("kafka.group.id", "consumerGroup"))
+    group_prefix: str = option("groupIdPrefix", group_name, "spark-rocketmq-source")
     commit_offsets: bool = option("commitOffsets", flag, False)
 
     transaction: str = option("transaction", only("committed", "uncommitted"), "committed")
@@ -171,7 +372,7 @@ class SourceOptions(ClusterOptions, RowOptions):
             raise ConfigError("options subExpression and filter.sql exclude each other")
         for places in (self.start, self.end, self.start_times_ms, self.end_times_ms):
             if isinstance(places, dict) and not self.kafka_compat:
-                demand_brokers(places)
+                check_brokers(places)
         if not self.group and (self.start == "group" or self.commit_offsets):
             raise ConfigError(
                 "startingOffsets=group and commitOffsets=true need the option group, a consumer group's name"
@@ -199,10 +400,10 @@ class StoredOptions(RowOptions):
     """Which log files to read without a broker, and what of them."""
 
     path: str = option("path", folder, ...)
-    topics: tuple[str, ...] = option("topic", values.topics, (), ("subscribe", "topics"))
+    topics: tuple[str, ...] = option("topic", topic_names, (), ("subscribe", "topics"))
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
     broker_name: str | None = option("brokerName", text)
-    expression: str = option("subExpression", values.tags, "*", ("tags", "filter.tag"))
+    expression: str = option("subExpression", tag_expression, "*", ("tags", "filter.tag"))
     start_time_ms: int | None = option("startingTimestamp", instant)
     end_time_ms: int | None = option("endingTimestamp", instant)
     min_partitions: int = option("minPartitions", whole(1), 1)
@@ -220,13 +421,13 @@ class StoredOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ClusterOptions):
-    topic: str | None = option("topic", values.topic)
+    topic: str | None = option("topic", topic_name)
     guarantee: str = option("deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE), AT_LEAST_ONCE)
     write_id: str | None = option("writeId", text)
     broker_name: str | None = option("brokerName", text)
     all_brokers: bool = option("allBrokers", flag, False)
     progress_is_late: bool = option("asyncProgressTrackingEnabled", flag, False)  # Spark's own
-    group: str = option("producerGroup", values.group, "spark-rocketmq-sink")
+    group: str = option("producerGroup", group_name, "spark-rocketmq-sink")
     batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
     batch_bytes: int = option("sendBatchBytes", whole(1, 4 << 20), 256 << 10)
     max_in_flight: int = option("maxInFlight", whole(1, 4096), 64)
@@ -324,3 +525,28 @@ def _unknown(name: str, known: Mapping[str, Field[Any]]) -> str:
         else f"known are {', '.join(sorted(spellings.values(), key=str.lower))}"
     )
     return f"unknown option {name}; {hint}"
+
+
+def names_of(*kinds: type[Any]) -> frozenset[str]:
+    """All names of the options of some kinds, in lower case."""
+    return frozenset(name.lower() for kind in kinds for entry in fields(kind) for name in entry.metadata["names"])
+
+
+_READING = names_of(SourceOptions, StoredOptions)
+_SENDING = names_of(SinkOptions)
+
+
+def check_reading(given: Mapping[str, str]) -> None:
+    """Raises: ConfigError, an option says how messages are sent."""
+    for name in given:
+        if name.lower() in _SENDING - _READING:
+            raise ConfigError(f"option {name} says how messages are sent, and here they are read; leave it out")
+
+
+def check_sending(given: Mapping[str, str]) -> None:
+    """Raises: ConfigError, an option says what is read, and how."""
+    for name in given:
+        if name.lower() in _READING - _SENDING:
+            raise ConfigError(
+                f"option {name} says what is read, and here messages are sent: it would leave nothing out; drop it"
+            )

@@ -33,18 +33,16 @@ from pyspark.sql.types import (
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
-from sparrowmq.spark.read_limits import HAS_LIMITS
-from sparrowmq.spark.sink import deciding_broker
+from sparrowmq.spark.sink import exactly_once
 from sparrowmq.spark.sink import writer as sink
 from sparrowmq.spark.sink.writer import BatchWriter, StreamWriter
-from sparrowmq.spark.source.batch_source import BatchReader
-from sparrowmq.spark.source.pushdown import FilteringReader
-from sparrowmq.spark.source.spark41_stream import UnlimitedStreamReader
-from sparrowmq.spark.source.stream_source import StreamReader
-from sparrowmq.spark.stored.log_reader import StoredReader
+from sparrowmq.spark.source.batch_source import BatchReader, FilteringReader
+from sparrowmq.spark.source.log_reader import StoredReader
+from sparrowmq.spark.source.stream_source import HAS_LIMITS, StreamReader, UnlimitedStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 TABLE_OPTIONS: Final = "rocketmq.options"
 _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
@@ -100,12 +98,12 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise ConfigError('a topic cannot be overwritten, only appended to; write .mode("append")')
-        return BatchWriter(deciding_broker.of_write(self._sink_options(schema)))
+        return BatchWriter(exactly_once.of_write(self._sink_options(schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
         checkpoint = _plain(self.options).get("checkpointlocation")
-        return StreamWriter(deciding_broker.of_stream(self._sink_options(schema), checkpoint), checkpoint)
+        return StreamWriter(exactly_once.of_stream(self._sink_options(schema), checkpoint), checkpoint)
 
     def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
         options = _source_options(self._given(schema))

@@ -14,7 +14,7 @@ from sparrowmq.client.cluster.credentials import Tls
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SparrowError
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.worker_network import connect as connect_for_spark
+from sparrowmq.spark.worker import connect as connect_for_spark
 from sparrowmq.testing.background import BackgroundCluster
 from tests.certificates import Pair, authority, settings_of, signed
 

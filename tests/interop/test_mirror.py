@@ -15,7 +15,7 @@ from sparrowmq.errors import NoRoute
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines import audit, mirror
 from sparrowmq.spark.source.query_offsets import bounds_of
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.spark.conftest import spark

@@ -20,9 +20,8 @@ from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.sink.writer import send_all
 from sparrowmq.spark.source.partition_ranges import Bounds, between
 from sparrowmq.spark.source.query_offsets import Plan, bounds_of
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.source.row_reader import Rows, read
+from sparrowmq.spark.worker import connect
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.once.identity import identity, mark_of
+from sparrowmq.once.idempotent import identity, mark_of
 from tests.client.conftest import until
 from tests.once.messages import received
 

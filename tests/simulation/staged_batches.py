@@ -1,4 +1,4 @@
-"""A writer of staged batches, as the exactly-once sink is one (`sparrowmq/spark/sink/staged_write.py`).
+"""A writer of staged batches, as the exactly-once sink is one (`sparrowmq/spark/sink/exactly_once.py`).
 
     stage     each batch in a new attempt, sometimes twice, and sometimes an attempt that is given up
     commit    until an answer says that the batch is decided; sometimes once more

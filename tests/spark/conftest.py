@@ -12,7 +12,7 @@ import pytest
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, RetryPolicy
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.java import spark_environment
-from sparrowmq.spark.worker_network import _networks
+from sparrowmq.spark.worker import _networks
 from tests.spark.peer import Peer
 
 if TYPE_CHECKING:

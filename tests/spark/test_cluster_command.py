@@ -1,4 +1,4 @@
-"""sparrowmq.spark.cluster_command: `sparrowmq spark`."""
+"""sparrowmq.spark.commands.spark_commands: `sparrowmq spark`."""
 
 import zipfile
 
@@ -8,14 +8,14 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from sparrowmq.cli.main import main
-from sparrowmq.spark.cluster import environment
-from sparrowmq.spark.cluster.submission import Submission
+from sparrowmq.spark.commands import spark_commands
+from sparrowmq.spark.commands.spark_commands import Submission
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     """Nothing of pyarrow and numpy, which take seconds."""
-    monkeypatch.setattr(environment, "OF_TASKS", ("lark",))
+    monkeypatch.setattr(spark_commands, "OF_TASKS", ("lark",))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -27,7 +27,7 @@ def test_a_dry_run_shows_the_command_and_packs_nothing(tmp_path):
     said = run("submit", "--dry-run", "--master", "spark://h:7077", "pipeline", "lag", "g", "-n", "h:9876")
     assert said.exit_code == 0
     assert "bin/spark-submit --archives " in said.output and "--master spark://h:7077" in said.output
-    assert said.stdout.endswith("cluster/__main__.py lag g -n h:9876\n")
+    assert said.stdout.endswith("commands/pipeline_commands.py lag g -n h:9876\n")
     assert "is not there yet; a run packs it" in said.stderr
     assert not (tmp_path / "cache").exists()
 

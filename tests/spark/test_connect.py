@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.cluster.submission import submission
+from sparrowmq.spark.commands.spark_commands import submission
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import free_ports
 from tests.interop.child import listens

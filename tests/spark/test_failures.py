@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq import errors
 from sparrowmq.spark.failures import PERMANENT, Failure, failure, ours
-from sparrowmq.spark.source import bad_records, partition_ranges
+from sparrowmq.spark.source import partition_ranges, row_reader
 
 TRACE = """[STREAM_FAILED] Query [id = 5] terminated with exception: Job aborted
 py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -86,7 +86,7 @@ def test_a_python_process_that_starts_too_late_is_a_sentence_with_the_remedy():
 
 
 def test_each_permanent_error_exists():
-    known = {name for module in (errors, bad_records, partition_ranges) for name in vars(module)}
+    known = {name for module in (errors, row_reader, partition_ranges) for name in vars(module)}
     assert known >= PERMANENT
 
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.idle_workers: a worker of Spark's own daemon that has loaded the package ends in silence."""
+"""sparrowmq.spark: a worker of Spark's own daemon that has loaded the package ends in silence."""
 
 import pytest
 

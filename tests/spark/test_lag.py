@@ -14,7 +14,7 @@ from sparrowmq.metrics.prometheus_text import page
 from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
-from sparrowmq.spark.read_limits import HAS_LIMITS
+from sparrowmq.spark.source.stream_source import HAS_LIMITS
 
 DEADLINE_S = 30
 

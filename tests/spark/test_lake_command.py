@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lake_command: what a user types, and a lake that is killed in the middle of its work."""
+"""sparrowmq.spark.commands.lake_commands: what a user types, and a lake that is killed in the middle of its work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.lake_command import lake
+from sparrowmq.spark.commands.lake_commands import lake
 from sparrowmq.spark.lakehouse.lake_settings import (
     LakeSettings,
     TableSettings,

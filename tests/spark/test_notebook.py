@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("matplotlib")
 
-from sparrowmq.spark.read_limits import HAS_LIMITS
+from sparrowmq.spark.source.stream_source import HAS_LIMITS
 from tools.notebook import play
 
 if TYPE_CHECKING:

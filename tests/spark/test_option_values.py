@@ -1,11 +1,11 @@
-"""sparrowmq.spark.option_values: what each kind of option accepts."""
+"""sparrowmq.spark.options: what each kind of option accepts."""
 
 import re
 
 import pytest
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark import option_values as values
+from sparrowmq.spark import options as values
 
 
 @pytest.mark.parametrize(

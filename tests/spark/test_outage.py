@@ -18,11 +18,10 @@ from pyspark import cloudpickle
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.read_limits import ReadAllAvailable
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import from_json
-from sparrowmq.spark.source.stream_source import StreamReader
-from sparrowmq.spark.worker_network import _networks, connect
+from sparrowmq.spark.source.stream_source import ReadAllAvailable, StreamReader
+from sparrowmq.spark.worker import _networks, connect
 from tests.interop.servers import OurBroker, OurNamesrv, topic_fields
 from tests.interop.wire import Wire
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipeline_command: what a user types, and what comes back."""
+"""sparrowmq.spark.commands.pipeline_commands: what a user types, and what comes back."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.spark.pipeline_command import COMMANDS, pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 
 
 def run(*args):
@@ -18,7 +18,7 @@ def run(*args):
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "pipelines.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", pipeline.commands.values(), ids=lambda command: command.name)
 def test_every_pipeline_has_its_page_a_dry_run_and_options_that_say_what_they_are(command):
     assert f"`{command.name}`" in PAGE
     options = [each for each in command.params if isinstance(each, click.Option)]
@@ -65,7 +65,7 @@ def test_options_of_publish_are_the_sinks():
 def test_without_spark_it_says_what_to_install(tmp_path):
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from sparrowmq.spark.pipeline_command import pipeline\n"
+        "from sparrowmq.spark.commands.pipeline_commands import pipeline\n"
         "pipeline(['table', 'orders', '-n', 'a:1', '--to', 't'])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.read_limits: what Spark 4.2 brought, or the same."""
+"""sparrowmq.spark.source.stream_source: what Spark 4.2 brought, or the same."""
 
 import subprocess
 import sys
@@ -7,13 +7,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark import read_limits as limits
+from sparrowmq.spark.source import stream_source as limits
 
 WITHOUT = """
 import sys
 import pyspark.sql.datasource
 sys.modules["pyspark.sql.streaming.datasource"] = None
-from sparrowmq.spark.read_limits import *
+from sparrowmq.spark.source.stream_source import *
 from sparrowmq.spark import source_and_sink as source
 assert not HAS_LIMITS
 assert (ReadMaxRows(5).max_rows, ReadMaxBytes(6).max_bytes) == (5, 6)

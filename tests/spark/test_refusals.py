@@ -1,9 +1,9 @@
-"""sparrowmq.spark.refusals: which refusals may pass."""
+"""sparrowmq.spark.worker: which refusals may pass."""
 
 import pytest
 
 from sparrowmq.errors import AccessDenied, NetworkError, RemoteError
-from sparrowmq.spark.refusals import is_of_filter, may_go_elsewhere, may_pass
+from sparrowmq.spark.worker import is_of_filter, may_go_elsewhere, may_pass
 
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 

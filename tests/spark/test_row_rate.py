@@ -1,9 +1,9 @@
-"""sparrowmq.spark.row_rate: rows pass at a rate."""
+"""sparrowmq.spark.worker: rows pass at a rate."""
 
 import pyarrow as pa
 import pytest
 
-from sparrowmq.spark.row_rate import Pace, paced
+from sparrowmq.spark.worker import Pace, paced
 
 
 class Watch:

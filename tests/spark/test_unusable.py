@@ -1,4 +1,4 @@
-"""sparrowmq.spark.unusable: where the source cannot be imported, the error says why."""
+"""sparrowmq.spark.import_error_source: where the source cannot be imported, the error says why."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import pyspark
 from pyspark import cloudpickle
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.unusable import UnusableSource
+from sparrowmq.spark.import_error_source import UnusableSource
 
 WITHOUT_ARROW = """
 import sys

@@ -21,15 +21,14 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.read_limits import HAS_LIMITS
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
-from sparrowmq.spark.sink.deciding_broker import FILE
+from sparrowmq.spark.sink.exactly_once import FILE
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.query_offsets import bounds_of
-from sparrowmq.spark.source.spark41_stream import newest_planned
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.source.stream_source import HAS_LIMITS, newest_planned
+from sparrowmq.spark.worker import connect
 from sparrowmq.testing.background import BackgroundCluster
 
 if TYPE_CHECKING:

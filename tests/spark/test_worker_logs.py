@@ -1,4 +1,4 @@
-"""sparrowmq.spark.worker_logs: in a process without a configuration lines have a time and a name."""
+"""sparrowmq.spark.worker: in a process without a configuration lines have a time and a name."""
 
 import re
 import subprocess
@@ -7,9 +7,9 @@ import sys
 PROGRAM = """
 import logging
 {before}
-from sparrowmq.spark.worker_logs import show
-show()
-show()
+from sparrowmq.spark.worker import show_warnings
+show_warnings()
+show_warnings()
 from sparrowmq.spark.source.partition_ranges import lose
 lose("rows 1 to 5 are gone", fail=False)
 """

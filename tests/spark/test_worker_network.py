@@ -1,10 +1,10 @@
-"""sparrowmq.spark.worker_network: what a process keeps."""
+"""sparrowmq.spark.worker: what a process keeps."""
 
 import pytest
 
 from sparrowmq.errors import NameServerUnreachable
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.worker_network import connect, network_of
+from sparrowmq.spark.worker import connect, network_of
 
 
 def test_a_process_has_one_network_for_the_same_brokers(peer):

@@ -27,8 +27,7 @@ from sparrowmq.client.arguments import check_seconds
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
-from sparrowmq.once.idempotent import Attempt
-from sparrowmq.once.identity import Key, identity, mark_of
+from sparrowmq.once.idempotent import Attempt, Key, identity, mark_of
 from sparrowmq.once.in_django.models import Mark, Waiting
 from sparrowmq.once.relay import BATCH, HOLDING_REFUSALS, BlockingOutbox, Row, columns_of, wake_relays
 from sparrowmq.protocol.messages.message import Message

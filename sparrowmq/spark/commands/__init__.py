@@ -1,1 +1,1 @@
-"""The commands of `sparrowmq pipeline`, one file for each kind of them."""
+"""The commands `sparrowmq pipeline`, `lake` and `spark`."""

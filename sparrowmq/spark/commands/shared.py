@@ -1,19 +1,34 @@
-"""Shared by the commands of pipelines: name servers, options of the source, errors, the last line.
+"""Shared by the commands of Spark: options, errors, and the last line.
 
 stdout     results, and at the end one line of JSON: read, written, errors, seconds, offsets
-stderr     progress, and what is wrong, in one sentence
-exit       0 it is done; 1 it failed, or an audit found something; 2 the command line is wrong; 3 brokers were away;
-           130, 143 it was stopped
+stderr     progress, and errors in one sentence
+
+                          exit            the line has
+    it is done            0               what was done
+    an audit found it     1               `errors`
+    it failed             1               `error`, and what had been done until then
+    wrong command line    2               no line
+    brokers were away     3               `away`
+    a signal stopped it   128 + signal    `stopped`: true
+
+SIGTERM (systemd, Kubernetes) works as Control-C does. A stream without an end ends in order by both, and with 0.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import FrameType
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -21,7 +36,6 @@ from sparrowmq.core.exit_status import INCOMPLETE
 from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.settings.path_type import PATH, WrittenPath
-from sparrowmq.spark.commands.ending import Ended, Ending, end_of_java, is_interrupted
 from sparrowmq.spark.failures import ours
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -32,6 +46,7 @@ _OF_TARGET: Final = {"accessKey": "ROCKETMQ_TARGET_ACCESS_KEY", "secretKey": "RO
 _KEYS: Final = "the account's keys also as ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY"
 _KEYS_OF_TARGET: Final = "the account's keys also as ROCKETMQ_TARGET_ACCESS_KEY, ROCKETMQ_TARGET_SECRET_KEY"
 
+_LAST_BREATH_S: Final = 1.0  # from the end of its sockets to that of the process
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
 
@@ -77,11 +92,11 @@ def _of_source(parse: Callable[..., dict[str, str]]) -> Callable[..., dict[str, 
     """`parse`, for options that the source understands. Raises: UsageError."""
 
     def checked(context: click.Context, option: click.Parameter, given: Any) -> dict[str, str]:
-        from sparrowmq.spark.directions import demand_reading
+        from sparrowmq.spark.options import check_reading
 
         found = parse(context, option, given)
         try:
-            demand_reading(found)
+            check_reading(found)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
         return found
@@ -166,6 +181,105 @@ def pipelines() -> Any:
     except ImportError as error:
         sys.exit(f"sparrowmq pipeline: {error.name} is missing; pip install 'sparrowmq[server,lake]'")
     return pipelines
+
+
+class Ended(NamedTuple):
+    """The report of a command, and its exit status unless it was stopped."""
+
+    report: Any
+    status: int
+
+
+class Ending:
+    """The end of one command, from its begin on."""
+
+    def __init__(self) -> None:
+        self._begin_s = time.monotonic()
+        self._signal = signal.SIGINT
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """SIGTERM is a Control-C meanwhile. Spark's bridge to Java, which either breaks, says nothing of that."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        log = logging.getLogger()
+        was = signal.signal(signal.SIGTERM, self._terminate)
+        log.addFilter(_is_no_broken_bridge)
+        try:
+            yield
+        finally:
+            log.removeFilter(_is_no_broken_bridge)
+            signal.signal(signal.SIGTERM, was or signal.SIG_DFL)
+
+    def _terminate(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        self._signal = signal.SIGTERM
+        raise KeyboardInterrupt
+
+    def done(self, ended: Ended) -> None:
+        """Print its line, and exit with its status, or with that of the signal that stopped it."""
+        click.echo(ended.report.line())
+        status = 128 + self._signal if ended.report.stopped else ended.status
+        if status:
+            sys.exit(status)
+
+    def stopped(self) -> NoReturn:
+        """A signal came where nothing was made ready for it."""
+        self._tell(None)
+        sys.exit(128 + self._signal)
+
+    def failed(self, why: str) -> NoReturn:
+        """Print the line, and say why on stderr."""
+        self.tell_failure(why)
+        click.echo(f"sparrowmq pipeline: {why}", err=True)
+        sys.exit(1)
+
+    def tell_failure(self, why: str) -> None:
+        """Print the line of a command that fails; the reason is for others to say."""
+        self._tell(why)
+
+    def _tell(self, error: str | None) -> None:
+        loaded = sys.modules.get("sparrowmq.spark.pipelines.running.report")
+        if loaded is None:  # there is no Spark to begin anything with
+            return
+        report = loaded.begun_since(self._begin_s)
+        report.error, report.stopped = error, error is None
+        report.seconds = report.seconds or time.monotonic() - self._begin_s
+        with suppress(OSError):  # the reader of stdout may be gone
+            click.echo(report.line())
+
+
+def is_interrupted(error: BaseException | None) -> bool:
+    """Whether an error came up because of a signal, as what tidies up behind it has no bridge to Java any more."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+def end_of_java(error: BaseException) -> str:
+    """Return a sentence if an error came up because the Java process that this one has started is gone; else ""."""
+    spark = sys.modules.get("pyspark")
+    process = getattr(spark and spark.SparkContext._gateway, "proc", None)
+    if process is None or isinstance(error, SparrowError):
+        return ""
+    with suppress(subprocess.TimeoutExpired):
+        status = process.wait(_LAST_BREATH_S if isinstance(error, ConnectionError) else 0)
+        return (
+            f"the Java process of Spark has ended ({_by(status)}), and the command with it; look for the reason above, "
+            "or in the log of the system, which names processes that took too much memory; then run the command again"
+        )
+    return ""
+
+
+def _by(status: int) -> str:
+    return f"by the signal {-status}" if status < 0 else f"with the status {status}"
+
+
+def _is_no_broken_bridge(record: logging.LogRecord) -> bool:
+    """py4j writes the stack of an answer that a signal broke off; that of a real failure is raised as well."""
+    return not str(record.msg).endswith("while sending command.")
 
 
 def ends_well(command: F) -> Callable[..., None]:

@@ -46,10 +46,9 @@ from sparrowmq.spark.pipelines.tables.json_bodies import BODY, BodyReader, Found
 from sparrowmq.spark.pipelines.tables.partition_columns import Placeable
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, REASON, Objects, Raw, added_columns
 from sparrowmq.spark.source.partition_ranges import Range, packed
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.row_batches import Rows
+from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
-from sparrowmq.spark.worker_network import network_of
+from sparrowmq.spark.worker import network_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

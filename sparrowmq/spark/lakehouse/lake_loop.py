@@ -30,8 +30,8 @@ from sparrowmq.spark.lakehouse.lake_progress import brokers_in
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
 from sparrowmq.spark.lakehouse.lake_table import Declared, KeptTable
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.compact import today
 from sparrowmq.spark.pipelines.running.report import Say, to_stderr
+from sparrowmq.spark.pipelines.table import today
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from sparrowmq.spark.source.presence import Presence
 from sparrowmq.spark.source.query_offsets import Plan

@@ -16,28 +16,26 @@ from pyspark.errors import PySparkException
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.exposed import exposed
+from sparrowmq.spark.failures import has_ended
 from sparrowmq.spark.lakehouse.batch_parts import SparkWorkers
 from sparrowmq.spark.lakehouse.lake_loop import Rounds
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
 from sparrowmq.spark.lakehouse.lake_status import declare, pages
-from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.options import SourceOptions, matches_pattern, parse
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, secrets_in
 from sparrowmq.spark.pipelines.lake.retry_policy import Patience, errors_of_libraries
-from sparrowmq.spark.pipelines.running.absent_brokers import sentence
-from sparrowmq.spark.pipelines.running.own_session import ON_THIS_MACHINE, own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.restarting import has_ended
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic
-from sparrowmq.spark.pipelines.running.stopping import noted
+from sparrowmq.spark.pipelines.running.session import ON_THIS_MACHINE, noted, own_session
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, sentence
 from sparrowmq.spark.pipelines.tables.row_shapes import declared_fields
 from sparrowmq.spark.pipelines.tables.table_settings import begun_at, state_of
 from sparrowmq.spark.register import is_submitted, session
-from sparrowmq.spark.source.topic_choice import is_meant
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _LOOK_S: Final = 0.2  # how soon a signal is noticed
 _NO_PAGES: Final = {"spark.ui.enabled": "false"}  # Spark's own keep something of each job
@@ -249,8 +247,8 @@ def _ask(root: Address, what: str, do: Callable[[], None]) -> None:
 
 
 def _pattern_of(settings: LakeSettings, topic: str) -> str:
-    return next((pattern.pattern for pattern, _ in settings.sections if is_meant(pattern, topic)), "")
+    return next((pattern.pattern for pattern, _ in settings.sections if matches_pattern(pattern, topic)), "")
 
 
 def _is_users(topic: str) -> bool:
-    return is_meant(_ANY, topic)
+    return matches_pattern(_ANY, topic)

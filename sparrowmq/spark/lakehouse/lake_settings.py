@@ -37,15 +37,13 @@ from typing import Any, Final, TypeVar
 
 from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.settings.setting_kinds import Kind, duration, size
-from sparrowmq.spark.directions import demand_reading
 from sparrowmq.spark.exposed import demand_address
-from sparrowmq.spark.option_values import DIVIDER
-from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.compact import FILE_SIZE
+from sparrowmq.spark.options import DIVIDER, SourceOptions, check_reading, matches_pattern, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.folders import scheme_of
+from sparrowmq.spark.pipelines.table import FILE_SIZE
 from sparrowmq.spark.pipelines.tables.ddl import names_in
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
@@ -53,7 +51,6 @@ from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MOST_DEPTH, WIDEN
 from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, demand_names
 from sparrowmq.spark.pipelines.tables.table_settings import Settled, state_of
-from sparrowmq.spark.source.topic_choice import is_meant
 
 TOPIC: Final = "{topic}"
 _ANY: Final = "any-topic"  # in its place, to look for the folders of all topics
@@ -219,7 +216,7 @@ class LakeSettings:
     def of(self, topic: str) -> TableSettings | None:
         """The settings of a topic's table; None if it becomes none."""
         for pattern, settings in self.sections:
-            if is_meant(pattern, topic):
+            if matches_pattern(pattern, topic):
                 return None if settings.skip else settings
         return None
 
@@ -302,7 +299,7 @@ def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
         raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
         _demand_columns(settings.settled("t"))
-        demand_reading(settings.options)
+        check_reading(settings.options)
         parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
     except ConfigError as error:
         raise ConfigError(f"{what}: {error}") from None

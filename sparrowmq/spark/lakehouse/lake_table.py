@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.failures import Failure, failure
+from sparrowmq.spark.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, Failure, failure
 from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, Part, Written, error_text
 from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
 from sparrowmq.spark.lakehouse.lake_progress import (
@@ -48,7 +48,6 @@ from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.unused_files import ReplacedFiles
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.batch_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.ddl import types_of
@@ -59,11 +58,21 @@ from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_
 from sparrowmq.spark.pipelines.tables.progress import demand_committed
 from sparrowmq.spark.pipelines.tables.table_settings import begun_at, keep, state_of, with_usable_key
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
-from sparrowmq.spark.source.incarnations import advanced, ends_of, incarnations_in
-from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, made_again, share
+from sparrowmq.spark.source.partition_ranges import (
+    Bounds,
+    Offsets,
+    advanced,
+    between,
+    capped,
+    ends_of,
+    incarnations_in,
+    made_again,
+    share,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
+
 
 # Something that waits for a person, such as a folder without permission, is tried again so often.
 PERMANENT_PAUSE_S: Final = 300.0

@@ -8,18 +8,15 @@ Each is also a command: `sparrowmq pipeline table orders --to /lake/orders --for
 
 from sparrowmq.spark.pipelines.archive import archive, archived
 from sparrowmq.spark.pipelines.audit import Findings, audit
-from sparrowmq.spark.pipelines.backfill import backfill
-from sparrowmq.spark.pipelines.compact import compact
 from sparrowmq.spark.pipelines.dead_letter_replay import dlq_replay
 from sparrowmq.spark.pipelines.dedup import dedup
 from sparrowmq.spark.pipelines.lag_report import Lag, lag
 from sparrowmq.spark.pipelines.lake.address import Catalog
 from sparrowmq.spark.pipelines.mirror import mirror
 from sparrowmq.spark.pipelines.publish import publish
-from sparrowmq.spark.pipelines.redrive import redrive
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.sql import Answer, sql
-from sparrowmq.spark.pipelines.table import preview, table
+from sparrowmq.spark.pipelines.table import backfill, compact, preview, redrive, table
 from sparrowmq.spark.pipelines.traces import trace
 
 __all__ = [

@@ -38,13 +38,12 @@ from sparrowmq.spark.pipelines.tables.table_settings import (
     state_of,
 )
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
-from sparrowmq.spark.source.incarnations import lose_old
-from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of
-from sparrowmq.spark.stored.blocks import Span
-from sparrowmq.spark.stored.log_files import full, log_files
+from sparrowmq.spark.source.log_files import Span, full, log_files
+from sparrowmq.spark.source.partition_ranges import Offsets, from_json, lose_old, made_again, part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _MODE = "whole"
 

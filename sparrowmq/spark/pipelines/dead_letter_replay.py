@@ -34,11 +34,9 @@ from sparrowmq.spark.pipelines.running.folders import hold
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
-from sparrowmq.spark.refusals import demand_stored, may_pass
-from sparrowmq.spark.row_rate import Pace
 from sparrowmq.spark.source.partition_ranges import Offsets, between
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import Pace, connect, demand_stored, may_pass
 
 SENT: Final = "sent"
 PASSED_OVER: Final = "passed over"

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Final, Unpack
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.option_values import milliseconds
-from sparrowmq.spark.pipelines.copying.copying_stream import (
+from sparrowmq.spark.options import milliseconds
+from sparrowmq.spark.pipelines.mirror import (
     COLUMNS_READ,
     CopyingStream,
     Target,
     look,
     routed,
 )
-from sparrowmq.spark.pipelines.copying.seen_keys import Repeats
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
+from sparrowmq.spark.pipelines.seen_keys import Repeats
 
 _DAY_MS: Final = 24 * 3_600_000
 

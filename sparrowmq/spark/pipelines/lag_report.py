@@ -17,9 +17,9 @@ from pathlib import Path
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
+from sparrowmq.spark.pipelines.target_topics import admin_of
 
 
 @dataclass(frozen=True, slots=True)

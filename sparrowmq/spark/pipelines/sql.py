@@ -7,7 +7,17 @@ moment of the question, or had at an earlier one. Its offsets are fixed, so a qu
 same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
 
 Only the columns that a query needs are made. If it needs none of a topic, as `select count(*)` does, no message is
-read: the offsets say how many rows there are.
+read: the offsets say how many rows there are. Spark does not say to a Python source which columns a query uses. Its
+optimizer knows: above each read of a table it puts a projection to the columns that the rest of the plan uses.
+
+    select tags from orders where queueId = 0
+
+    Project [tags]            uses tags
+    +- Filter (queueId = 0)   uses queueId, and hands on what is used above
+       +- RelationV2 [...]    all columns, of which these two are needed
+
+The query runs again with fewer columns, so their number and order must have no meaning in it: a star, a natural join or
+`table orders` takes all columns there are.
 
 Conditions limit reading only if a query sees each topic once, and no other query sees its views. For a Python source,
 Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table. The other side of a union, or the
@@ -16,12 +26,13 @@ next query, would get too few rows.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
@@ -31,16 +42,16 @@ from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.options import SourceOptions, StoredOptions, parse
-from sparrowmq.spark.pipelines import query_plan
 from sparrowmq.spark.pipelines.running.folders import new_folder
-from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import parallel_tasks
+from sparrowmq.spark.pipelines.running.session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
-from sparrowmq.spark.source.pushdown import CHOOSING
+from sparrowmq.spark.source.batch_source import CHOOSING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
 
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"],
@@ -51,6 +62,12 @@ _OF_CASE: Final = "spark.sql.caseSensitive"
 _OF_COLUMNS: Final = frozenset({"columns", "kafkacompat", "includeproperties", "includeheaders"})
 # Read where no column is needed, and rows must be counted by reading them.
 _SMALLEST_COLUMN: Final = "queueId"
+_TABLE: Final = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
+_SCAN: Final = "DataSourceV2ScanRelation"
+_COUNT: Final = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
+_ALL_COLUMNS: Final = re.compile(r"\*|\|>|\bnatural\b|\btable\b", re.IGNORECASE)
+
+Needed = dict[str, frozenset[str] | None]  # by topic; None is all of its columns
 
 
 @dataclass
@@ -129,7 +146,7 @@ def _keep_apart(session: SparkSession, query: str) -> None:
     """See that names which differ in case only, as topics may, are not one view. Columns need their case then, too."""
     with unlogged():
         try:
-            names = query_plan.tables_in(session, query)
+            names = tables_in(session, query)
         except AnalysisException:  # it is raised again with more words when the query is asked
             return
     if max(Counter(map(str.lower, names)).values(), default=1) > 1:
@@ -138,7 +155,7 @@ def _keep_apart(session: SparkSession, query: str) -> None:
 
 def _chosen(session: SparkSession, query: str, rows: DataFrame, views: Mapping[str, _View]) -> DataFrame:
     """The rows of a query by less reading: fewer columns, and conditions where no other read could get them."""
-    needed = query_plan.needed_columns(rows) if query_plan.takes_columns_by_name(query) else {}
+    needed = needed_columns(rows) if takes_columns_by_name(query) else {}
     pushdown = {"pushdown": "true"} if _is_pushed_down(rows, views) else {}
     for name, view in views.items():
         view.narrow(session, name, needed.get(name), pushdown)
@@ -147,12 +164,12 @@ def _chosen(session: SparkSession, query: str, rows: DataFrame, views: Mapping[s
 
 def _is_pushed_down(rows: DataFrame, views: Mapping[str, _View]) -> bool:
     """Whether the conditions of a query limit the reading: each topic is read once."""
-    return query_plan.scans(rows) == len(views)
+    return scans(rows) == len(views)
 
 
 def _is_narrowed(rows: DataFrame, views: Mapping[str, _View]) -> bool:
     """Whether a query may read less than its topics have. Only the source knows how much less."""
-    used = {name.lower() for name in query_plan.conditions(rows)}
+    used = {name.lower() for name in conditions(rows)}
     return _is_pushed_down(rows, views) and not used.isdisjoint(CHOOSING)
 
 
@@ -234,3 +251,78 @@ def _has_a_row_for_each_offset(options: SourceOptions) -> bool:
     return (
         options.expression == ALL and options.sql is None and options.fail_on_data_loss and options.bad_records != "dlq"
     )
+
+
+def tables_in(session: SparkSession, query: str) -> frozenset[str]:
+    """The names of tables and views in a query, as it spells them. Raises: ParseException."""
+    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
+    return frozenset(_TABLE.findall(parsed.toString()))
+
+
+def takes_columns_by_name(query: str) -> bool:
+    """Whether a query names each column that it uses; in doubt it does not."""
+    return _ALL_COLUMNS.search(_COUNT.sub("", query)) is None
+
+
+def scans(rows: DataFrame) -> int:
+    """Count the reads of sources in the plan of a query."""
+    return sum(node.getClass().getSimpleName() == _SCAN for root in _roots(rows) for node in _nodes(root))
+
+
+def conditions(rows: DataFrame) -> frozenset[str]:
+    """The names of the columns in the conditions of a query."""
+    return frozenset(
+        each.name()
+        for root in _roots(rows)
+        for node in _nodes(root)
+        if node.getClass().getSimpleName() == "Filter"
+        for each in _each(node.references().toSeq())
+    )
+
+
+def needed_columns(rows: DataFrame) -> Needed:
+    """The columns that a query needs of each topic that it reads from brokers or files."""
+    found: Needed = {}
+    for root in _roots(rows):
+        _look(root, None, found)
+    return found
+
+
+def _look(node: Any, used: frozenset[int] | None, found: Needed) -> None:
+    """Add the needs of a part of a plan. `used` are the ids of the columns that are used above it; None is all."""
+    kind = node.getClass().getSimpleName()
+    if kind == _SCAN:
+        topic = node.relation().options().get("topic")
+        columns = {each.exprId().id(): each.name() for each in _each(node.output())}
+        needed = None if used is None else frozenset(columns[each] for each in used & columns.keys())
+        before = found.get(topic, frozenset())
+        found[topic] = None if needed is None or before is None else needed | before
+        return
+    if kind in ("Project", "Aggregate"):
+        used = _references(node)
+    else:
+        used = used | _references(node) if kind == "Filter" and used is not None else None
+    for child in _each(node.children()):
+        _look(child, used, found)
+
+
+def _references(node: Any) -> frozenset[int]:
+    return frozenset(each.exprId().id() for each in _each(node.references().toSeq()))
+
+
+def _roots(rows: DataFrame) -> Iterator[Any]:
+    """The plan of a query, and those of its subqueries; only Java has them."""
+    plan = rows._jdf.queryExecution().optimizedPlan()
+    yield plan
+    yield from _each(plan.subqueriesAll())
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _each(node.children()):
+        yield from _nodes(child)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """The elements of a sequence of Scala."""
+    return (sequence.apply(number) for number in range(sequence.size()))

@@ -9,40 +9,79 @@
 Spark repeats a batch with the same messages after a crash, and both tables know their last batch. So each message
 becomes one row, or one error, even after a failure. The commits of both tables also say which offsets they have, so a
 start finds its place with a lost or an older state, too (`progress.py`).
+
+Three more pipelines work on such a table. `backfill` adds what its topic had before, from stored logs, as backups and
+closed brokers have them:
+
+    /backup/store/commitlog   00000000000000000000  00000000001073741824  ...
+    the table                 ---- added from the files ----|---- read from brokers -------
+
+A table begins at some offset of each queue. Only earlier messages are added from the files, so each message is in it
+once. Later ones can have smaller offsets, if the topic was deleted and made again: their times show them.
+`log_parts.py` notes which files a table has.
+
+`redrive` tries the errors again after the columns have become wider. What fits becomes rows; the others stay, with the
+reason of now. `tables/retries.py` says why each message is in one of the tables, also after a kill.
+
+`compact` merges small files, and removes days that are too old. Each batch leaves some files a day, and readers open
+every one. Days that are over are merged; the rows stay as they are, and `table` goes on behind its last batch. Neither
+of the two starts Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from pyspark.sql import functions as f
+
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.options import SourceOptions, parse, past_damage
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
-from sparrowmq.spark.pipelines.lake.lake import FORMATS
+from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
-from sparrowmq.spark.pipelines.running.report import Report
-from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
+from sparrowmq.spark.pipelines.running.folders import local_path
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.runner import Runner, Running, Streaming, with_defaults
 from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offsets_by_topic, onward_from
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
-from sparrowmq.spark.pipelines.tables.error_retry import finish_retry
+from sparrowmq.spark.pipelines.tables.error_retry import Retry, finish_retry
 from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MOST_DEPTH, WIDEN
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun_at, held, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import (
+    Settled,
+    begun,
+    begun_at,
+    demand_no_key,
+    held,
+    keep,
+    place_of,
+    state_of,
+)
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
+from sparrowmq.spark.source.log_files import log_files, written
 from sparrowmq.spark.source.partition_ranges import from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 _ROWS_PER_BATCH: Final = 500_000
 _PREVIEW_ROWS: Final = 1000
+_LANE: Final = "-stored"
+_SHOWN: Final = 10  # reasons
+FILE_SIZE: Final = size(64 << 20, 512 << 20)
 
 
 def table(
@@ -199,3 +238,203 @@ def _source(name_server: str, settled: Settled, options: Mapping[str, str] | Non
         given = past_damage(given)
     parse(SourceOptions, given).check_stream()
     return given
+
+
+def backfill(
+    table: str | Path,
+    store: str | Path,
+    *,
+    broker: str | None = None,
+    state: str | Path | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+    **running: Unpack[Running],
+) -> Report:
+    """Add to a table, in its own mode, what a stored log has from before it began.
+
+    Args:
+        table: its folder; `table` has begun it.
+        store: a store, its folder commitlog, or one file of that; it may be a copy.
+        broker: whose store it is; needed if the topic has several.
+        state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
+        running: as `Running` has them.
+    Raises:
+        ConfigError: the table is none, was never begun from brokers, or has several brokers.
+        BadStore: there are no log files.
+    """
+    runner, root = Runner(**running), place_of(table, state, catalog_options)
+    settled = begun(root)
+    if settled is None or settled.begin is None:
+        raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")
+    demand_no_key(root, settled, "a backfill")
+    broker = broker or _only(settled.begin[settled.topic])
+    files = log_files(str(store))
+    if runner.dry_run:
+        runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
+        return runner.report
+    with held(root, runner), runner.timed():
+        finish_retry(root, settled)
+        known = numbered(TableWriter(root, settled, runner.report, _LANE), files)
+        if known and len(settled.begin[settled.topic]) > 1:
+            raise ConfigError(
+                f"an earlier release has added stored logs to {root}, and did not note of which broker; "
+                "to add those of all brokers make a new table, in another folder"
+            )
+        read = reader(runner.session, settled, broker, runner.options or {})
+        LogParts(state_of(root) / f"stored-{broker}.json", runner, known).add(
+            list(written(files)),
+            TableWriter(root, settled, runner.report, f"{_LANE}-{broker}"),
+            lambda file, more: _before(read(file, more), settled, broker),
+        )
+    runner.report.offsets = settled.begin
+    return runner.report
+
+
+def _before(rows: DataFrame, settled: Settled, broker: str) -> DataFrame:
+    assert settled.begin is not None
+    begin = settled.begin[settled.topic].get(broker)
+    if begin is None:
+        known = ", ".join(sorted(settled.begin[settled.topic]))
+        raise ConfigError(f"topic {settled.topic} has no queues at broker {broker}; there are {known}")
+    limit = f.create_map(*(f.lit(value) for queue, offset in begin.items() for value in (int(queue), offset)))
+    is_earlier = f.col("queueOffset") < f.coalesce(limit[f.col("queueId")], f.lit(0))
+    newest_ms = (settled.newest_ms or {}).get(broker)
+    if newest_ms is not None:
+        is_earlier &= f.col("storeTimestamp") <= f.timestamp_millis(f.lit(newest_ms))
+    return rows.where(is_earlier)
+
+
+def _only(brokers: Mapping[str, object]) -> str:
+    if len(brokers) != 1:
+        raise ConfigError(f"name the broker of the store (broker), one of {', '.join(sorted(brokers))}")
+    return next(iter(brokers))
+
+
+def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -> Report:
+    """Try the errors of a table again; those that fit the columns become rows, once, and leave the errors.
+
+    In mode `json` the columns become wider first, as `table` does it.
+
+    Args:
+        dry_run: say how many would fit, and the reasons of the others; change nothing.
+    Returns:
+        How many errors were tried (`read`), became rows (`written`) and stay (`errors`).
+    Raises:
+        ConfigError: there is no table, it has no errors by its mode, or another run is at work.
+    """
+    root = local_path(table)
+    settled = begun(root)
+    if settled is None:
+        raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
+    if settled.address is not None:
+        raise ConfigError(f"{root} is a table behind an address or in a catalog, whose errors are not tried again")
+    runner = Runner(dry_run=dry_run, say=say)
+    report = runner.report
+    with runner.timed():
+        if dry_run:
+            tried = Retry(root, settled, only_looked_at=True).look()
+            say(f"{tried.fit:,} errors would become rows, {tried.rest:,} would stay")
+        else:
+            with held(root, runner):
+                tried = Retry(root, settled).run()
+            report.written, report.errors = tried.fit, tried.rest
+            say(f"{tried.fit:,} errors became rows, {tried.rest:,} stay")
+    report.add_read(tried.fit + tried.rest)
+    for line in _reasons(tried.reasons):
+        say(line)
+    return report
+
+
+def _reasons(reasons: Counter[str]) -> list[str]:
+    """The most frequent reasons, as lines."""
+    lines = [f"  {count:,}: {reason}" for reason, count in reasons.most_common(_SHOWN)]
+    if len(reasons) > _SHOWN:
+        lines.append(f"  and {len(reasons) - _SHOWN:,} other reasons")
+    return lines
+
+
+def today() -> date:
+    """In UTC, as tables have days."""
+    return datetime.now(UTC).date()
+
+
+def compact(
+    table: str | Path,
+    *,
+    keep_days: int | None = None,
+    all_days: bool = False,
+    dry_run: bool = False,
+    say: Say = to_stderr,
+    file_size: int | str = FILE_BYTES,
+    day: Callable[[], date] = today,
+    state: str | Path | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+) -> Report:
+    """Put together the small files of a table and of its table of errors; `read` and `written` count files.
+
+    Args:
+        keep_days: take out days that are older than so many.
+        all_days: also today, to which files are still added.
+        file_size: about the size of new files, in bytes or as "256MiB".
+        state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
+        dry_run: say how many files there are, and change nothing.
+    Raises:
+        ConfigError: there is no table, or it is being written.
+    """
+    if keep_days is not None and keep_days < 1:
+        raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
+    file_bytes = _bytes_of(file_size)
+    root = place_of(table, state, catalog_options)
+    settled = begun(root)
+    if settled is None:
+        raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
+    merges = isinstance(root, Path) or settled.format == "delta"
+    if not merges and keep_days is None:
+        raise ConfigError(
+            f"{root}: behind an address only files of Delta tables are put together; give keep_days to remove old "
+            "days, and let an engine that knows the table's catalog put files together"
+        )
+    if keep_days is not None:
+        settled.partitioning.limit(day())
+    before = day() + timedelta(days=1) if all_days else day()
+    oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
+    runner = Runner(dry_run=dry_run, say=say)
+    report = runner.report
+    with runner.timed(), nullcontext() if dry_run else held(root, runner):
+        if not dry_run:
+            finish_retry(root, settled)
+        for path, lake in _lakes(root, settled, only_looked_at=dry_run, file_bytes=file_bytes):
+            if dry_run:
+                say(f"{path}: {counted(len(lake.paths()), 'file')}")
+                continue
+            if oldest is not None:
+                say(f"{path}: {lake.expire(oldest):,} days before {oldest} are taken out")
+            report.add_read(len(lake.paths()))
+            if merges:
+                lake.compact(before)
+            report.written += len(lake.paths())
+            say(f"{path}: {counted(len(lake.paths()), 'file')}")
+    return report
+
+
+def _bytes_of(file_size: int | str) -> int:
+    try:
+        return int(FILE_SIZE.parse(str(file_size)))
+    except ValueError:
+        raise ConfigError(f"file_size={file_size} must be from 64MiB to 512MiB") from None
+
+
+def _lakes(
+    root: Path | Address, settled: Settled, *, only_looked_at: bool, file_bytes: int
+) -> Iterator[tuple[Path | Address, Lake]]:
+    """The table and its table of errors, as far as they are there."""
+    table = Place(
+        root,
+        state_of(root),
+        settled.writer,
+        only_looked_at=only_looked_at,
+        file_bytes=file_bytes,
+        partitioning=settled.partitioning,
+    )
+    for place in (table, table.of_errors):
+        if not isinstance(place.path, Path) or place.path.exists():
+            yield place.path, open_lake(settled.format, place)

@@ -23,13 +23,14 @@ from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace, SubBefore
 from sparrowmq.protocol.names import TRACE_TOPIC
 from sparrowmq.spark.options import past_damage
 from sparrowmq.spark.pipelines.running.folders import demand_absent, new_folder
-from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.session import own_session
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 from sparrowmq.spark.pipelines.sql import Answer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _FIELDS: Final = {
     "step": ("string", pa.string()),

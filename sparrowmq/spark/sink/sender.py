@@ -35,8 +35,8 @@ from sparrowmq.protocol.requests.client_bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.refusals import may_go_elsewhere
 from sparrowmq.spark.sink.envelopes import Envelopes
+from sparrowmq.spark.worker import may_go_elsewhere
 
 _BATCH_PROPERTIES: Final = batch_properties(wait_stored=True)
 

@@ -49,15 +49,11 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
-from sparrowmq.spark.row_rate import paced
-from sparrowmq.spark.sink.deciding_broker import plan_of
-from sparrowmq.spark.sink.rejects import Rejects
+from sparrowmq.spark.sink.exactly_once import Attempt, StagedSender, commit, plan_of
 from sparrowmq.spark.sink.row_identity import FreshIds, RowIds, Writing, of_stream, of_write
-from sparrowmq.spark.sink.row_messages import BY_LOWER, COLUMNS, RowMessages
+from sparrowmq.spark.sink.row_messages import BY_LOWER, COLUMNS, Rejects, RowMessages
 from sparrowmq.spark.sink.sender import Sender
-from sparrowmq.spark.sink.staged_write import Attempt, StagedSender, commit
-from sparrowmq.spark.worker_logs import show
-from sparrowmq.spark.worker_network import network_of
+from sparrowmq.spark.worker import network_of, paced, show_warnings
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +142,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def tell_failure(what: str, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Log what a write that failed has left in its topics."""
-    show()
+    show_warnings()
     if options.guarantee == EXACTLY_ONCE:
         log.warning("%s failed; its messages appear only if the broker has the commit", what)
     else:
@@ -162,7 +158,7 @@ def tell(what: str, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Log what became of the rows: with a warning, if some were rejected."""
     reports = [message for message in messages if isinstance(message, Stored)]
     skipped, dead = sum(report.skipped for report in reports), sum(report.dead for report in reports)
-    show()
+    show_warnings()
     log.info("%s: stored %d messages", what, count_stored(reports))
     if skipped or dead:
         log.warning(

@@ -1,23 +1,81 @@
-"""The batch side of the source: a table that is what the topics hold when the query is planned."""
+"""The batch side of the source: a table that is what the topics hold when the query is planned.
+
+A task gets its ranges and the addresses of their brokers. So it needs no name server, and begins at once. If a broker
+has moved meanwhile, the task asks for its route.
+
+Filters of a query spare reading: `where queueId = 0` reads one queue, a time range searches its ends. Spark hands them
+over if the session allows it (`spark.sql.python.filterPushdown.enabled`). They become queues, ranges of offsets and of
+times, and tags. Each leaves at least the rows that the filters want, and Spark applies all of them again to what was
+read. So nothing here needs to be exact, and what is not understood is left to Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
+from sparrowmq.client.cluster.routes import Addresses
+from sparrowmq.protocol.subscription import ALL
+from sparrowmq.spark.java import CORES
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.row_rate import paced
-from sparrowmq.spark.source.partition_ranges import between
+from sparrowmq.spark.source.partition_ranges import FEW_TASKS, Range, between, share
 from sparrowmq.spark.source.query_offsets import Plan
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.source.tasks import ranges_of, tasks
-from sparrowmq.spark.worker_network import network_of
+from sparrowmq.spark.source.row_reader import Rows, read
+from sparrowmq.spark.worker import network_of, paced
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task, as the driver plans it: ranges in the order of their queues; the addresses are by broker name."""
+
+    ranges: tuple[Range, ...]
+    brokers: Mapping[str, Addresses]
+
+
+def tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOptions) -> list[InputPartition]:
+    """The tasks of a batch, as Spark hands them to its workers."""
+    return [
+        InputPartition(Task(some, network.addresses_of({each.queue.broker_name for each in some})))
+        for some in share(ranges, options.min_partitions, options.max_partitions, at_once(options))
+    ]
+
+
+def at_once(options: SourceOptions, environ: Mapping[str, str] = os.environ) -> int:
+    """The number of tasks that Spark runs at once: by the option parallelTasks, or by the session on this machine."""
+    return options.parallel_tasks or int(environ.get(CORES, FEW_TASKS))
+
+
+def ranges_of(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:
+    """Return the ranges of a partition, in the worker.
+
+    Of a query without partitions Spark has one read whose value is None, and 4.1 gives no partition at all.
+    """
+    task: Task | None = partition.value if partition else None
+    if task is None:
+        return ()
+    network.learn(task.brokers)
+    return task.ranges
 
 
 class BatchReader(DataSourceReader):
@@ -39,3 +97,124 @@ class BatchReader(DataSourceReader):
         ranges = ranges_of(network, partition)
         rows = read(network, ranges, Rows(self._schema, self._options, ranges), self._options)
         return paced(rows, self._options.rows_per_s)
+
+
+_MOST: Final = 2**63 - 1
+# Our columns and Kafka's, in lower case, and what of a range they are.
+_OF_RANGES: Final[Mapping[str, Callable[[Range], Any]]] = {
+    "topic": lambda range: range.queue.topic,
+    "brokername": lambda range: range.queue.broker_name,
+    "queueid": lambda range: range.queue.queue_id,
+    "partition": lambda range: range.number,
+}
+_OFFSETS: Final = frozenset({"queueoffset", "offset"})
+_TIMES: Final = frozenset({"storetimestamp", "timestamp"})
+CHOOSING: Final = frozenset({*_OF_RANGES, *_OFFSETS, *_TIMES, "tags"})  # the columns by which less is read
+_COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    In: lambda value, values: value in values,
+}
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The rows that some filters want, all together: half-open ranges of offsets and of milliseconds, and so on."""
+
+    queues: list[tuple[str, type[Filter], Any]] = field(default_factory=list)
+    offsets: tuple[int, int] = (0, _MOST)
+    times_ms: tuple[int, int] = (0, _MOST)
+    tags: frozenset[str] | None = None
+
+    def add(self, wanted: Filter) -> None:
+        """Take one more filter into account, as far as it can be."""
+        if type(wanted) not in _COMPARE or len(wanted.attribute) != 1 or _has_null(wanted.value):  # type: ignore[attr-defined]
+            return
+        name, value = wanted.attribute[0].lower(), wanted.value  # type: ignore[attr-defined]
+        if name in _OF_RANGES:
+            self.queues.append((name, type(wanted), value))
+        elif name in _OFFSETS:
+            self.offsets = _narrowed(self.offsets, _range_of(wanted, value))
+        elif name in _TIMES and not isinstance(wanted, In):
+            floor = math.floor(value.timestamp() * 1000)
+            first, end = _range_of(wanted, floor)
+            # Within a millisecond the filter may want more than its beginning.
+            self.times_ms = _narrowed(self.times_ms, (min(first, floor) if first else 0, max(end, floor + 1)))
+        elif name == "tags" and isinstance(wanted, EqualTo | EqualNullSafe | In):
+            tags = frozenset(value if isinstance(wanted, In) else [value])
+            self.tags = tags if self.tags is None else self.tags & tags
+
+    def has(self, range: Range) -> bool:
+        """Whether a range may have rows that are wanted."""
+        return all(_COMPARE[kind](_OF_RANGES[name](range), value) for name, kind, value in self.queues)
+
+    @property
+    def expression(self) -> str | None:
+        """The tags as a subscription; None if they cannot be said so."""
+        if not self.tags or any(tag != tag.strip() or not tag or "|" in tag or tag == ALL for tag in self.tags):
+            return None
+        return " || ".join(sorted(self.tags))
+
+
+class FilteringReader(BatchReader):
+    """A `BatchReader` that gets the filters of the query."""
+
+    _chosen: Chosen | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._chosen = Chosen()
+        for each in filters:
+            self._chosen.add(each)
+        expression = self._chosen.expression
+        if expression and self._options.expression == ALL and self._options.sql is None:
+            self._options = replace(self._options, expression=expression)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        network = network_of(self._options)
+        plan, chosen = Plan(network, self._options), self._chosen or Chosen()
+        if chosen.tags is not None and not chosen.tags:
+            return []
+        bounds = plan.bounds()
+        ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
+        clamped = [_clamped(each, *chosen.offsets) for each in ranges if chosen.has(each)]
+        first_ms, end_ms = chosen.times_ms
+        within = [
+            plan.within(each, first_ms or None, None if end_ms == _MOST else end_ms)
+            for each in clamped
+            if each.start < each.end
+        ]
+        return tasks(network, [each for each in within if each.start < each.end], self._options)
+
+
+def _range_of(wanted: Filter, value: Any) -> tuple[int, int]:
+    """The whole numbers that a filter wants, half open."""
+    match wanted:
+        case In():
+            return (min(value), max(value) + 1) if value else (0, 0)
+        case GreaterThan():
+            return value + 1, _MOST
+        case GreaterThanOrEqual():
+            return value, _MOST
+        case LessThan():
+            return 0, value
+        case LessThanOrEqual():
+            return 0, value + 1
+    return value, value + 1
+
+
+def _narrowed(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _clamped(whole: Range, first: int, end: int) -> Range:
+    start = max(whole.start, first)
+    return replace(whole, start=start, end=max(start, min(whole.end, end)))
+
+
+def _has_null(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple) and None in value)

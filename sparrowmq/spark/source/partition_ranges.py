@@ -9,7 +9,17 @@ A topic that was deleted and made again begins at offset 0 again. Its incarnatio
 ours gives each topic. An older checkpoint has no incarnations, and other brokers give none. Then an end below the
 offset that was read shows it, and the stream counts incarnations itself: -1, -2, ...
 
-A stream with `kafkaCompat` also keeps the numbers of its partitions (`partition_numbers.py`).
+    read to 120, incarnation 7        the broker says: end 300, incarnation 9
+                                      rows 0 to 300 of the new topic are next; later rows of the old one are lost
+
+A stream with `kafkaCompat` also keeps the numbers of its partitions: unique among the queues of a topic, on whichever
+brokers. The sink's column `partition` has the same order.
+
+    orders   broker-a 0..3, broker-b 0..3   ->   partitions 0..3, 4..7
+    later    broker-a 4                     ->   partition 8: the others keep their numbers
+
+The checkpoint has them as runs of queues in the order of their numbers, because brokers come and go:
+{"orders":[["broker-a",0,4],["broker-b",0,4],["broker-a",4,1]]}.
 
 Spark replays a batch with the offsets of the first attempt; everything here is deterministic, so the replay has the
 same tasks in the same order. Whether missing data ends the query is decided in one place, `lose`.
@@ -29,11 +39,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.partition_numbers import Numbers, from_runs, to_runs
+from sparrowmq.protocol.requests.headers import UNKNOWN_INCARNATION
 
 P = TypeVar("P")
 # A topic on one broker.
 Part: TypeAlias = tuple[str, str]
+Numbers: TypeAlias = Mapping[MessageQueue, int]
+Runs: TypeAlias = dict[str, list[list[str | int]]]  # by topic: broker, first queue, count
 
 VERSION: Final = 1
 _NONE: Final[Mapping[Any, int]] = MappingProxyType({})
@@ -46,6 +58,10 @@ FEW_TASKS: Final = 8
 _ADVICE: Final = (
     "The rows may have been removed by retention, or the topic or broker was created again. To go on without them set "
     "failOnDataLoss=false; to keep rows longer raise fileReservedTime on the broker"
+)
+
+NEW_TOPIC_ADVICE = (
+    "To go on with the first row of the new topic set failOnDataLoss=false, or begin with a new checkpoint"
 )
 
 _log = logging.getLogger(__name__)
@@ -220,6 +236,131 @@ def incarnations_of(offsets: Mapping[MessageQueue, int]) -> Mapping[Part, int]:
 
 def numbers_of(offsets: Mapping[MessageQueue, int]) -> Numbers:
     return offsets.numbers if isinstance(offsets, Offsets) else _NONE
+
+
+def advanced(
+    begin: Offsets,
+    held: Mapping[MessageQueue, Bounds],
+    new_start: Callable[[Bounds], int],
+    *,
+    fail: bool,
+) -> Offsets:
+    """Return the ends of all queues; of queues that `begin` does not know, the place where they begin.
+
+    Args:
+        held: the answers of the brokers that are there.
+    Raises:
+        RowsLost: a topic was made again, or a queue has lost rows, and `fail` is set.
+    """
+    end = Offsets(begin, begin.incarnations | _named(begin, held), begin.numbers)
+    again = made_again(begin, end)
+    for part in sorted(again):
+        lose_old(part, begin, is_named=end.incarnations[part] > 0, fail=fail)
+    for queue in begin:
+        if part_of(queue) in again:
+            end[queue] = 0
+    in_doubt = _in_doubt(held)
+    for queue, bounds in held.items():
+        if part_of(queue) in in_doubt:
+            continue
+        if queue not in begin:
+            end[queue] = new_start(bounds)
+        elif part_of(queue) in again or begin[queue] <= bounds.end:
+            end[queue] = bounds.end
+        else:
+            end[queue] = settle(queue, begin[queue], bounds, fail=fail)
+    return end
+
+
+def ends_of(held: Mapping[MessageQueue, Bounds]) -> Offsets:
+    ends = {queue: bounds.end for queue, bounds in held.items()}
+    return Offsets(ends, incarnations_in(held))
+
+
+def incarnations_in(held: Mapping[MessageQueue, Bounds]) -> dict[Part, int]:
+    return _named(Offsets(), held)
+
+
+def _named(begin: Offsets, held: Mapping[MessageQueue, Bounds]) -> dict[Part, int]:
+    """The incarnations of the topics that answered, if they are known now."""
+    in_doubt, said = _in_doubt(held), {part_of(queue): bounds.incarnation for queue, bounds in held.items()}
+    shrunk = {part_of(queue) for queue, bounds in held.items() if begin.get(queue, 0) > bounds.end}
+    found: dict[Part, int] = {}
+    for part in said.keys() - in_doubt:
+        known = _next(begin.incarnations.get(part), said[part], has_shrunk=part in shrunk)
+        if known is not None:
+            found[part] = known
+    return found
+
+
+def _next(known: int | None, said: int | None, *, has_shrunk: bool) -> int | None:
+    """The incarnation of a topic, by the one that was read, and by what its broker says now."""
+    is_named = said is not None and said > UNKNOWN_INCARNATION
+    was_named = known is not None and known > 0
+    if was_named and (is_named or said == UNKNOWN_INCARNATION):
+        return said if is_named else known
+    if has_shrunk:
+        return min(known or 0, 0) - 1
+    return said if is_named else known
+
+
+def _in_doubt(held: Mapping[MessageQueue, Bounds]) -> frozenset[Part]:
+    """The topics that were made again between two answers; the next look sees them whole."""
+    said: dict[Part, set[int | None]] = {}
+    for queue, bounds in held.items():
+        said.setdefault(part_of(queue), set()).add(bounds.incarnation)
+    return frozenset(part for part, each in said.items() if len(each) > 1)
+
+
+def lose_old(part: Part, begin: Offsets, *, is_named: bool, fail: bool) -> None:
+    """Report the later rows of a topic that was made again. Raises: RowsLost, `fail` is set."""
+    topic, broker = part
+    sign = "" if is_named else ", because a queue ends before the offset that was read"
+    read = ", ".join(
+        f"queue {queue.queue_id} to {offset}" for queue, offset in sorted(begin.items()) if part_of(queue) == part
+    )
+    lose(
+        f"topic {topic} on {broker} was deleted and made again{sign}. Of the topic before, {read} was read, and later "
+        "rows are gone",
+        fail=fail,
+        advice=NEW_TOPIC_ADVICE,
+    )
+
+
+def numbered(known: Numbers, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Return the known numbers, and the next ones for the other queues, by broker and queue."""
+    found, ends = dict(known), dict[str, int]()
+    for queue, number in known.items():
+        ends[queue.topic] = max(ends.get(queue.topic, 0), number + 1)
+    for queue in sorted(set(queues) - known.keys()):
+        found[queue] = ends.get(queue.topic, 0)
+        ends[queue.topic] = found[queue] + 1
+    return found
+
+
+def to_runs(numbers: Numbers) -> Runs:
+    """Return the form of checkpoints, the same for each order of the mapping."""
+    runs: Runs = {}
+    last: MessageQueue | None = None
+    for queue in sorted(numbers, key=lambda queue: (queue.topic, numbers[queue])):
+        of_topic = runs.setdefault(queue.topic, [])
+        if last is not None and queue == MessageQueue(last.topic, last.broker_name, last.queue_id + 1):
+            of_topic[-1][2] = int(of_topic[-1][2]) + 1
+        else:
+            of_topic.append([queue.broker_name, queue.queue_id, 1])
+        last = queue
+    return runs
+
+
+def from_runs(runs: Mapping[str, Iterable[tuple[str, int, int]]]) -> dict[MessageQueue, int]:
+    """Return the numbers in a checkpoint."""
+    numbers: dict[MessageQueue, int] = {}
+    for topic, of_topic in runs.items():
+        queues = (
+            MessageQueue(topic, broker, first + place) for broker, first, count in of_topic for place in range(count)
+        )
+        numbers |= {queue: number for number, queue in enumerate(queues)}
+    return numbers
 
 
 def past_gaps(start: Mapping[MessageQueue, int], begins: Mapping[MessageQueue, int]) -> Offsets:

@@ -20,9 +20,9 @@ from sparrowmq.client.cluster.blocking_network import Outages
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.refusals import may_pass
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, Part, incarnations_of, lose, part_of
 from sparrowmq.spark.source.query_offsets import Plan, is_no_topic
+from sparrowmq.spark.worker import may_pass
 
 _PART_SPENT_ON_LOOKING: Final = 0.1
 _LEAST_PAUSE_S: Final = 1.0

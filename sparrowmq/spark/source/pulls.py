@@ -36,9 +36,8 @@ from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.remoting.remote_errors import remote_error
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.refusals import is_of_filter, may_pass
-from sparrowmq.spark.source.incarnations import NEW_TOPIC_ADVICE
-from sparrowmq.spark.source.partition_ranges import Bounds, Range, lose, settle
+from sparrowmq.spark.source.partition_ranges import NEW_TOPIC_ADVICE, Bounds, Range, lose, settle
+from sparrowmq.spark.worker import is_of_filter, may_pass
 
 _FULL_ANSWERS_BEFORE_MORE: Final = 8
 _FEW_ROWS: Final = 64  # answers that end here or before end with a number of rows: Java's 8 or 32

@@ -31,23 +31,21 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
 )
 from sparrowmq.protocol.requests.offset_bodies import TopicStats
-from sparrowmq.spark.columns.records import RecordColumns
-from sparrowmq.spark.option_values import ANY_BROKER, EARLIEST, LATEST, Instant
-from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.incarnations import incarnations_in
-from sparrowmq.spark.source.partition_numbers import numbered
+from sparrowmq.spark.columns import RecordColumns
+from sparrowmq.spark.options import ANY_BROKER, EARLIEST, LATEST, Instant, SourceOptions, matches_pattern
 from sparrowmq.spark.source.partition_ranges import (
     Bounds,
     Offsets,
     Part,
     Range,
+    incarnations_in,
     lose,
+    numbered,
     part_of,
     sampled,
     search,
     settle,
 )
-from sparrowmq.spark.source.topic_choice import is_meant
 
 log = logging.getLogger(__name__)
 
@@ -285,7 +283,7 @@ class Plan:
         pattern = self._options.topic_pattern
         if pattern is None:
             return list(self._options.topics) or sorted({queue.topic for queue in self._options.queues})
-        return [topic for topic in self._network.topics() if is_meant(pattern, topic)]
+        return [topic for topic in self._network.topics() if matches_pattern(pattern, topic)]
 
     def _times(
         self, for_all: int | None, by_queue: Mapping[MessageQueue, int] | None, bounds: AllBounds

@@ -13,43 +13,86 @@ last logged batch is planned again with its old offsets. Three things follow:
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.read_limits import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
-from sparrowmq.spark.row_rate import paced
-from sparrowmq.spark.source.incarnations import advanced, ends_of
+from sparrowmq.spark.source.batch_source import ranges_of, tasks
 from sparrowmq.spark.source.partition_ranges import (
     Checkpoints,
     Offsets,
     Range,
+    advanced,
     between,
     capped,
+    ends_of,
+    from_json,
     is_worth_a_batch,
     past_gaps,
     to_json,
 )
 from sparrowmq.spark.source.presence import Presence
 from sparrowmq.spark.source.query_offsets import Plan
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.source.tasks import ranges_of, tasks
-from sparrowmq.spark.worker_network import network_of
+from sparrowmq.spark.source.row_reader import Rows, read
+from sparrowmq.spark.worker import network_of, paced
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# The classes of Spark 4.2 for limits of a batch, or the same for 4.1, which hands no limit to a source.
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable as ReadAllAvailable,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadLimit as ReadLimit,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadMaxBytes as ReadMaxBytes,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadMaxRows as ReadMaxRows,
+    )
+    from pyspark.sql.streaming.datasource import (
+        SupportsTriggerAvailableNow as SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:
+    from dataclasses import dataclass
+
+    HAS_LIMITS = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """As Spark 4.2 has it."""
+
+    @dataclass
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """All there is."""
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """So many rows."""
+
+        max_rows: int
+
+    @dataclass
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """So many bytes."""
+
+        max_bytes: int
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark 4.1 runs `Trigger.AvailableNow` without asking the source, as one batch."""
 
 
 log = logging.getLogger(__name__)
@@ -211,3 +254,72 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _are_many(rows: int, size: int | None) -> bool:
     """Whether so many rows may have more bytes than `size`."""
     return size is not None and rows * LARGEST_MESSAGE_BYTES > size
+
+
+class UnlimitedStreamReader(StreamReader):
+    """A `StreamReader` for Spark 4.1, which asks for the end of a batch without its start.
+
+    So the reader remembers offsets: those of the first start, and those of each planned batch. After a restart whose
+    last batch was done, it has none until the next batch is planned. That batch needs all brokers, and reads a queue
+    that appeared meanwhile from where new queues begin. With the option `checkpointLocation` the reader looks there,
+    and can keep batches small.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        """Raises: ConfigError, for options that need Spark 4.2."""
+        super().__init__(options, schema)
+        limited = options.max_rows or options.max_bytes or options.min_rows
+        if options.checkpoint is None and (limited or options.kafka_compat):
+            raise ConfigError(
+                "options maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, and kafkaCompat in a stream, "
+                "need Spark 4.2 or later, which tells a source where its stream is; leave them out, update pyspark, "
+                "or give the source the option checkpointLocation, too"
+            )
+        self._reached: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        offset = super().initialOffset()
+        self._reached = from_json(offset)
+        return offset
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        if self._reached is None and self._options.checkpoint is not None:
+            self._reached = newest_planned(self._options.checkpoint) or from_json(self.initialOffset())
+        if self._reached is not None:
+            return super().latestOffset(to_json(self._reached), self.getDefaultReadLimit())
+        plan = self._plan()
+        return to_json(plan.numbered(ends_of(plan.bounds())))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._demand_own(begin := from_json(start))
+        self._reached = from_json(end)
+        if self._reached.keys() - begin.keys():
+            plan = self._plan()
+            for queue, held in plan.bounds().items():
+                if queue in self._reached:
+                    begin.setdefault(queue, min(plan.new_start(held), self._reached[queue]))
+        return self._tasks(between(begin, self._reached))
+
+
+def newest_planned(checkpoint: str) -> Offsets | None:
+    """Return the end of the newest batch that a query has planned, from its checkpoint; None before the first one.
+
+    Raises: ConfigError, the query has several sources, and it is not known which of them asks.
+    """
+    numbers = (whole_number(path.name) for path in _folder(checkpoint).glob("[0-9]*"))
+    batches = [number for number in numbers if number is not None]
+    return planned(checkpoint, max(batches)) if batches else None
+
+
+def planned(checkpoint: str, batch: int) -> Offsets:
+    """Return the end of a planned batch. Raises: as `newest_planned`."""
+    _version, _settings, *sources = (_folder(checkpoint) / str(batch)).read_text().splitlines()
+    if len(sources) != 1:
+        raise ConfigError(
+            f"the query of {checkpoint} has {len(sources)} sources; leave the option checkpointLocation of this one out"
+        )
+    return from_json(json.loads(sources[0]))
+
+
+def _folder(checkpoint: str) -> Path:
+    return Path(checkpoint.removeprefix("file:"), "offsets")

@@ -20,7 +20,7 @@ from typing import Final
 
 import psutil
 
-from sparrowmq.spark.cluster.submission import spark_home
+from sparrowmq.spark.commands.spark_commands import spark_home
 from sparrowmq.spark.java import spark_environment
 from tests.interop.apache import free_ports
 

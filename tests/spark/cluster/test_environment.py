@@ -1,4 +1,4 @@
-"""sparrowmq.spark.cluster.environment: what executors need, as it is installed here."""
+"""sparrowmq.spark.commands.spark_commands: what executors need, as it is installed here."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ import zipfile
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.cluster import environment
-from sparrowmq.spark.cluster.environment import closure, contents, kept_in, normal, pack, packed
+from sparrowmq.spark.commands import spark_commands
+from sparrowmq.spark.commands.spark_commands import closure, contents, kept_in, normal, pack, packed
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Nothing of pyarrow and numpy, which take seconds."""
-    monkeypatch.setattr(environment, "OF_TASKS", ("lark",))
+    monkeypatch.setattr(spark_commands, "OF_TASKS", ("lark",))
 
 
 def test_an_archive_holds_all_that_another_python_needs_to_import_it(small, tmp_path):
@@ -36,7 +36,7 @@ def test_tasks_get_their_packages_and_none_that_spark_or_drivers_have():
 
 @pytest.mark.slow
 def test_tasks_read_avro_and_protobuf_from_the_archive(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "OF_TASKS", set(environment.OF_TASKS) - {"numpy", "pyarrow"})
+    monkeypatch.setattr(spark_commands, "OF_TASKS", set(spark_commands.OF_TASKS) - {"numpy", "pyarrow"})
     with zipfile.ZipFile(pack(tmp_path / "environment.zip")) as archive:
         archive.extractall(tmp_path / "unpacked")
     program = (
@@ -67,12 +67,12 @@ def test_an_archive_is_written_again_only_when_something_has_changed(small, tmp_
     first = packed(tmp_path)
     written = first.stat().st_mtime_ns
     assert packed(tmp_path) == first and first.stat().st_mtime_ns == written
-    monkeypatch.setattr(environment, "OF_TASKS", ("lark", "h11"))
+    monkeypatch.setattr(spark_commands, "OF_TASKS", ("lark", "h11"))
     assert packed(tmp_path) != first
 
 
 def test_a_failure_leaves_no_half_archive(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "contents", lambda also: [("a", tmp_path / "gone")])
+    monkeypatch.setattr(spark_commands, "contents", lambda also: [("a", tmp_path / "gone")])
     with pytest.raises(FileNotFoundError):
         pack(tmp_path / "environment.zip")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.cluster.submission: what spark-submit is told."""
+"""sparrowmq.spark.commands.spark_commands: what spark-submit is told."""
 
 import os
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.cluster import submission as submissions
-from sparrowmq.spark.cluster.submission import Submission, parted, submission
+from sparrowmq.spark.commands import spark_commands as submissions
+from sparrowmq.spark.commands.spark_commands import Submission, parted, submission
 
 ARCHIVE = Path("/cache/environment.zip")
 FAR = "spark://10.0.0.5:7077"
@@ -72,7 +72,7 @@ def test_archives_of_the_user_are_sent_too(told):
 
 def test_a_pipeline_is_a_program_of_ours(told):
     command = told("--master", FAR, "pipeline", "table", "orders", "--once").command
-    assert Path(command[-4]).read_text().startswith('"""The program that spark-submit runs')
+    assert Path(command[-4]).name == "pipeline_commands.py"
     assert command[-3:] == ("table", "orders", "--once")
 
 
@@ -106,7 +106,7 @@ def test_spark_is_that_of_the_package_unless_spark_home_names_one():
 def test_starting_is_becoming_the_command(tmp_path):
     script = tmp_path / "start.py"
     script.write_text(
-        "import sys; from sparrowmq.spark.cluster.submission import Submission\n"
+        "import sys; from sparrowmq.spark.commands.spark_commands import Submission\n"
         "Submission(('/bin/sh', '-c', 'echo $WORD; exit 3'), {'WORD': 'said'}).start()\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)

@@ -5,7 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.columns import RecordColumns
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 COLUMNS: Final[dict[str, pa.DataType]] = {

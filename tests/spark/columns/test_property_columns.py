@@ -1,4 +1,4 @@
-"""sparrowmq.spark.columns.property_columns: property strings of many records, against the parser of one."""
+"""sparrowmq.spark.columns: property strings of many records, against the parser of one."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.protocol.messages import properties
-from sparrowmq.spark.columns.property_columns import PropertyColumns
-from sparrowmq.spark.columns.slices import cut
+from sparrowmq.spark.columns import PropertyColumns, cut
 
 
 def columns(rows, hidden=()):

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.columns.records: pull bodies as Arrow columns, against the records that they were made of."""
+"""sparrowmq.spark.columns: pull bodies as Arrow columns, against the records that they were made of."""
 
 import random
 import struct
@@ -12,7 +12,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
-from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.columns import RecordColumns
 from tests import records
 from tests.spark.columns.decoding import COLUMNS, decode
 

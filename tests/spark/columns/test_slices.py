@@ -1,10 +1,10 @@
-"""sparrowmq.spark.columns.slices: integers at any place, and pieces of a block."""
+"""sparrowmq.spark.columns: integers at any place, and pieces of a block."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparrowmq.spark.columns.slices import at, cut, overwrite, text
+from sparrowmq.spark.columns import at, cut, overwrite, text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.commands.copying_commands: mirror, dedup and dlq-replay as commands."""
+"""sparrowmq.spark.commands.pipeline_commands: mirror, dedup and dlq-replay as commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from click.testing import CliRunner
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.pipeline_command import pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.testing.background import BackgroundCluster
 
 pytestmark = pytest.mark.timeout(240)

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.commands.ending: the last line of a command and its exit status, whatever became of it."""
+"""sparrowmq.spark.commands.shared: the last line of a command and its exit status, whatever became of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import shared
-from sparrowmq.spark.commands.ending import Ended
+from sparrowmq.spark.commands.shared import Ended
 from sparrowmq.spark.pipelines.running.report import Report
 from tests.spark.pipelines.killing import START_LIMIT_S, environment
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.commands.query_commands: sql, audit, lag and trace as commands."""
+"""sparrowmq.spark.commands.pipeline_commands: sql, audit, lag and trace as commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from click.testing import CliRunner
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.pipeline_command import pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 from tests.spark.pipelines.test_traces import reports
 
 pytestmark = pytest.mark.timeout(240)

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.commands.rows: rows as people and programs read them."""
+"""sparrowmq.spark.commands.pipeline_commands: rows as people and programs read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import Row
 
-from sparrowmq.spark.commands.rows import FORMS, as_table
+from sparrowmq.spark.commands.pipeline_commands import FORMS, as_table
 
 ROWS = [
     Row(tag="paid", n=1, body=b"\xc3\xa9", at=datetime(2026, 1, 31, tzinfo=UTC), more={"a": [1, None]}),

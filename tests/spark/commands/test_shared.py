@@ -136,9 +136,9 @@ def test_a_file_that_has_no_options_of_the_source_is_refused(tmp_path, text, why
 
 def test_every_command_that_asks_brokers_takes_its_secrets_from_a_file():
     pytest.importorskip("pyspark")
-    from sparrowmq.spark.pipeline_command import COMMANDS
+    from sparrowmq.spark.commands.pipeline_commands import pipeline
 
-    options = {command.name: {option.name for option in command.params} for command in COMMANDS}
+    options = {command.name: {option.name for option in command.params} for command in pipeline.commands.values()}
     assert all("option_file" in names for names in options.values() if "name_server" in names)
     assert all("to_option_file" in names for names in options.values() if "to_options" in names)
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.commands.table_commands: table, publish, backfill and archive as commands."""
+"""sparrowmq.spark.commands.pipeline_commands: table, publish, backfill and archive as commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from click.testing import CliRunner
 
-from sparrowmq.spark.pipeline_command import pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
 from tests.spark.pipelines.tables.test_retries import make

@@ -33,9 +33,8 @@ from sparrowmq.spark.options import EXACTLY_ONCE, SinkOptions, SourceOptions, pa
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import between
 from sparrowmq.spark.source.query_offsets import Plan
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.source.row_reader import Rows, read
+from sparrowmq.spark.worker import connect
 from tests.interop.apache import ApacheBroker
 from tests.interop.servers import REPOSITORY, OurBroker, Target, start_broker, start_namesrv
 

@@ -14,7 +14,7 @@ __all__ = ["s3", "s3_server"]
 @pytest.fixture(autouse=True)
 def _forgotten_networks() -> Iterator[None]:
     yield
-    from sparrowmq.spark.worker_network import _networks
+    from sparrowmq.spark.worker import _networks
 
     for kept in _networks.values():
         kept.forget()

@@ -16,7 +16,7 @@ from sparrowmq.spark.lakehouse.lake_loop import Rounds
 from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, settings_of
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 
 
 def declared(schema: str) -> dict[str, str]:

@@ -27,8 +27,8 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.pipelines.compact import today
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, errors_of
+from sparrowmq.spark.pipelines.table import today
 from tests.interop.servers import OurBroker, OurNamesrv
 from tests.spark.lakehouse.lakes import PlainWorkers, running, send, settings
 from tests.spark.pipelines.lake.tables import rows_of

@@ -18,7 +18,7 @@ from sparrowmq.spark.pipelines.lake.address import Storage
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.pipelines.tables.batch_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import send
 

@@ -24,9 +24,9 @@ from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.keyed_batch import last_of_each
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings, settings_of
 from sparrowmq.spark.lakehouse.lake_table import KeptTable
-from sparrowmq.spark.pipelines.backfill import backfill
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
+from sparrowmq.spark.pipelines.table import backfill
 from sparrowmq.spark.pipelines.tables.batch_files import Target
 from sparrowmq.spark.pipelines.tables.error_retry import Retry
 from sparrowmq.spark.pipelines.tables.json_bodies import found_in, merged

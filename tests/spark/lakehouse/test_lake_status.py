@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.spark.lake_command import _lines
+from sparrowmq.spark.commands.lake_commands import _lines
 from sparrowmq.spark.lakehouse.lake_runner import add_up
 from sparrowmq.spark.lakehouse.lake_status import declare, html, pages, status, why_not_ready
 from sparrowmq.spark.pipelines.running.report import Report

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.backfill: what a topic had before its table, from stored logs."""
+"""sparrowmq.spark.pipelines.table: what a topic had before its table, from stored logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.compact: fewer files, the same rows; old days go."""
+"""sparrowmq.spark.pipelines.table: fewer files, the same rows; old days go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 from click.testing import CliRunner
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipeline_command import pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import compact
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.running.folders import locked

@@ -20,7 +20,7 @@ pytest.importorskip("deltalake")
 from click.testing import CliRunner
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.pipeline_command import pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with, variables
 from tests.place import Place

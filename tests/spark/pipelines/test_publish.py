@@ -15,7 +15,7 @@ from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import backfill, publish, table
-from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
+from sparrowmq.spark.pipelines.publish import SentRows
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.source.partition_ranges import Offsets
 from sparrowmq.testing.background import BackgroundCluster

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.query_plan: the tables and columns of a query, as Spark's plans have them."""
+"""sparrowmq.spark.pipelines.sql: the tables and columns of a query, as Spark's plans have them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import ParseException
 
-from sparrowmq.spark.pipelines.query_plan import needed_columns, scans, tables_in, takes_columns_by_name
+from sparrowmq.spark.pipelines.sql import needed_columns, scans, tables_in, takes_columns_by_name
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.redrive: the errors of a table tried again."""
+"""sparrowmq.spark.pipelines.table: the errors of a table tried again."""
 
 import pytest
 

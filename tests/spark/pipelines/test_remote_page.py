@@ -19,7 +19,7 @@ pytest.importorskip("deltalake")
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from sparrowmq.spark.pipeline_command import pipeline
+from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import archive, archived
 from sparrowmq.spark.pipelines.lake.address import storage_options
 from sparrowmq.spark.pipelines.lake.spark_reader import read_table

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.sides: where the sides of an audit lie."""
+"""sparrowmq.spark.pipelines.audit: where the sides of an audit lie."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import audit
-from sparrowmq.spark.pipelines.sides import Side
+from sparrowmq.spark.pipelines.audit import Side
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.sink.deciding_broker: a query keeps the broker that decides about its batches."""
+"""sparrowmq.spark.sink.exactly_once: a query keeps the broker that decides about its batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.sink.deciding_broker import FILE, of_stream, of_write, plan_of
+from sparrowmq.spark.sink.exactly_once import FILE, of_stream, of_write, plan_of
 from tests.spark.peer import BROKER
 
 ONCE = {"topic": "T", "deliveryGuarantee": "exactly_once"}
@@ -28,7 +28,7 @@ def once(peer):
         return peer.sink(**ONCE | given)
 
     yield once
-    from sparrowmq.spark.worker_network import _networks
+    from sparrowmq.spark.worker import _networks
 
     for kept in _networks.values():
         kept.forget()

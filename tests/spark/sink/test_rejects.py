@@ -1,4 +1,4 @@
-"""sparrowmq.spark.sink.rejects: what a broker will never take is kept, with reason and place."""
+"""sparrowmq.spark.sink.row_messages: what a broker will never take is kept, with reason and place."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.remoting.remote_errors import remote_error
-from sparrowmq.spark.sink.rejects import Rejects, letter
 from sparrowmq.spark.sink.row_identity import Writing
+from sparrowmq.spark.sink.row_messages import Rejects, letter
 from sparrowmq.spark.sink.sender import Sender
 from tests.spark.peer import BROKER, Refuse
 

@@ -10,7 +10,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.sink.sender import Sender
-from sparrowmq.spark.worker_network import connect as connect_to
+from sparrowmq.spark.worker import connect as connect_to
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.sink.staged_write: the ways in which tasks, drivers and brokers die, and each row is there once.
+"""sparrowmq.spark.sink.exactly_once: the ways in which tasks, drivers and brokers die, and each row is there once.
 
 The numbers are those of the failure cases that the sink was designed for. Spark calls `write` and `commit` as the tests
 do here; that it does so is shown by test_with_spark.py and test_kills.py.
@@ -25,15 +25,14 @@ from sparrowmq.errors import ConfigError, InvalidMessage, NoRoute, SendFailed
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import CommitBatch
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.sink.exactly_once import StagedSender, commit
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.sender import QueueBatch
-from sparrowmq.spark.sink.staged_write import StagedSender, commit
 from sparrowmq.spark.sink.writer import Stored, StreamWriter, decide, send_all
 from sparrowmq.spark.source.partition_ranges import between
 from sparrowmq.spark.source.query_offsets import Plan
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.worker_network import connect, network_of
+from sparrowmq.spark.source.row_reader import Rows, read
+from sparrowmq.spark.worker import connect, network_of
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import free_ports
 from tests.interop.servers import OurBroker, OurNamesrv, topic_fields

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.bad_records: of a damaged body the place is told."""
+"""sparrowmq.spark.source.row_reader: of a damaged body the place is told."""
 
 import re
 import zlib
@@ -6,8 +6,8 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from sparrowmq.spark.columns.records import RecordColumns
-from sparrowmq.spark.source.bad_records import BadRecord, bury, tell_damaged
+from sparrowmq.spark.columns import RecordColumns
+from sparrowmq.spark.source.row_reader import BadRecord, bury, tell_damaged
 from tests import records
 
 GOOD, BAD = zlib.compress(b"good"), b"bad"

@@ -1,12 +1,20 @@
-"""sparrowmq.spark.source.incarnations: topics that were deleted and made again."""
+"""sparrowmq.spark.source.partition_ranges: topics that were deleted and made again."""
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.incarnations import advanced, ends_of
-from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost, between, from_json, to_json
+from sparrowmq.spark.source.partition_ranges import (
+    Bounds,
+    Offsets,
+    RowsLost,
+    advanced,
+    between,
+    ends_of,
+    from_json,
+    to_json,
+)
 
 PART = ("T", "a")
 

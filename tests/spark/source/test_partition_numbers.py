@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.partition_numbers: numbers of queues that stay."""
+"""sparrowmq.spark.source.partition_ranges: numbers of queues that stay."""
 
 import json
 
@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.partition_numbers import from_runs, numbered, to_runs
-from sparrowmq.spark.source.partition_ranges import Offsets, between, capped, from_json, to_json
+from sparrowmq.spark.source.partition_ranges import (
+    Offsets,
+    between,
+    capped,
+    from_json,
+    from_runs,
+    numbered,
+    to_json,
+    to_runs,
+)
 
 QUEUES = st.builds(
     MessageQueue, st.sampled_from(["T", "U"]), st.sampled_from(["broker-a", "broker-b"]), st.integers(0, 6)

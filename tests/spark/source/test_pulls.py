@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.errors import AccessDenied, ConfigError, NetworkError, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
-from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.columns import RecordColumns
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost
 from sparrowmq.spark.source.pulls import Pulls
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.pushdown: filters spare reading, and never a row that is wanted."""
+"""sparrowmq.spark.source.batch_source: filters spare reading, and never a row that is wanted."""
 
 import pickle
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from sparrowmq.spark.source.pushdown import FilteringReader
+from sparrowmq.spark.source.batch_source import FilteringReader
 
 SCHEMA = pa.schema([("queueId", pa.int32()), ("queueOffset", pa.int64())])
 BASE_MS = 1_700_000_000_000

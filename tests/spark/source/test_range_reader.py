@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.range_reader: pulled rows as batches, filtered exactly."""
+"""sparrowmq.spark.source.row_reader: pulled rows as batches, filtered exactly."""
 
 import gc
 import zlib
@@ -8,11 +8,9 @@ import pytest
 
 from sparrowmq.core.process import freeze_loaded
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
-from sparrowmq.spark.source.bad_records import BadRecord
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost
 from sparrowmq.spark.source.pulls import Pulled
-from sparrowmq.spark.source.range_reader import BATCH_BYTES, merged, read
-from sparrowmq.spark.source.row_batches import INFLATED_BYTES, Rows
+from sparrowmq.spark.source.row_reader import BATCH_BYTES, INFLATED_BYTES, BadRecord, Rows, merged, read
 from tests.spark.peer import BROKER
 
 SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.row_batches: rows are made of records."""
+"""sparrowmq.spark.source.row_reader: rows are made of records."""
 
 from datetime import UTC, datetime
 
@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.columns import RecordColumns
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.source.partition_ranges import Range
-from sparrowmq.spark.source.row_batches import Rows
+from sparrowmq.spark.source.row_reader import Rows
 from tests.records import encoded
 
 ARROW = {

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.spark41_stream: a stream as Spark 4.1 calls it, which does not say where the stream is."""
+"""sparrowmq.spark.source.stream_source: a stream as Spark 4.1 calls it, which does not say where the stream is."""
 
 import json
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_ranges import from_json
-from sparrowmq.spark.source.spark41_stream import UnlimitedStreamReader
+from sparrowmq.spark.source.stream_source import UnlimitedStreamReader
 from tests.spark.peer import BROKER, HangUp
 
 SCHEMA = pa.schema([("queueId", pa.int32()), ("queueOffset", pa.int64())])

@@ -11,9 +11,8 @@ from pyspark import cloudpickle
 
 from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from sparrowmq.spark.source.partition_ranges import RowsLost, from_json
-from sparrowmq.spark.source.stream_source import StreamReader
+from sparrowmq.spark.source.stream_source import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, StreamReader
 from tests.spark.peer import BROKER, HangUp
 
 SCHEMA = pa.schema([("queueId", pa.int32()), ("queueOffset", pa.int64())])

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.tasks: a task knows its rows and where their brokers are."""
+"""sparrowmq.spark.source.batch_source: a task knows its rows and where their brokers are."""
 
 import pickle
 
@@ -9,8 +9,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.source.batch_source import at_once, ranges_of, tasks
 from sparrowmq.spark.source.partition_ranges import Range
-from sparrowmq.spark.source.tasks import at_once, ranges_of, tasks
 from tests.spark.peer import BROKER
 
 

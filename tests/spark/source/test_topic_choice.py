@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.topic_choice: which topics and tags a query means."""
+"""sparrowmq.spark.options, row_reader: which topics and tags a query means."""
 
 import re
 
@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from sparrowmq.spark.source.topic_choice import is_meant, tags_of
+from sparrowmq.spark.options import matches_pattern
+from sparrowmq.spark.source.row_reader import tags_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from sparrowmq.spark.source.topic_choice import is_meant, tags_of
     ],
 )
 def test_a_pattern_means_whole_names_and_no_topic_of_rocketmqs_own(topic, expected):
-    assert is_meant(re.compile("Orders|.*Orders|RMQ.*|SCHEDULE.*"), topic) is expected
+    assert matches_pattern(re.compile("Orders|.*Orders|RMQ.*|SCHEDULE.*"), topic) is expected
 
 
 def test_tags_are_named_or_all():

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.stored.blocks: files in blocks of whole records, and the way past damage."""
+"""sparrowmq.spark.source.log_files: files in blocks of whole records, and the way past damage."""
 
 import logging
 
@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
+from sparrowmq.spark.source.log_files import BLOCK_BYTES, LogFile, Opened, Span, blocks
 from sparrowmq.spark.source.partition_ranges import RowsLost
-from sparrowmq.spark.stored.blocks import BLOCK_BYTES, LogFile, Opened, Span, blocks
 from sparrowmq.store.layout import BLANK
 from tests import records
 

@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Placed
-from sparrowmq.spark.stored.checksums import sound
+from sparrowmq.spark.source.log_files import sound
 from tests.store.stores import HOST, message
 
 ORIGIN = 4096

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.stored.log_files: which log files there are, and what of them is to be read."""
+"""sparrowmq.spark.source.log_files: which log files there are, and what of them is to be read."""
 
 import logging
 import shutil
@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
+from sparrowmq.spark.source.log_files import full, log_files, spans
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.spark.source_and_sink import RocketMQSource
-from sparrowmq.spark.stored.log_files import full, log_files, spans
 from sparrowmq.testing.clock import ManualClock
 from tests import records
 from tests.store.stores import put

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.stored.log_reader: rows out of log files, of our stores and of Java's."""
+"""sparrowmq.spark.source.log_reader: rows out of log files, of our stores and of Java's."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.stored.own_topics: a pattern leaves out what brokers made for themselves."""
+"""sparrowmq.spark.source.log_reader: a pattern leaves out what brokers made for themselves."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.stored.own_topics import clusters_of
+from sparrowmq.spark.source.log_reader import clusters_of
 from tests.store.stores import put
 
 

@@ -13,7 +13,7 @@ import msgspec
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.option_values import addresses
+from sparrowmq.spark.options import addresses
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import (
     demand_same,

@@ -27,9 +27,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException, PySparkException, PySparkValueError
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.failures import failure
+from sparrowmq.spark.failures import MOST_WITH_AN_END, Restarts, failure, has_ended
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running.absent_brokers import Ends, ends_now, not_read, sentence
 from sparrowmq.spark.pipelines.running.checkpoint_files import (
     MayPlanAgain,
     bring_to_disk,
@@ -38,16 +37,15 @@ from sparrowmq.spark.pipelines.running.checkpoint_files import (
     repair,
 )
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.restarting import MOST_WITH_AN_END, Restarts, has_ended
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic
-from sparrowmq.spark.pipelines.running.stopping import noted
-from sparrowmq.spark.read_limits import HAS_LIMITS
+from sparrowmq.spark.pipelines.running.session import noted, own_session
+from sparrowmq.spark.pipelines.running.span import Ends, ends_now, not_read, offsets_by_topic, sentence
+from sparrowmq.spark.source.stream_source import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
 
 # Does a batch, and returns words for its line.
 Step = Callable[["DataFrame", int], str]

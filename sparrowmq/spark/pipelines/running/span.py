@@ -1,20 +1,29 @@
-"""The messages of topics between two moments: a span has the same rows, however the topics grow."""
+"""The messages of topics between two moments: a span has the same rows, however the topics grow.
+
+A run with an end (`once`) may lack messages of brokers that were away:
+
+    begin of the run     the ends of the queues whose brokers are there, and the brokers that are away
+    end of the run       a broker that was away is asked again; the stream has to have passed all these ends
+
+A broker may also leave and come back during a run. So the offsets decide, and not which brokers are there at the end.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.source.incarnations import advanced
 from sparrowmq.spark.source.partition_ranges import (
     VERSION,
     Bounds,
     Offsets,
+    Part,
+    advanced,
     between,
     from_json,
     made_again,
@@ -23,7 +32,8 @@ from sparrowmq.spark.source.partition_ranges import (
     to_json,
 )
 from sparrowmq.spark.source.query_offsets import Places, Plan
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.source.stream_source import newest_planned
+from sparrowmq.spark.worker import connect
 
 # The options for the begin and the end of a query; a span replaces them.
 _PLACES = {
@@ -151,3 +161,66 @@ def offsets_by_topic(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
     topics = to_json(offsets)["topics"]
     assert isinstance(topics, dict)
     return topics
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of the queues whose brokers are there, and the names of the brokers that are away."""
+
+    there: Offsets
+    away: frozenset[str] = frozenset()
+
+
+_UNKNOWN: Final = Ends(Offsets())
+
+
+def ends_now(given: Mapping[str, str], checkpoint: str) -> Ends:
+    """Ask the brokers of a stream: those of its topics, and those that it has read before.
+
+    Without an answer of name servers nothing is known; then the stream itself fails.
+    """
+    options, begun = parse(SourceOptions, given), newest_planned(checkpoint) or Offsets()
+    with connect(options) as network:
+        plan = Plan(network, options)
+        try:
+            routed, unrouted = plan.queues(begun)
+        except (NetworkError, NoRoute):
+            return _UNKNOWN
+        answers = plan.bounds_of_those_there([*routed, *unrouted], begun)
+    there = {queue: held for queue, held in answers.items() if isinstance(held, Bounds) and held.incarnation != 0}
+    known = {part_of(queue): held.incarnation for queue, held in there.items() if held.incarnation is not None}
+    away = {queue.broker_name for queue, held in answers.items() if isinstance(held, NetworkError | NoRoute)}
+    return Ends(Offsets({queue: held.end for queue, held in there.items()}, known), frozenset(away))
+
+
+def not_read(given: Mapping[str, str], checkpoint: str, begin: Ends) -> list[str]:
+    """Return the brokers whose messages a run that has ended lacks; `begin` is how they were at its begin."""
+    now = ends_now(given, checkpoint) if begin.away else _UNKNOWN
+    reached = newest_planned(checkpoint) or Offsets()
+    late = {queue: end for queue, end in now.there.items() if queue.broker_name in begin.away}
+    lacks = _behind(reached, begin.there) | _behind(reached, Offsets(late, now.there.incarnations))
+    answered = {queue.broker_name for queue in late}
+    return sorted(lacks | (begin.away - answered))
+
+
+def sentence(brokers: Collection[str]) -> str:
+    """Say what a run lacks, and what to do."""
+    return (
+        f"this run lacks messages of {', '.join(sorted(brokers))}, which did not answer; run it again when the broker "
+        "is back"
+    )
+
+
+def _behind(reached: Offsets, ends: Offsets) -> set[str]:
+    """The brokers whose queues end behind `reached`; another topic of the name has other offsets."""
+    return {
+        queue.broker_name
+        for queue, end in ends.items()
+        if reached.get(queue, end) < end and not _is_another(part_of(queue), reached, ends)
+    }
+
+
+def _is_another(part: Part, some: Offsets, others: Offsets) -> bool:
+    """Whether offsets are of two topics of one name, where brokers say so."""
+    one, other = some.incarnations.get(part, 0), others.incarnations.get(part, 0)
+    return one != other and min(one, other) > 0

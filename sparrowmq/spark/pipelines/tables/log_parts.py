@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.tables.error_retry import PLAN, Plan
-from sparrowmq.spark.stored.blocks import LogFile, Span
+from sparrowmq.spark.source.log_files import LogFile, Span
 from sparrowmq.store.layout import offset_name
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.running.runner import Runner
     from sparrowmq.spark.pipelines.tables.table_settings import Settled
     from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
+
 
 # Reads a log file, with columns beside those of the table.
 Read = Callable[[LogFile, Sequence[str]], "DataFrame"]

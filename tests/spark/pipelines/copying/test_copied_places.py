@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.copied_places: where a group that read the originals goes on."""
+"""sparrowmq.spark.pipelines.mirrored_groups: where a group that read the originals goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying.copied_places import CopiedPlaces, Origin, ReturnedPlaces, origin_of
+from sparrowmq.spark.pipelines.mirrored_groups import CopiedPlaces, Origin, ReturnedPlaces, origin_of
 
 ONE, TWO = MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 0)
 

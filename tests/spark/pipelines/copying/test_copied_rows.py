@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.copied_rows: rows of Spark as messages to copy."""
+"""sparrowmq.spark.pipelines.message_copies: rows of Spark as messages to copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying.copied_rows import originals
+from sparrowmq.spark.pipelines.message_copies import originals
 
 
 def batch(**changed):

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.copy_pipeline: many requests under way, in order, and none twice."""
+"""sparrowmq.spark.pipelines.message_copies: many requests under way, in order, and none twice."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import CopyBatchReply, GetMaxOffset
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.copying import copy_pipeline
-from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import Copier, Copying
+from sparrowmq.spark.pipelines import message_copies
+from sparrowmq.spark.pipelines.message_copies import Copier, Copying, Original
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 from tests.spark.pipelines.copying.delayed import wire_to
 
 SOURCE = MessageQueue("far", "broker-a", 3)
@@ -125,7 +124,7 @@ def test_copies_without_a_slave_in_time_are_asked_for_again_and_those_without_a_
             raise RemoteError(code, "less safe")
         return answer(request, reply)
 
-    monkeypatch.setattr(copy_pipeline, "answer", less_safe)
+    monkeypatch.setattr(message_copies, "answer", less_safe)
     with wired(maxInFlight="1") as (copier, _):
         monkeypatch.setattr(copier._network, "recover", lambda error, count: failures.append(str(error)))
         copier.copy(original(offset) for offset in range(50))

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.copying_stream: from which topics to which."""
+"""sparrowmq.spark.pipelines.mirror: from which topics to which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying.copying_stream import Route, Target, routed
+from sparrowmq.spark.pipelines.mirror import Route, Target, routed
 from sparrowmq.spark.pipelines.running.runner import Runner
 
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.known_keys: keys that are found by the times of their messages, and forgotten."""
+"""sparrowmq.spark.pipelines.seen_keys: keys that are found by the times of their messages, and forgotten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.lakehouse.batch_parts import error_text
-from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys, Span
+from sparrowmq.spark.pipelines.seen_keys import KnownKeys, Span
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -120,7 +120,7 @@ def test_keys_of_an_earlier_release_are_found_by_all_messages_before_and_within_
 def test_keys_that_were_added_survive_a_kill(tmp_path):
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys\n"
+        "from sparrowmq.spark.pipelines.seen_keys import KnownKeys\n"
         f"known = KnownKeys(Path({str(tmp_path)!r}), {DAY_MS}); known.__enter__()\n"
         f"known.add([(bytes([each]) * 16, {NOW_MS}) for each in range(100)])\n"
         "os.kill(os.getpid(), 9)"

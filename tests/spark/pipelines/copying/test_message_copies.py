@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.message_copies: copies are in order, have ids and born times, and come once."""
+"""sparrowmq.spark.pipelines.message_copies: copies are in order, have ids and born times, and come once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Copying, ends_of, paired, pulled
+from sparrowmq.spark.pipelines.message_copies import ORIGIN, Copier, Copying, Original, ends_of, paired, pulled
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 from tests.records import encoded
 
 DEADLINE_S = 20

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.mirrored_groups: a group goes on at the target where it was at the source."""
+"""sparrowmq.spark.pipelines.mirrored_groups: a group goes on at the target where it was at the source."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.copying import mirrored_groups
-from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
-from sparrowmq.spark.pipelines.copying.message_copies import Copier, Copying, pulled
-from sparrowmq.spark.pipelines.copying.mirrored_groups import MirroredGroups
+from sparrowmq.spark.pipelines import mirrored_groups
+from sparrowmq.spark.pipelines.message_copies import Copier, Copying, Original, pulled
+from sparrowmq.spark.pipelines.mirrored_groups import MirroredGroups
 from sparrowmq.spark.pipelines.running.pipeline_state import State
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect
 from sparrowmq.testing.background import BackgroundCluster
 
 QUEUES = 2
@@ -298,7 +297,7 @@ def test_carrying_goes_on_after_a_failure(sides, mirrored, monkeypatch):
         return carry()
 
     monkeypatch.setattr(mirror.groups, "carry", fails_first)
-    monkeypatch.setattr("sparrowmq.spark.pipelines.copying.mirrored_groups._EVERY_S", 0.05)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.mirrored_groups._EVERY_S", 0.05)
     with mirror.groups.carried(once=False):
         deadline = time.monotonic() + 20
         while not any("carries the offsets" in line for line in lines):

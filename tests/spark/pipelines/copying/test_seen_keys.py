@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.seen_keys: which messages of a batch are repeats."""
+"""sparrowmq.spark.pipelines.seen_keys: which messages of a batch are repeats."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying import seen_keys
-from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys
-from sparrowmq.spark.pipelines.copying.seen_keys import Place, Repeats, decide, placed, take_over
+from sparrowmq.spark.pipelines import seen_keys
+from sparrowmq.spark.pipelines.seen_keys import KnownKeys, Place, Repeats, decide, placed, take_over
 
 QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 ROWS = (

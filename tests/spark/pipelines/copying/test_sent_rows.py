@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.sent_rows: how far `publish` has sent a table."""
+"""sparrowmq.spark.pipelines.publish: how far `publish` has sent a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying.sent_rows import Reached, SentRows
+from sparrowmq.spark.pipelines.publish import Reached, SentRows
 from sparrowmq.spark.source.partition_ranges import Offsets
 
 A, B = MessageQueue("orders", "near", 0), MessageQueue("orders", "near", 1)

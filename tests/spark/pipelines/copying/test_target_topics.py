@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.copying.target_topics: the topics that a pipeline writes to."""
+"""sparrowmq.spark.pipelines.target_topics: the topics that a pipeline writes to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying import target_topics as topics
+from sparrowmq.spark.pipelines import target_topics as topics
 
 
 def test_only_topics_that_are_not_there_are_made(namesrv):

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.running.absent_brokers: a run with an end names the brokers whose messages it lacks."""
+"""sparrowmq.spark.pipelines.running.span: a run with an end names the brokers whose messages it lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines import table
-from sparrowmq.spark.pipelines.running.absent_brokers import ends_now, not_read, sentence
+from sparrowmq.spark.pipelines.running.span import ends_now, not_read, sentence
 from sparrowmq.spark.source.partition_ranges import Offsets, to_json
 from tests.spark import test_outage
 

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.running.cluster_admin: pipelines ask a cluster by the keys that source and sink have."""
+"""sparrowmq.spark.pipelines.target_topics: pipelines ask a cluster by the keys that source and sink have."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.spark.pipelines import lag
-from sparrowmq.spark.pipelines.copying import target_topics as topics
-from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
+from sparrowmq.spark.pipelines import target_topics as topics
+from sparrowmq.spark.pipelines.target_topics import admin_of
 from tests.broker.test_over_tls import Closed, closed
 
 __all__ = ["closed"]

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.running.own_session: settings that stay a pipeline's own, and errors in a line."""
+"""sparrowmq.spark.pipelines.running.session: settings that stay a pipeline's own, and errors in a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark import SparkConf
 from pyspark.errors import AnalysisException
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.own_session import (
+from sparrowmq.spark.pipelines.running.session import (
     local_checkpoints,
     own_session,
     reason,

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.running.restarting: when a failed stream is started again."""
+"""sparrowmq.spark.failures: when a failed stream is started again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JNetworkError
 
-from sparrowmq.spark.pipelines.running.restarting import MOST_WITH_AN_END, Restarts, has_ended
+from sparrowmq.spark.failures import MOST_WITH_AN_END, Restarts, has_ended
 
 PASSING = RuntimeError("sparrowmq.errors.BrokerUnreachable: b is away")
 PERMANENT = RuntimeError("sparrowmq.errors.ConfigError: x is wrong")

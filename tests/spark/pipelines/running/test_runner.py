@@ -16,11 +16,11 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from sparrowmq.errors import BadStore, BrokerUnreachable, ConfigError
+from sparrowmq.spark import failures
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running import restarting
 from sparrowmq.spark.pipelines.running import runner as running
 from sparrowmq.spark.pipelines.running.runner import Runner, parallel_tasks, with_defaults
-from sparrowmq.spark.pipelines.running.stopping import noted
+from sparrowmq.spark.pipelines.running.session import noted
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from tests.crash.not_here import skipped_without
 from tests.crash.small_disk import SmallDisk
@@ -314,7 +314,7 @@ def test_a_stream_that_would_fail_again_ends_at_once(topic, tmp_path, error):
 
 @pytest.mark.slow
 def test_a_run_with_an_end_ends_where_no_batch_can_be_noted_as_done(topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(restarting, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(failures, "FIRST_PAUSE_S", 0.0)
     topic.send(0, 100)
     seen: list[int] = []
     with skipped_without("a small disk"):

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.running.stopping: signals while Spark is waited for."""
+"""sparrowmq.spark.pipelines.running.session: signals while Spark is waited for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.pipelines.running.stopping import kept_handler, noted
+from sparrowmq.spark.pipelines.running.session import kept_handler, noted
 
 
 def raises(_number, _frame):

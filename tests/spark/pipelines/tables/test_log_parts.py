@@ -23,7 +23,7 @@ from sparrowmq.spark.pipelines.tables.log_parts import LogParts, added, numbered
 from sparrowmq.spark.pipelines.tables.progress import Record, parsed
 from sparrowmq.spark.pipelines.tables.table_settings import Settled
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS, TableProgress
-from sparrowmq.spark.stored.blocks import LogFile, Span
+from sparrowmq.spark.source.log_files import LogFile, Span
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, Table
 
 SIZE = 100

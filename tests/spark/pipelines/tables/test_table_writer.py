@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.session import own_session
 from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects
 from sparrowmq.spark.pipelines.tables.table_settings import Settled

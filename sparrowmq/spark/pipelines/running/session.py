@@ -1,21 +1,24 @@
-"""The session of a pipeline, with settings that the user's session does not get; and errors of Spark."""
+"""The session of a pipeline: settings that the user's session does not get, errors of Spark, and signals."""
 
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.logger import PySparkLogger
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.stopping import kept_handler
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
+
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -118,3 +121,53 @@ def is_of_rows(chosen: DataFrame, rows: DataFrame) -> bool:
     now = java.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     is_projection = plan.nodeName() == "Project" and plan.children().head() == below
     return bool(is_projection and not plan.references().isEmpty() and not plan.containsPattern(now))
+
+
+@contextmanager
+def noted() -> Iterator[Callable[[], bool]]:
+    """Note signals instead of raising KeyboardInterrupt; yields a function that says whether one came.
+
+    A KeyboardInterrupt during a call to Spark breaks the bridge to Java, which is needed to stop the query. Control-C
+    is noted, and SIGTERM if it has a handler that raises. Only the main thread gets signals.
+    """
+    came: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        try:
+            # Spark's own handler of Control-C would ask Java in the middle of another question.
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            handlers[number](number, frame)
+        except KeyboardInterrupt:
+            came.append(number)
+
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(each)):
+                handlers[each] = handler
+                signal.signal(each, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def kept_handler() -> Iterator[None]:
+    """Keep the handler of Control-C while a session begins: Spark puts its own in the place of any other.
+
+    Python's own handler may go, and that of an earlier session: a notebook needs the new one, which cancels the jobs.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if not _may_go(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def _may_go(handler: Any) -> bool:
+    is_of_spark = str(getattr(handler, "__module__", "")).startswith("pyspark.")
+    return handler is None or handler is signal.default_int_handler or is_of_spark

@@ -14,7 +14,7 @@ import click
 from sparrowmq.errors import SparrowError
 from sparrowmq.settings.path_type import PATH
 from sparrowmq.spark.commands import shared
-from sparrowmq.spark.commands.ending import Ended
+from sparrowmq.spark.commands.shared import Ended
 
 _FILE = click.argument("settings", type=PATH, metavar="FILE")
 _ANSWER_LIMIT_S: Final = 10

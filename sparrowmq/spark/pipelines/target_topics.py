@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import topic_config
 from sparrowmq.client.admin.servers import masters_in
 from sparrowmq.client.admin.topics import TopicType
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
+from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.routes import fixed_queues
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_types import type_of_topic
-from sparrowmq.spark.directions import demand_sending
-from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
+from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, check_sending, parse
 from sparrowmq.spark.source.query_offsets import Plan
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker import connect, tls_of
 
 _BY_DEFAULT: Final = ("NORMAL", "UNSPECIFIED")
 _NOT_OF_COPIES: Final = frozenset({"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"})
@@ -136,5 +136,13 @@ def sink(given: Mapping[str, str] | None, name_server: str) -> SinkOptions:
     for name in given or {}:
         if name.lower() in _NOT_OF_COPIES:
             raise ConfigError(f"option {name} has no meaning for copies, which come once, one after the other")
-    demand_sending(given or {})
+    check_sending(given or {})
     return parse(SinkOptions, {**(given or {}), "nameServer": name_server})
+
+
+def admin_of(options: ClusterOptions) -> Admin:
+    """An admin client with the account and the TLS of source and sink. Raises: ConfigError, a TLS file is unusable."""
+    credentials = None
+    if options.access_key and options.secret_key:
+        credentials = Credentials(options.access_key, options.secret_key, options.security_token)
+    return Admin(list(options.name_servers), credentials=credentials, tls=tls_of(options) or False)

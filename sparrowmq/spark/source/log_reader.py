@@ -2,14 +2,20 @@
 
 A log holds the messages of all topics in the order of their arrival. So each task reads its part of a file from one end
 to the other, and of each block shows what the query wants; the columns are made of those rows alone.
+
+A pattern does not choose the topics that a broker makes for itself: of its own name, of its cluster's name, and
+`CLUSTER_REPLY_TOPIC` for replies. No file of a store has these names, but its list of topics has the one for replies,
+and so the name of the cluster.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,19 +25,16 @@ from sparrowmq.core.process import freeze_loaded, keep_freed
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
-from sparrowmq.spark.columns.records import RecordColumns
-from sparrowmq.spark.options import StoredOptions
+from sparrowmq.spark.columns import RecordColumns
+from sparrowmq.spark.options import StoredOptions, matches_pattern
+from sparrowmq.spark.source.log_files import Block, Opened, Span, blocks, lose_damaged, sound, spans
 from sparrowmq.spark.source.partition_ranges import lose
-from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.source.topic_choice import is_meant, tags_of
-from sparrowmq.spark.stored.blocks import Block, Opened, Span, blocks, lose_damaged
-from sparrowmq.spark.stored.checksums import sound
-from sparrowmq.spark.stored.log_files import spans
-from sparrowmq.spark.stored.own_topics import clusters_of
-from sparrowmq.spark.worker_logs import show
+from sparrowmq.spark.source.row_reader import Rows, tags_of
+from sparrowmq.spark.worker import show_warnings
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.columns.slices import Mask, Positions
+    from sparrowmq.spark.columns import Mask, Positions
+
 
 _UNDECIDED: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)  # in no queue, as Java's CommitLogDispatcher has it
 
@@ -54,7 +57,7 @@ class StoredReader(DataSourceReader):
             return
         keep_freed()
         freeze_loaded()
-        show()
+        show_warnings()
         options, span = self._options, partition.value
         rows, choice = Rows(self._schema, options), Choice(options, span.file.path)
         try:
@@ -137,4 +140,19 @@ class Choice:
         pattern = self._options.topic_pattern
         if pattern is None:
             return topic in self._options.topics
-        return is_meant(pattern, topic) and topic not in self._own and not topic.endswith(REPLY_SUFFIX)
+        return matches_pattern(pattern, topic) and topic not in self._own and not topic.endswith(REPLY_SUFFIX)
+
+
+class _Topics(msgspec.Struct):
+    topic_config_table: Mapping[str, msgspec.Raw] = msgspec.field(name="topicConfigTable")
+
+
+def clusters_of(log_file: str) -> frozenset[str]:
+    """The names of clusters in the list of topics beside a log; none where there is no list, as beside a copied log."""
+    store = os.path.dirname(os.path.dirname(log_file))
+    try:
+        with open(os.path.join(store, "config", "topics.json"), "rb") as file:
+            topics = msgspec.json.decode(file.read(), type=_Topics).topic_config_table
+    except (OSError, msgspec.MsgspecError):
+        return frozenset()
+    return frozenset(name.removesuffix(REPLY_SUFFIX) for name in topics if name.endswith(REPLY_SUFFIX))

@@ -1,1 +1,0 @@
-"""Programs and pipelines on a cluster, and the packed environment that executors need."""

@@ -1,0 +1,431 @@
+"""The command `sparrowmq pipeline`: data on its way, by Spark on this machine; each ends with one line of JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import date
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
+from sparrowmq.settings.path_type import PATH
+from sparrowmq.spark.commands import shared
+from sparrowmq.spark.commands.shared import Ended
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+
+_WIDEST: Final = 60
+_LOOKED_AT: Final = 100  # rows that decide how wide the columns are
+_FORMAT = click.option(
+    "--format", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True
+)
+_BROKER = click.option("--broker", metavar="NAME", help="Name of the broker of the store; the files do not contain it.")
+_STATE = click.option(
+    "--state", metavar="PATH", type=PATH, required=True,
+    help="Folder of the state for the next run; one for each pipeline.",
+)  # fmt: skip
+_TO_CLUSTER = click.option(
+    "--to-cluster", metavar="NAME", help="Cluster in which topics are made, if there are several."
+)
+
+
+def as_table(names: list[str], rows: Iterator[Iterable[Any]]) -> None:
+    first = [_cells(row) for row in islice(rows, _LOOKED_AT)]
+    widths = [min(_WIDEST, max(map(len, column))) for column in zip(names, *first, strict=True)]
+    for cells in (names, *first):
+        _line(cells, widths)
+    for row in rows:
+        _line(_cells(row), widths)
+
+
+def as_csv(names: list[str], rows: Iterator[Row]) -> None:
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(names)
+    out.writerows(["" if value is None else _text(value) for value in row] for row in rows)
+
+
+def as_json(names: list[str], rows: Iterator[Row]) -> None:
+    for row in rows:
+        click.echo(json.dumps(_plain(row.asDict(recursive=True)), default=str, ensure_ascii=False))
+
+
+def _line(cells: Iterable[str], widths: list[int]) -> None:
+    click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())
+
+
+def _cells(row: Iterable[Any]) -> list[str]:
+    texts = ("-" if value is None else _text(value) for value in row)
+    return [text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..." for text in texts]
+
+
+def _text(value: Any) -> str:
+    plain = _plain(value)
+    return json.dumps(plain, default=str, ensure_ascii=False) if isinstance(plain, dict | list) else str(plain)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can say it: bytes as text, times as ISO 8601."""
+    match value:
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case bytes() | bytearray():
+            return value.decode(errors="replace")
+        case date():
+            return value.isoformat()
+    return value
+
+
+FORMS: Final[Mapping[str, Callable[[list[str], Iterator[Row]], None]]] = {
+    "table": as_table,
+    "csv": as_csv,
+    "json": as_json,
+}
+
+
+@click.group(context_settings=shared.HELP)
+def pipeline() -> None:
+    """Ready pipelines of Spark between topics and tables."""
+
+
+@pipeline.command()
+@click.argument("topic")
+@shared.servers()
+@click.option("--to", metavar="PATH", required=True, help="The table's folder, or its address: s3://bucket/orders.")
+@_FORMAT
+@click.option(
+    "--mode", type=click.Choice(["raw", "json", "schema", "avro", "protobuf"]), default="raw", show_default=True,
+    help="Messages as they are; a column for each field of JSON, Avro or Protobuf bodies; or the columns of --schema.",
+)  # fmt: skip
+@click.option("--schema", metavar="DDL", help="For mode schema: `id bigint, name string`.")
+@click.option("--registry", metavar="URL", help="Schema registry of the bodies, for modes avro and protobuf.")
+@click.option("--schema-file", metavar="FILE", type=PATH, help="Instead of a registry: a .avsc, .proto or .desc file.")
+@click.option("--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several.")
+@click.option(
+    "--partition", metavar="FIELDS", default="day", show_default=True,
+    help="How the table is divided: fields and transforms, as `country, bucket(16, id)`, or none.",
+)  # fmt: skip
+@click.option(
+    "--type-changes", type=click.Choice(["widen", "any"]), default="widen", show_default=True,
+    help="For mode json: numbers become wider numbers only, or also text.",
+)  # fmt: skip
+@shared.in_catalog
+@shared.once
+@shared.every
+@shared.of_source
+@shared.metrics
+@shared.dry_run
+@shared.ends_well
+def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: bool, **given: Any) -> Any:
+    """Keep TOPIC as a Parquet, Delta or Iceberg table.
+
+    Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. A second start
+    continues. Each message becomes one row, or one error, also after failures.
+    """
+    pipelines = shared.pipelines()
+    given["catalog"] = shared.catalog_of(given)
+    if dry_run:
+        click.echo(pipelines.preview(**given))
+        return pipelines.Report(read=None)
+    return pipelines.table(**given, once=once, every=every, metrics=metrics, insecure=insecure)
+
+
+@pipeline.command()
+@click.argument("table")
+@click.argument("topic")
+@shared.servers()
+@click.option("--where", metavar="SQL", help="Only rows that match: \"_day = '2026-01-31'\".")
+@click.option("--to-cluster", metavar="NAME", help="Cluster in which the topic is made, if there are several.")
+@shared.of_sink
+@shared.of_table
+@shared.dry_run
+@shared.ends_well
+def publish(**given: Any) -> Any:
+    """Send the rows of TABLE, which the pipeline `table` made, to TOPIC, with their ids and in their order.
+
+    Messages that are there already are not sent again.
+    """
+    return shared.pipelines().publish(**given)
+
+
+@pipeline.command()
+@click.argument("table")
+@click.option("--store", metavar="PATH", type=PATH, required=True, help="A store, or a copy of one.")
+@_BROKER
+@shared.of_source
+@shared.of_table
+@shared.dry_run
+@shared.ends_well
+def backfill(**given: Any) -> Any:
+    """Add older messages to TABLE, which the pipeline `table` has begun, from the files of a stored log."""
+    pipelines = shared.pipelines()
+    from sparrowmq.spark.pipelines.tables.table_settings import begun, place_of
+
+    settled = begun(place_of(given["table"], given["state"], given["catalog_options"]))
+    if settled is not None and "," in settled.topic:
+        raise ConfigError(
+            f"{given['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"
+        )
+    return pipelines.backfill(**given)
+
+
+@pipeline.command()
+@click.argument("table")
+@click.option("--keep-days", type=Whole(1), help="Remove days that are older than this.")
+@click.option("--all-days", is_flag=True, help="Also today's files.")
+@click.option("--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB.")
+@shared.of_table
+@shared.dry_run
+@shared.ends_well
+def compact(**given: Any) -> Any:
+    """Merge the small files of TABLE, which the pipeline `table` made; `read` and `written` count files."""
+    return shared.pipelines().compact(**given)
+
+
+@pipeline.command()
+@click.argument("table", type=PATH)
+@shared.dry_run
+@shared.ends_well
+def redrive(**given: Any) -> Any:
+    """Try the errors of TABLE again, after its columns have become wider; those that fit become rows.
+
+    Errors that do not fit stay, with the reason of now. In the report, `read` are the errors that were tried, `written`
+    those that became rows, and `errors` those that stay.
+    """
+    return shared.pipelines().redrive(**given)
+
+
+@pipeline.command()
+@click.argument("topic")
+@shared.servers(required=False)
+@click.option("--to", metavar="PATH", required=True, help="The archive's folder, or its address.")
+@click.option("--store", metavar="PATH", type=PATH, help="Take the full files of a stored log instead.")
+@_BROKER
+@_FORMAT
+@click.option(
+    "--once/--forever",
+    default=True,
+    show_default=True,
+    help="End when all messages that are there are archived.",
+)
+@click.option("--every", default="1 minute", show_default=True, help="Time between looks for new messages.")
+@shared.of_source
+@shared.metrics
+@shared.in_catalog
+@shared.dry_run
+@shared.ends_well
+def archive(name_server: str | None, **given: Any) -> Any:
+    """Add the new messages of TOPIC to an archive; sparrowmq.spark.pipelines.archived reads both, archive and topic."""
+    servers = None if given["store"] else name_server
+    pipelines, given["catalog"] = shared.pipelines(), shared.catalog_of(given)
+    return pipelines.archive(name_server=servers, **given)
+
+
+@pipeline.command()
+@click.argument("topic")
+@shared.servers()
+@click.option("--to", metavar="ADDRESSES", required=True, help="Name servers of the other cluster.")
+@click.option("--to-topic", metavar="NAME", help="Another name there; for several topics as east-{topic}.")
+@_TO_CLUSTER
+@_STATE
+@click.option("--chained", is_flag=True, help="Copy also copies of other mirrors; never use it in both directions.")
+@click.option(
+    "--groups",
+    metavar="NAMES",
+    help="Carry the offsets of these consumer groups, too: a,b, or a regular expression.",
+)
+@shared.once
+@shared.every
+@shared.of_source
+@shared.of_target
+@shared.metrics
+@shared.dry_run
+@shared.ends_well
+def mirror(**given: Any) -> Any:
+    """Keep TOPIC as copies in another cluster; order, ids and born times are kept.
+
+    TOPIC is one, a regular expression, or several of these as a,b-.*. Either cluster may be Apache's. A second start
+    continues.
+    """
+    return shared.pipelines().mirror(**given)
+
+
+@pipeline.command()
+@click.argument("topic")
+@click.argument("to_topic")
+@shared.servers()
+@click.option("--by", default="msgId", show_default=True, help="SQL expression that is the same for repeats.")
+@click.option("--window", default="7d", show_default=True, help="Time for which a key is remembered.")
+@click.option("--to", metavar="ADDRESSES", help="Name servers of another cluster.")
+@_TO_CLUSTER
+@_STATE
+@shared.once
+@shared.every
+@shared.of_source
+@shared.of_target
+@shared.metrics
+@shared.dry_run
+@shared.ends_well
+def dedup(**given: Any) -> Any:
+    """Copy TOPIC to TO_TOPIC without repeats. A second start continues.
+
+    TOPIC is one, a regular expression, or several of these as a,b-.*. TO_TOPIC is one for all of them, or as
+    {topic}-once.
+    """
+    return shared.pipelines().dedup(**given)
+
+
+@pipeline.command()
+@click.argument("group")
+@shared.servers()
+@click.option(
+    "--journal", metavar="FILE", type=PATH, required=True,
+    help="File with the outcome of each message, a line of JSON; these messages are not sent again.",
+)  # fmt: skip
+@click.option("--tags", default="*", show_default=True, help="Only messages with these tags: a || b.")
+@click.option("--where", metavar="SQL92", help="Only messages that match: \"region = 'eu' AND tries > 3\".")
+@click.option("--since", metavar="TIME", help="Only dead letters since then; ISO 8601, or milliseconds.")
+@click.option("--until", metavar="TIME", help="Only dead letters before then.")
+@click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def dlq_replay(**given: Any) -> Any:
+    """Send the dead letters of GROUP to it again; no other group gets them.
+
+    A second start with the same journal continues.
+    """
+    return shared.pipelines().dlq_replay(**given)
+
+
+@pipeline.command()
+@click.argument("query")
+@shared.servers(required=False)
+@click.option(
+    "--store", metavar="PATH", type=PATH,
+    help="Read the log files of a store, or of a copy of one, instead of asking brokers.",
+)  # fmt: skip
+@click.option("--since", metavar="TIME", help="Only messages stored then or later; ISO 8601, or milliseconds.")
+@click.option("--at", metavar="TIME", help="As of then: only messages stored before.")
+@click.option("--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the rows.")
+@click.option("--to", metavar="PATH", help="Write the rows as Parquet files into this folder instead.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **given: Any) -> Any:
+    """Ask topics in SQL: sparrowmq pipeline sql 'select tags, count(*) from orders group by tags'
+
+    Each table in QUERY is a topic; put names with - or % in `backquotes`. Bodies are text, so that
+    get_json_object(body, '$.id') is a field of JSON. docs/use/spark.md lists the columns.
+    """
+    answer = shared.pipelines().sql(name_server=None if given["store"] else name_server, **given)
+    _tell_what_is_read(answer, form)
+    if dry_run:
+        for field in answer.rows.schema:
+            click.echo(f"{field.name}: {field.dataType.simpleString()}")
+        return answer.report
+    if to is not None:
+        answer.save(to)
+    else:
+        FORMS[form](answer.rows.columns, answer.each())
+    return answer.report
+
+
+@pipeline.command()
+@click.argument("left")
+@click.argument("right", required=False)
+@shared.servers(required=False)
+@click.option("--by", default="msgId", show_default=True, help="SQL expression that is the same for equal rows.")
+@click.option("--right-by", metavar="SQL", help="The expression for the right side, if it differs there.")
+@click.option("--topic", metavar="NAME", help="Topic of a store, if the other side is no topic.")
+@click.option("--to", metavar="PATH", type=PATH, help="Folder for the findings, as Parquet files.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def audit(**given: Any) -> Ended:
+    """Find lost and doubled messages and gaps between LEFT and RIGHT, or in LEFT alone.
+
+    A side is topic:NAME, store:PATH, table:PATH, parquet:PATH, csv:PATH or json:PATH. Exits with 1 if it finds
+    something.
+    """
+    found = shared.pipelines().audit(**given)
+    return Ended(found, 1 if found.errors else 0)
+
+
+@pipeline.command()
+@click.argument("groups", nargs=-1)
+@shared.servers()
+@click.option(
+    "--every", "every_s", type=ABOVE_ZERO, default=10.0, show_default=True, help="Seconds between two rounds."
+)
+@click.option("--rounds", type=Whole(1), default=1, show_default=True, help="Number of rounds.")
+@click.option("--forever", is_flag=True, help="Run until Control-C.")
+@click.option("--above", type=Whole(0), help="Exit with 1 if a lag is above this at the end.")
+@click.option("--to", metavar="FILE", help="Add each line to this file, as JSON.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def lag(forever: bool, dry_run: bool, **given: Any) -> Ended:
+    """Show the lag of GROUPS, or of all groups."""
+    if dry_run:
+        given |= {"rounds": 1, "to": None}
+    rounds = None if forever and not dry_run else given.pop("rounds")
+    report = shared.pipelines().lag(**{**given, "rounds": rounds}, show=_show_lags)
+    return Ended(report, 1 if report.errors else 0)
+
+
+def _show_lags(lags: list[Any]) -> None:
+    rows = [asdict(each) for each in lags]
+    names = ["group", "topic", "behind", "behind_s", "per_second"]
+    heads = ["group", "topic", "lag", "lag_seconds", "per_second"]
+    as_table(heads, ([row[name] for name in names] for row in rows))
+
+
+@pipeline.command()
+@shared.servers()
+@click.option("--topic", metavar="NAME", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="The trace topic.")
+@click.option("--since", metavar="TIME", help="Only reports stored then or later; ISO 8601, or milliseconds.")
+@click.option("--until", metavar="TIME", help="Only reports stored before.")
+@click.option(
+    "--form",
+    type=click.Choice(list(FORMS)),
+    default="table",
+    show_default=True,
+    help="Format of the lines.",
+)
+@click.option("--to", metavar="PATH", help="Write the single reports as Parquet files into this folder, too.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def trace(form: str, dry_run: bool, **given: Any) -> Any:
+    """Show latencies from message traces: of sends, of deliveries, and of handlers, by topic and group."""
+    if dry_run:
+        given["to"] = None
+    answer = shared.pipelines().trace(**given)
+    _tell_what_is_read(answer, form)
+    if not dry_run:
+        FORMS[form](answer.rows.columns, answer.each())
+    return answer.report
+
+
+def _tell_what_is_read(answer: Any, form: str) -> None:
+    """To people; spark-submit puts what a program says on stderr into stdout, where other programs want rows alone."""
+    from sparrowmq.spark.register import is_submitted
+
+    if form == "table" or not is_submitted():
+        for described in answer.views.values():
+            click.echo(f"reads {described}", err=True)
+
+
+if __name__ == "__main__":  # the program that `sparrowmq spark submit` gives to spark-submit
+    pipeline(prog_name="sparrowmq pipeline")

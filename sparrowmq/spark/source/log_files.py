@@ -1,0 +1,361 @@
+r"""The log files of a store, or of a copy of one: which there are, and what of them is to be read.
+
+The store may be open in a broker, ours or Java's, and grow meanwhile: what is read is settled when the query is
+planned.
+
+    | 00000000000000000000 | 00000000001073741824 | 00000000002147483648 | 00000000003221225472 |
+      record ... BLANK       record ... BLANK       record ... | 0 0 0     0 0 0 0 0 0 0 0 0 0 0
+      |-------- span -------|-------- span --------|-- span ---|           made in advance: no span
+                                                               ^ behind the last sound record
+
+A broker may write the end of its log at the same time: an incomplete record there is left to the next query.
+
+A file is decoded in blocks of whole records, about a mebibyte each:
+
+    file    | record | record | record | record | record | ... | BLANK |
+    read    |------ 1 MiB -------|
+    block   |-----------------|  |
+                               |------ the next read ...
+
+Files are read, never mapped: a disk that fails under a map kills the process. Where no record begins the log is
+damaged; reading goes on at the next place that holds a sound record that names this place.
+
+Checksums over all bytes of a record find damaged ones, for about 0.3 us a record:
+
+    ... properties | __CRC32#\x01dddddddddd\x02       the last 20 bytes: a name, ten digits, an end
+
+`soundness.py` passes a whole block, as nearly all are. After the place where it stops, a few numpy calls check names,
+digits and places of the records, and only the checksums themselves need a loop, to find the damaged ones.
+A record without a checksum at its end is Java's, whose checksum covers the body alone. Among records that have one it
+is checked by itself, because the name itself may be damaged (`record.check`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from sparrowmq.errors import BadStore
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages import record_layout as layout
+from sparrowmq.protocol.messages.record import CRC_MASK, CRC_NAME, PROPERTY_CRC_SIZE
+from sparrowmq.protocol.messages.record_layout import (
+    INT,
+    LONGEST_HEAD,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_SIZE_BYTES,
+    PREFIX,
+)
+from sparrowmq.protocol.messages.soundness import Passed, pass_sound
+from sparrowmq.spark.columns import Mask, Positions, at
+from sparrowmq.spark.source.partition_ranges import lose
+from sparrowmq.store.layout import parse_offset_name
+from sparrowmq.store.log.damage import record_places
+
+_LOG_FOLDERS: Final = ("commitlog", "store/commitlog", "")
+_UNSURE_BLOCKS: Final = 2  # so much of a growing log's end may be in the writing
+BLOCK_BYTES: Final = 1 << 20
+_LARGEST_RECORD_BYTES: Final = 256 << 20  # far above maxMessageSize; a size beyond it is damage
+_LEAST: Final = layout.MIN_SIZE_BYTES + PROPERTY_CRC_SIZE
+_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # the first digit is that of the ones
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of the log; `begin` is the offset of its first byte."""
+
+    path: str
+    begin: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole records of one file: the bytes from `start` to `end`, counted from the file's first one."""
+
+    file: LogFile
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def spans(path: str, at_least: int, since_ms: int | None, *, fail: bool) -> list[Span]:
+    """Find the log files below a path: a store, its folder `commitlog`, or one file of it.
+
+    Args:
+        at_least: files are cut into so many spans, if there is as much in them.
+        since_ms: leave out files that ended before it.
+        fail: whether a missing file is an error.
+    Raises:
+        BadStore: there are no log files.
+        RowsLost: a file between others is missing.
+        OSError: a file cannot be read.
+    """
+    files = log_files(path)
+    for one, other in pairwise(files):
+        if one.begin + one.size != other.begin:
+            missing = f"behind {one.path} the log files do not go on at offset {one.begin + one.size}"
+            lose(missing, fail=fail)
+    whole = [span for span in written(files) if since_ms is None or _reaches(span, files, since_ms)]
+    total = sum(map(len, whole))
+    return [part for span in whole for part in _cut(span, -(-len(span) * at_least // max(total, 1)))]
+
+
+def log_files(path: str) -> list[LogFile]:
+    """The files, in the order of the log, by names that mean the same wherever they are read. Raises: BadStore."""
+    whole = os.path.abspath(path)
+    if os.path.isfile(whole):
+        found = [whole]
+    else:
+        places = (os.path.join(whole, folder) for folder in _LOG_FOLDERS)
+        found = next((names for names in map(_files_in, places) if names), [])
+    files = []
+    for name in found:
+        begin = parse_offset_name(os.path.basename(name))
+        if begin is not None:
+            files.append(LogFile(name, begin, os.path.getsize(name)))
+    if not files:
+        raise BadStore(
+            f"{path} has no log files; option path names a store, its folder commitlog, or one file of that. "
+            "(To read from a broker give the option nameServer.)"
+        )
+    return sorted(files, key=lambda file: file.begin)
+
+
+def _files_in(folder: str) -> list[str]:
+    if not os.path.isdir(folder):
+        return []
+    return [os.path.join(folder, name) for name in os.listdir(folder) if parse_offset_name(name) is not None]
+
+
+def full(files: Sequence[LogFile]) -> list[LogFile]:
+    """The files behind which the log goes on: nothing more comes into them."""
+    return _used(files)[:-1]
+
+
+def written(files: Sequence[LogFile]) -> Iterator[Span]:
+    """The part of each file that has been written."""
+    used = _used(files)
+    for file in used[:-1]:
+        yield Span(file, 0, file.size)
+    if used:
+        yield Span(used[-1], 0, _end_of(used[-1]))
+
+
+def _used(files: Sequence[LogFile]) -> list[LogFile]:
+    """Without those at the end that brokers made in advance."""
+    used = list(files)
+    while used and not any(_head(used[-1])):
+        used.pop()
+    return used
+
+
+def _end_of(file: LogFile) -> int:
+    """Return the end of the last sound record in the log's last file; its size, if it is full or damaged inside."""
+    with Opened(file) as opened:
+        last = deque(blocks(opened, Span(file, 0, file.size), may_end=True), maxlen=_UNSURE_BLOCKS)
+        unsure = [place for block in last for place in block.places()]
+        end = unsure[-1][1] if unsure else 0
+        if opened.next_sound(end) is not None:
+            return file.size
+        while unsure and not opened.is_sound(*unsure[-1]):
+            end = unsure.pop()[0]
+        return end
+
+
+def _reaches(span: Span, files: Sequence[LogFile], since_ms: int) -> bool:
+    """Whether a span may hold messages of that time: not if the next file, too, begins before it."""
+    following = files[files.index(span.file) + 1 :]
+    if not following:
+        return True
+    begin_ms = _begin_ms(following[0])
+    return begin_ms is None or begin_ms >= since_ms
+
+
+def _begin_ms(file: LogFile) -> int | None:
+    """When the first record of a file was stored; None if there is none, or it is damaged."""
+    head = _head(file)
+    size, magic = PREFIX.unpack_from(head)
+    if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_SIZE_BYTES <= size <= file.size:
+        return None
+    try:
+        with Opened(file) as opened:
+            return record.store_timestamp_ms(head) if opened.is_sound(0, size) else None
+    except FileNotFoundError:
+        return None
+
+
+def _head(file: LogFile) -> bytes:
+    try:
+        with Opened(file) as opened:
+            return opened.read(0, LONGEST_HEAD).ljust(LONGEST_HEAD, b"\0")
+    except FileNotFoundError:  # Its broker's retention was quicker.
+        return bytes(LONGEST_HEAD)
+
+
+def _cut(span: Span, parts: int) -> Iterator[Span]:
+    """The span in about so many parts, each of whole records."""
+    if parts <= 1:
+        yield span
+        return
+    with Opened(span.file) as opened:
+        wanted = (span.start + len(span) * part // parts for part in range(1, parts))
+        bounds = {opened.next_sound(position) or span.end for position in wanted}
+    places = sorted(bounds | {span.start, span.end})
+    for start, end in pairwise(places):
+        if end <= span.end:
+            yield Span(span.file, start, end)
+
+
+class Block(NamedTuple):
+    """Records end to end."""
+
+    at: int  # where in the file `raw` begins
+    raw: bytes
+    starts: Positions  # of the records, in `raw`
+    ends: Positions
+
+    def places(self) -> list[tuple[int, int]]:
+        """The begin and end of each record in the file."""
+        return list(zip((self.starts + self.at).tolist(), (self.ends + self.at).tolist(), strict=True))
+
+    @property
+    def end(self) -> int:
+        """The end of the last record in the file."""
+        return self.at + int(self.ends[-1])
+
+
+class Opened:
+    """A log file that is open for reading."""
+
+    def __init__(self, file: LogFile) -> None:
+        """Raises: OSError."""
+        self.file = file
+        self._descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the file's end. Raises: OSError."""
+        return os.pread(self._descriptor, size, position)
+
+    def is_sound(self, start: int, end: int) -> bool:
+        """Whether the bytes are a record that names this place and fits its CRCs."""
+        return record.check(self.read(start, end - start), self.file.begin + start) is None
+
+    def next_sound(self, position: int) -> int | None:
+        """The next place of a sound record, from `position` on."""
+        file = self.file
+        for place in record_places(self.read, file.begin, position, file.size):
+            (size,) = INT.unpack(self.read(place, INT.size))
+            fits = MIN_SIZE_BYTES <= size <= min(file.size - place, _LARGEST_RECORD_BYTES)
+            if fits and self.is_sound(place, place + size):
+                return place
+        return None
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        os.close(self._descriptor)
+
+
+def blocks(opened: Opened, span: Span, *, fail: bool = True, may_end: bool = False) -> Iterator[Block]:
+    """The records of a span.
+
+    Args:
+        fail: whether damage is an error; else it is passed over, and the log says how much.
+        may_end: whether the log may end within the span. It does where neither record nor BLANK follows.
+    Raises:
+        RowsLost: the file is damaged.
+        OSError: it cannot be read.
+    """
+    position = span.start
+    while position < span.end:
+        raw, places, used = _next(opened, position, span.end - position)
+        if used:
+            starts = np.frombuffer(places, "<i8")
+            yield Block(position, raw, starts, np.append(starts[1:], used))
+            position += used
+        elif may_end or _is_blank(raw, left=opened.file.size - position):
+            return
+        else:
+            following = min(opened.next_sound(position + 1) or span.end, span.end)
+            lose_damaged(opened.file, position, following, fail=fail)
+            position = following
+
+
+def lose_damaged(file: LogFile, start: int, end: int, *, fail: bool) -> None:
+    """Damage was found: end the query, or say it in the log and go on. Raises: RowsLost."""
+    what = f"{file.path} is damaged from offset {file.begin + start} to {file.begin + end}"
+    lose(what, fail=fail, advice="Read another copy of it, or set failOnDataLoss=false to read what is sound")
+
+
+def _next(opened: Opened, position: int, left: int) -> tuple[bytes, bytes, int]:
+    """The bytes at a position, where records begin in them, and where the last whole one ends; 0 if there is none."""
+    raw = opened.read(position, min(BLOCK_BYTES, left))
+    places, used = record.leading(raw)
+    if not used and len(raw) >= PREFIX.size:
+        size, magic = PREFIX.unpack_from(raw)
+        if magic in (MAGIC_V1, MAGIC_V2) and len(raw) < size <= min(left, _LARGEST_RECORD_BYTES):
+            raw = opened.read(position, size)
+            places, used = record.leading(raw)
+    return raw, places, used
+
+
+def _is_blank(raw: bytes, left: int) -> bool:
+    """Whether the log goes on in the next file: a BLANK, or no room for one."""
+    return left < PREFIX.size or (len(raw) >= PREFIX.size and PREFIX.unpack_from(raw)[1] == MAGIC_BLANK)
+
+
+def sound(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
+    """True for each record `[start, end)` of `raw` that is sound.
+
+    They are end to end; `raw` begins at `origin` in the log.
+
+    Args:
+        all_of_them: whether a block of Java's records is checked, too.
+    """
+    found, passed = np.ones(len(starts), np.bool_), Passed()
+    if len(starts):
+        pass_sound(raw, origin, origin, passed, int(starts[0]), int(ends[-1]))
+    if (count := passed.count) < len(starts):
+        found[count:] = _each(raw, starts[count:], ends[count:], origin, all_of_them=all_of_them or count > 0)
+    return found
+
+
+def _each(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
+    """`sound`, one by one."""
+    is_sealed = ends - starts > _LEAST
+    is_sealed[is_sealed] = at(raw, ends[is_sealed] - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}") == CRC_NAME
+    found = np.ones(len(starts), np.bool_)
+    found[is_sealed] = _sealed(raw, starts[is_sealed], ends[is_sealed], origin)
+    if all_of_them or is_sealed.any():
+        view = memoryview(raw)
+        for row in np.flatnonzero(~is_sealed).tolist():
+            start, end = int(starts[row]), int(ends[row])
+            found[row] = record.check(view[start:end], origin + start) is None
+    return found
+
+
+def _sealed(raw: bytes, starts: Positions, ends: Positions, origin: int) -> Mask:
+    """The same of records that end as one with a checksum does."""
+    tails = ends - PROPERTY_CRC_SIZE
+    view = memoryview(raw)
+    begins, covered = starts.tolist(), tails.tolist()
+    wanted = [crc32(view[begin:tail]) & CRC_MASK for begin, tail in zip(begins, covered, strict=True)]
+    digits = np.frombuffer(raw, np.uint8)[tails[:, None] + np.arange(9, 19)].astype(np.int64) - ord("0")
+    are_digits = ((digits >= 0) & (digits <= 9)).all(axis=1)
+    is_whole = at(raw, ends - 1, "u1") == 2
+    is_there = at(raw, starts + layout.PHYSICAL_OFFSET_AT, ">i8") == starts + origin
+    mask: Mask = are_digits & is_whole & is_there & (digits @ _POWERS == np.array(wanted, np.int64))
+    return mask

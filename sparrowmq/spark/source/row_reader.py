@@ -1,0 +1,242 @@
+"""Reads the ranges of one task as Arrow batches of rows; `schema.py` lists the columns.
+
+Small answers of brokers are put together before they are decoded, as batches of some thousand rows are the cheapest for
+Spark. Brokers compare only hashes of tags, so tags are compared here once more.
+
+A message's compressed body may be damaged, or claim to be too large. The option badRecords decides: `fail`, `null` (in
+place of the body), or `dlq` (store the message in dlqTopic as it is, and leave it out). The error or the log names the
+place, so that an operator can look at the message (`mqadmin queryMsgByOffset`) and at its sender.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork
+from sparrowmq.core.process import freeze_loaded, keep_freed
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.subscription import ALL, parse_tags
+from sparrowmq.spark.columns import RecordColumns, text
+from sparrowmq.spark.options import ClusterOptions, RowOptions, SinkOptions, SourceOptions
+from sparrowmq.spark.schema import COLUMNS
+from sparrowmq.spark.sink.row_identity import RowIds, Writing
+from sparrowmq.spark.sink.row_messages import letter
+from sparrowmq.spark.sink.sender import Sender
+from sparrowmq.spark.source.partition_ranges import Range, lose
+from sparrowmq.spark.source.pulls import Pulled, Pulls
+from sparrowmq.spark.worker import connect
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES: Final = 3 << 18  # an answer of our broker is enough as it is: `Pulls` asks for nearly 1 MiB
+_BODIES: Final = frozenset({"body", "value"})
+# A batch is there some six times before Spark has it, in Python and in Arrow.
+INFLATED_BYTES: Final = 16 << 20
+_QUEUES: Final = 1 << 31  # more than the number of a queue
+_LOG_APPEND_TIME: Final = 1  # Kafka's number for a timestamp that the broker set
+
+
+class BadRecord(SparrowError):
+    """A message's body cannot be made of what is stored."""
+
+
+def read(
+    network: BlockingNetwork, ranges: Sequence[Range], rows: Rows, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `ranges`, in order; empty batches are left out.
+
+    Raises:
+        RowsLost, RemoteError, NetworkError: as `Pulls.answers`.
+        RemoteProtocolError: a broker gave something that is not messages.
+        BadRecord: as `Rows.batch`.
+    """
+    keep_freed()
+    freeze_loaded()
+    tags = tags_of(options.expression)
+    try:
+        for pulled in merged(Pulls(network, ranges, options).answers()):
+            records = RecordColumns(pulled.body, decompress=options.decompress, internal=options.include_internal)
+            if pulled.count is not None and len(records) != pulled.count:
+                gone = f"{pulled.count - len(records)} messages of {pulled.range} are gone"
+                lose(gone, fail=options.fail_on_data_loss)
+            for part in rows.parts(records):
+                batch = rows.batch(part, pulled.range.queue.broker_name, wanted(part, pulled, tags))
+                if batch.num_rows:
+                    yield batch
+    finally:
+        network.release()
+
+
+def tags_of(expression: str) -> pa.Array | None:
+    """The tags that the option subExpression names; None for all."""
+    return None if expression == ALL else pa.array(sorted(parse_tags(expression)), pa.string())
+
+
+def merged(answers: Iterable[Pulled]) -> Iterator[Pulled]:
+    """Answers of one queue after the other, put together to a size that is worth decoding."""
+    held: list[Pulled] = []
+    size_bytes = 0
+    for pulled in answers:
+        if held and (held[0].range.queue.broker_name != pulled.range.queue.broker_name or pulled.reaches_beyond):
+            yield _merge(held)
+            held, size_bytes = [], 0
+        held.append(pulled)
+        size_bytes += len(pulled.body)
+        if size_bytes >= BATCH_BYTES or pulled.reaches_beyond:
+            yield _merge(held)
+            held, size_bytes = [], 0
+    if held:
+        yield _merge(held)
+
+
+def _merge(parts: Sequence[Pulled]) -> Pulled:
+    if len(parts) == 1:
+        return parts[0]
+    counts = [part.count for part in parts if part.count is not None]
+    count = sum(counts) if len(counts) == len(parts) else None
+    return Pulled(parts[-1].range, b"".join([part.body for part in parts]), count)
+
+
+def wanted(records: RecordColumns, pulled: Pulled, tags: pa.Array | None) -> pa.Array | None:
+    """Which records to show; None for all."""
+    matches = None if tags is None else pc.is_in(records.column("tags"), value_set=tags)
+    if not pulled.reaches_beyond:
+        return matches
+    within = pa.array(records.queue_offsets < pulled.range.end)
+    return within if matches is None else pc.and_(matches, within)
+
+
+class Rows:
+    """Makes Arrow batches of rows out of records."""
+
+    def __init__(self, schema: pa.Schema, options: RowOptions, ranges: Collection[Range] = ()) -> None:
+        """`schema` is the query's, which `check` has accepted, as Spark's `to_arrow_schema` gives it.
+
+        Args:
+            ranges: of the task, with the numbers of its partitions. Without a number a partition has that of its queue.
+        """
+        self._schema = schema
+        self._numbers = {each.queue: each.number for each in ranges if each.number is not None}
+        makers = _KAFKA_MAKERS | {"partition": self._partitions} if options.kafka_compat else _MAKERS
+        self._makers = [makers[name.lower()] for name in schema.names]
+        self._shows_bodies = bool(_BODIES.intersection(map(str.lower, schema.names)))
+        self._fails = options.fails_at_bad_records
+        self._burial: SourceOptions | None = None
+        if isinstance(options, SourceOptions) and options.bad_records == "dlq":
+            self._burial = options
+
+    def parts(self, records: RecordColumns) -> Iterable[RecordColumns]:
+        """The records in parts, of each of which a batch is not too large, however small its bodies are compressed."""
+        return records.parts(INFLATED_BYTES) if self._shows_bodies else (records,)
+
+    def batch(self, records: RecordColumns, broker: str | None, wanted: pa.Array | None = None) -> pa.RecordBatch:
+        """The records of one broker as a batch; all of them, or where the boolean array `wanted` is true.
+
+        Raises:
+            BadRecord: a body is damaged, and the options want to know.
+            SendFailed, NoRoute, NetworkError: a damaged one could not be stored where the options want it.
+        """
+        made = [
+            text(column) if field.type == pa.string() and column.type == pa.binary() else column
+            for field, column in zip(self._schema, (make(records, broker) for make in self._makers), strict=True)
+        ]
+        if records.damaged and self._burial is not None and broker is not None:
+            wanted = bury(records, broker, wanted, self._burial)
+        elif records.damaged:
+            tell_damaged(records, broker, wanted, fail=self._fails)
+        rows = pa.RecordBatch.from_arrays(made, schema=self._schema)
+        return rows if wanted is None else rows.filter(wanted)
+
+    def _partitions(self, records: RecordColumns, broker: str | None) -> pa.Array:
+        """The partition of each record; few queues share a batch."""
+        topics, queue_ids = records.column("topic").dictionary_encode(), records.column("queueId")
+        names = topics.dictionary.to_pylist()
+        places = topics.indices.to_numpy().astype(np.int64) * _QUEUES + queue_ids.to_numpy()
+        found, kinds = np.unique(places, return_inverse=True)
+        numbers = [
+            self._numbers.get(MessageQueue(names[topic], broker or "", queue_id), queue_id)
+            for topic, queue_id in (divmod(place, _QUEUES) for place in found.tolist())
+        ]
+        return pa.array(np.array(numbers, np.int32)[kinds])
+
+
+Maker = Callable[[RecordColumns, str | None], pa.Array]
+
+
+def _column(name: str) -> Maker:
+    return lambda records, _: records.column(name)
+
+
+def _constant(value: int | None = None) -> Maker:
+    """A value that is the same in every row; the broker's name, if none is given."""
+    if value is None:
+        return lambda records, broker: pa.repeat(pa.scalar(broker, pa.string()), len(records))
+    return lambda records, _: pa.repeat(pa.scalar(value, pa.int32()), len(records))
+
+
+_MAKERS: Final[dict[str, Maker]] = {
+    name.lower(): _constant() if name == "brokerName" else _column(name) for name in COLUMNS
+}
+_KAFKA_MAKERS: Final[dict[str, Maker]] = {
+    "key": lambda records, _: records.column("keys").cast(pa.binary()),
+    "value": _column("body"),
+    "topic": _column("topic"),
+    "offset": _column("queueOffset"),
+    "timestamp": _column("storeTimestamp"),
+    "timestamptype": _constant(_LOG_APPEND_TIME),
+    "headers": lambda records, _: records.properties.headers(),
+}
+
+
+def tell_damaged(records: RecordColumns, broker: str | None, wanted: pa.Array | None, *, fail: bool) -> None:
+    """Log the place of each damaged body whose row is wanted. Raises: BadRecord, if `fail`."""
+    for row in _wanted(records, wanted):
+        place, reason = _place(records, row, broker), records.damaged[row]
+        if fail:
+            raise BadRecord(
+                f"the body at {place} is damaged: {reason}. To go on with null in its place set badRecords=null"
+            ) from reason
+        log.warning("the body at %s is damaged, and is null: %s", place, reason)
+
+
+def bury(records: RecordColumns, broker: str, wanted: pa.Array | None, options: SourceOptions) -> pa.Array | None:
+    """Store each damaged message that is wanted in dlqTopic; returns which rows are left.
+
+    A task that is repeated stores them again, with the same unique ids: they are made of the message's place.
+
+    Raises: SendFailed, NoRoute, NetworkError, it could not be stored.
+    """
+    rows = _wanted(records, wanted)
+    if not rows:
+        return wanted
+    assert options.dlq_topic is not None, "the options demand it"
+    sinks = {entry.name: getattr(options, entry.name) for entry in fields(ClusterOptions)}
+    with connect(options) as network:
+        sender = Sender(network, SinkOptions(**sinks, topic=options.dlq_topic))
+        for row in rows:
+            place, reason = _place(records, row, broker), records.damaged[row]
+            key = RowIds(Writing(place)).take(1, 0)[0].as_py()
+            topic = records.column("topic")[row].as_py()
+            sender.put(options.dlq_topic, letter(place, str(reason), topic, records.stored_bodies[row].as_py(), key))
+            log.warning("the body at %s is damaged, and is in %s: %s", place, options.dlq_topic, reason)
+        sender.finish()
+    return pa.array(
+        [row not in records.damaged and (wanted is None or wanted[row].as_py()) for row in range(len(records))]
+    )
+
+
+def _wanted(records: RecordColumns, wanted: pa.Array | None) -> Sequence[int]:
+    return [row for row in records.damaged if wanted is None or wanted[row].as_py()]
+
+
+def _place(records: RecordColumns, row: int, broker: str | None) -> str:
+    topic, queue_id = (records.column(name)[row].as_py() for name in ("topic", "queueId"))
+    return f"offset {records.queue_offsets[row]} of {MessageQueue(topic, broker or '?', queue_id)}"
