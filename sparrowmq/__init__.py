@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from sparrowmq.client.consuming.consumer import Consumer as Consumer
     from sparrowmq.client.consuming.consumer_settings import FlowLimits as FlowLimits
     from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
-    from sparrowmq.client.consuming.received import ReceivedMessage as ReceivedMessage
+    from sparrowmq.client.consuming.received_message import ReceivedMessage as ReceivedMessage
     from sparrowmq.client.consuming.retry import Reject as Reject
     from sparrowmq.client.consuming.retry import Retry as Retry
     from sparrowmq.client.hooks import Hooks as Hooks
     from sparrowmq.client.popping.simple_consumer import SimpleConsumer as SimpleConsumer
-    from sparrowmq.client.sending.outcome import SendResult as SendResult
-    from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
     from sparrowmq.client.sending.producer_settings import ProducerSettings as ProducerSettings
+    from sparrowmq.client.sending.send_result import SendResult as SendResult
+    from sparrowmq.client.sending.send_result import SendStatus as SendStatus
     from sparrowmq.client.sending.transaction import Transaction as Transaction
     from sparrowmq.errors import AccessDenied as AccessDenied
     from sparrowmq.errors import BeingHandled as BeingHandled
@@ -98,15 +98,15 @@ _HOMES = {
     "Producer": "client.sending.producer",
     "ProducerSettings": "client.sending.producer_settings",
     "PullConsumer": "client.consuming.pull_consumer",
-    "ReceivedMessage": "client.consuming.received",
+    "ReceivedMessage": "client.consuming.received_message",
     "Reject": "client.consuming.retry",
     "RemoteError": "errors",
     "RequestTimeout": "errors",
     "Retry": "client.consuming.retry",
     "SendFailed": "errors",
     "SendManyFailed": "errors",
-    "SendResult": "client.sending.outcome",
-    "SendStatus": "client.sending.outcome",
+    "SendResult": "client.sending.send_result",
+    "SendStatus": "client.sending.send_result",
     "Server": "client.cluster.connection_hooks",
     "SimpleConsumer": "client.popping.simple_consumer",
     "SparrowError": "errors",
@@ -144,7 +144,7 @@ _MOVED = {
     "QueueLag": "client.admin.groups",
     "QueueRange": "client.admin.topics",
     "RemoteProtocolError": "errors",
-    "Standing": "client.admin.standings",
+    "Standing": "client.admin.brokers",
     "StillUnread": "errors",
     "StoreError": "errors",
     "StoreFailed": "errors",

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from contextvars import Token
 from typing import Final
 
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.hooks import Hooks
-from sparrowmq.client.sending.outcome import SendResult
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message
 

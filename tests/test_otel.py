@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
 
 from sparrowmq.client.client import connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SendFailed
 from sparrowmq.otel import Tracing

@@ -12,7 +12,7 @@ from typing import Any
 
 from examples.flights.stages import Stage
 from sparrowmq.client.client import Client
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 
 GROUP = "demo-results"
 FEWEST_FLIGHTS = 5  # an hour with less says little about an airport

@@ -30,7 +30,6 @@ from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.arguments import check_kind, check_names
 from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
-from sparrowmq.client.consuming.checks import Check
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.consumer_settings import (
     PullTuning,
@@ -39,17 +38,18 @@ from sparrowmq.client.consuming.consumer_settings import (
     Topics,
     Tuning,
 )
-from sparrowmq.client.consuming.listener_threads import listening_in_thread, with_listening_threads
+from sparrowmq.client.consuming.handler_thread import listening_in_thread, with_listening_threads
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.handlers import ENDING, BlockingMiddleware, Declared, F, Options, first
 from sparrowmq.client.loop_affinity import check_main_thread
 from sparrowmq.client.loop_thread import Callbacks, LoopThread
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
-from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.client.sending.transaction import Transaction
+from sparrowmq.client.transaction_checks import Check
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 from sparrowmq.loop.tasks import ENTERED
 from sparrowmq.protocol.messages.message import MessageQueue

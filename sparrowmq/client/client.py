@@ -27,7 +27,6 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.arguments import check_handler, check_kind, check_names, is_stray
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.consumer_settings import (
     ConsumerSettings,
@@ -41,27 +40,30 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscriptions,
 )
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
-from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.handlers import Declared, F, Middleware, Options, first, until_signalled
 from sparrowmq.client.hooks import Hooks, checked_hooks
 from sparrowmq.client.loop_affinity import check_asyncio, check_main_thread, checks_loop, running_loop
 from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
-from sparrowmq.client.sending.outboxes import FLUSH_S, Outboxes
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import (
     DEFAULT_GROUP,
     OWN_GROUP,
+    Body,
     ProducerSettings,
+    RequestArguments,
+    SendCall,
     check_producer_group,
     check_timeout,
+    sending,
 )
-from sparrowmq.client.sending.send_arguments import Body, RequestArguments, Sending, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
-from sparrowmq.client.sending.transaction import Ends, OnEnd
-from sparrowmq.client.sending.unsure_ends import UnsureEnds
+from sparrowmq.client.sending.send_queue import FLUSH_S, SendQueues
+from sparrowmq.client.sending.transaction import EndRetries, OnEnd, TransactionEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
+from sparrowmq.client.transaction_checks import Check, Checks, CheckSettings
 from sparrowmq.errors import ConfigError, InvalidMessage, RequestTimeout, SendFailed, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import ENTERED
@@ -154,14 +156,14 @@ class Client:
             clock=clock,
         )
         self._home = self._network.home
-        self._outboxes = Outboxes(self._network)
+        self._send_queues = SendQueues(self._network)
         self._requests = Requests(self._network)
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
         self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
         self._declared.warn_if_forgotten(self)
         self._life = ManagedLifetime()
-        self._inner_outbox = self._outboxes.open(INNER_PRODUCER_GROUP, ProducerSettings())
+        self._inner_queue = self._send_queues.open(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace is not False else None
         self._checks.on_end = self._tracing.ended if self._tracing is not None else None
         self._producer = self.producer(group, settings)
@@ -201,12 +203,12 @@ class Client:
 
     async def flush(self) -> None:
         """Wait until every message that a producer of this client has sent is answered or has failed."""
-        await self._outboxes.answers()
+        await self._send_queues.answers()
 
     @property
     def unanswered(self) -> int:
         """The number of messages, of all its producers and retrying consumers, that wait or are in flight."""
-        return self._outboxes.unanswered
+        return self._send_queues.unanswered
 
     @property
     def client_id(self) -> str:
@@ -238,11 +240,11 @@ class Client:
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
         ends = self._ends(full, told)
-        outbox = self._outboxes.open(full, own)
+        send_queue = self._send_queues.open(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
-        return Producer(group, outbox, self._network.ids, own, ends, namespace, hooks)
+        return Producer(group, send_queue, self._network.ids, own, ends, namespace, hooks)
 
     def check(
         self,
@@ -349,7 +351,7 @@ class Client:
         settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
         kind = PopConsumer if settings.mode == "pop" else Consumer
         hooks = self._consume_hooks(group)
-        return kind(settings, wanted, self._network, self._inner_outbox, handler, hooks=hooks)
+        return kind(settings, wanted, self._network, self._inner_queue, handler, hooks=hooks)
 
     def simple_consumer(
         self,
@@ -377,7 +379,7 @@ class Client:
             raise ConfigError("tag= and where= filter topics: name the topics, or give the filter to `subscribe`")
         wanted = self._subscriptions_to(topics, tag, where) if topics != () else {}
         hooks = self._consume_hooks(group)
-        return SimpleConsumer(settings, wanted, self._network, self._inner_outbox, hooks)
+        return SimpleConsumer(settings, wanted, self._network, self._inner_queue, hooks)
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> PullConsumer:
         """Read queues under your own control; enter the result with `async with`.
@@ -503,7 +505,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         await self._network.__aenter__()
-        self._outboxes.warn_if_forgotten(self)
+        self._send_queues.warn_if_forgotten(self)
         if self._tracing is not None:
             self._network.background.spawn(self._tracing.run(), "traces")
         return self
@@ -523,31 +525,31 @@ class Client:
         except TimeoutError:
             pass  # `close` says it
         finally:
-            self._outboxes.close()
+            self._send_queues.close()
             await self._network.__aexit__(kind, error, trace)
 
     async def _finish(self) -> None:
         """Wait for the answers to all sends, and let consumers commit that are not left yet."""
-        await self._outboxes.last_answers()
+        await self._send_queues.last_answers()
         await self._network.membership.client_leaves()
 
     async def _leave(self) -> None:
         """Unregister our producers, so that brokers ask other clients about transactions."""
-        self._outboxes.shut()
+        self._send_queues.shut()
         for group in sorted(self._network.membership.producers.values()):
             await self._network.brokers.tell_all(UnregisterClient(client_id=self.client_id, producer_group=group))
 
-    def _ends(self, group: str, on_end: OnEnd | None = None) -> Ends:
+    def _ends(self, group: str, on_end: OnEnd | None = None) -> TransactionEnds:
         network = self._network
-        unsure = UnsureEnds(network.brokers, network.clock, network.background.spawn)
-        return Ends(group, network.brokers, self._checks.has, self._home, unsure, on_end)
+        unsure = EndRetries(network.brokers, network.clock, network.background.spawn)
+        return TransactionEnds(group, network.brokers, self._checks.has, self._home, unsure, on_end)
 
     def _start_tracing(self, trace: bool | str) -> Tracing:
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
         settings = ProducerSettings()
-        outbox = self._outboxes.open_for_traces(tracing.GROUP, settings)
+        send_queue = self._send_queues.open_for_traces(tracing.GROUP, settings)
         ends = self._ends(tracing.GROUP)
-        producer = Producer(tracing.GROUP, outbox, self._network.ids, settings, ends)
+        producer = Producer(tracing.GROUP, send_queue, self._network.ids, settings, ends)
         return Tracing(topic, producer, self._network.clock, self._network.ids.next, self._network.namespace)
 
     def _subscription(
@@ -694,7 +696,7 @@ class Requests:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def ask(self, producer: Producer, sending: Sending, timeout_s: float) -> ReceivedMessage:
+    async def ask(self, producer: Producer, sending: SendCall, timeout_s: float) -> ReceivedMessage:
         """Send a request and wait for its answer. See `Client.request`."""
         check_timeout(timeout_s)
         message = sending.message
@@ -707,7 +709,7 @@ class Requests:
             Property.TTL: str(ceil(timeout_s * 1000)),
         }
         request = replace(message, properties=dict(message.properties) | asking)
-        asked = Sending(request, sending.fifo, sending.queue, timeout_s)
+        asked = SendCall(request, sending.fifo, sending.queue, timeout_s)
         with self._network.answers.expect(correlation_id) as answer:
             try:
                 stored = await self._network.clock.wait_for(self._exchange(producer, asked, answer), timeout_s)
@@ -717,7 +719,7 @@ class Requests:
         return self._received(stored)
 
     async def _exchange(
-        self, producer: Producer, sending: Sending, answer: asyncio.Future[StoredMessage]
+        self, producer: Producer, sending: SendCall, answer: asyncio.Future[StoredMessage]
     ) -> StoredMessage:
         await self._network.answers.greet_brokers(self._network.full_name(sending.message.topic))
         try:

@@ -40,7 +40,7 @@ from sparrowmq.client.arguments import (
     parameters_of,
 )
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.consuming.workers import finished
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from sparrowmq.client.arguments import check_kind, is_coroutine_function, is_generator_function
 from sparrowmq.client.cluster.connection_hooks import ConnectionHooks
-from sparrowmq.client.consuming.received import ConsumeHooks
+from sparrowmq.client.consuming.received_message import ConsumeHooks
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.errors import ConfigError
 

@@ -19,10 +19,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.send_hooks import SendHooks
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.client.sending.transaction import End
 from sparrowmq.errors import RemoteProtocolError, SparrowError
 from sparrowmq.loop.clock import Clock

@@ -1,6 +1,6 @@
 """Everything that the console changes, and who may; no other file of the console changes anything.
 
-Each function returns an action for its subject: the role, the fields of the dialog, and the work. `action_dialog.py`
+Each function returns an action for its subject: the role, the fields of the dialog, and the work. `layout/forms.py`
 shows the dialog, checks the role when the action is carried out, and logs who did what.
 """
 
@@ -12,20 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.groups import Group, GroupLag
+from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
 from sparrowmq.client.admin.operations import change_broker_settings, consume_directly
 from sparrowmq.client.admin.topics import TYPES, Topic
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.layout.action_dialog import Action, Asked, Check
-from sparrowmq.console.layout.forms import Field, Values, properties_in
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.console.cluster_view import hidden
+from sparrowmq.console.layout.forms import Action, Asked, Check, Field, Values, properties_in
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.page_times import time_of
-from sparrowmq.console.reading.dead_letter_search import topic_of
-from sparrowmq.console.reading.reset_effects import ResetEffect, position_of, skip_text, topics_of
-from sparrowmq.console.reading.shown_settings import hidden
+from sparrowmq.console.message_body import moment_of, sent_to, time_of
 from sparrowmq.console.users import Role
+from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountList
 from sparrowmq.protocol.requests.group_settings import LEVELS, text_of
@@ -36,7 +35,6 @@ _ORDERED: Final = "Deliver in order to consumers that pop, and to those of 5.x"
 _RETRY_PAUSES: Final = Field(
     "retry_pauses", "Pauses before retries", value=LEVELS, hint="10s 1m 5m, or 5s..2h, or levels"
 )
-
 # Topics -------------------------------------------------------------------------------------------------------------
 
 _QUEUES_EXPLAINED: Final = (
@@ -348,7 +346,7 @@ def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMe
     async def count(view: View, asked: Asked) -> str:
         topics, found = set(), 0
         async for each in chosen():
-            topics.add(topic_of(each))
+            topics.add(sent_to(each))
             found += 1
             if found % 1000 == 0:
                 asked.report(f"{found:,} so far")
@@ -558,3 +556,47 @@ def delete_account(of: BrokerAccounts) -> Action:
         color="negative",
         typed=lambda values: values["key"] or "",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ResetEffect:
+    """The effect of a reset: how many messages come again, and how many never come."""
+
+    again: int
+    skipped: int
+
+    @staticmethod
+    def of(lag: GroupLag, targets: Mapping[MessageQueue, int]) -> ResetEffect:
+        committed = {each.queue: each.committed for each in lag.queues}
+        steps = [target - committed.get(queue, target) for queue, target in targets.items()]
+        return ResetEffect(-sum(step for step in steps if step < 0), sum(step for step in steps if step > 0))
+
+    def text(self, group: str, topic: str) -> str:
+        return (
+            f"Group {group} would receive {counted(self.again, 'message')} of {topic} again, "
+            f"and would skip {self.skipped:,} waiting messages."
+        )
+
+
+def position_of(kind: str, text: str) -> ResetTo:
+    """The position that a form names. Raises: ValueError."""
+    if kind == "time":
+        if (moment := moment_of(text, "time")) is None:
+            raise ValueError("the time is missing; write it as 2026-11-20 08:00")
+        return moment
+    if kind == "offset":
+        if (offset := whole_number(text)) is None:
+            raise ValueError(f"{text[:40]!r} is not an offset; write a number from 0 on")
+        return offset
+    return "earliest" if kind == "earliest" else "latest"
+
+
+def topics_of(lag: GroupLag) -> list[str]:
+    """The topics that a group consumes, without those of RocketMQ."""
+    return sorted({each.queue.topic for each in lag.queues if not each.queue.topic.startswith("%")})
+
+
+def skip_text(lag: GroupLag, topic: str) -> str:
+    """The effect of skipping a topic's waiting messages."""
+    waiting = sum(each.lag for each in lag.queues if each.queue.topic == topic)
+    return f"Group {lag.group} will never receive {counted(waiting, 'message')} of {topic}."

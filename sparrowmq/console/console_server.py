@@ -27,17 +27,16 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.console import sessions
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
-from sparrowmq.console.history.samples import Samples
-from sparrowmq.console.http_connections import Handshake, http_protocol
-from sparrowmq.console.login import socket_sessions
-from sparrowmq.console.login.login_guard import Guard
-from sparrowmq.console.login.socket_sessions import BoundSockets
-from sparrowmq.console.login.trusted_proxies import TrustedProxies
-from sparrowmq.console.reading.cluster_view import Look
-from sparrowmq.console.reading.dead_letter_search import exporting
+from sparrowmq.console.http_connections import Handshake, TrustedProxies, http_protocol
+from sparrowmq.console.login import Guard
+from sparrowmq.console.pages.dead_letters import exporting
+from sparrowmq.console.samples import Samples
+from sparrowmq.console.sessions import BoundSockets
 from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -53,7 +52,7 @@ from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
 _KEPT_S: Final = 10.0
 
 _SWEEP_S = 5.0
-_LIMITED: Final = ("uvicorn.error", "engineio.server", socket_sessions.__name__)
+_LIMITED: Final = ("uvicorn.error", "engineio.server", sessions.__name__)
 
 
 class Console:
@@ -112,7 +111,7 @@ class Console:
             title="SparrowMQ",
             language="en-US",
             dark=None,
-            tailwind=False,  # see style.py
+            tailwind=False,  # STYLE of console_pages.py has the classes
             show_welcome_message=False,
             reconnect_timeout=_KEPT_S,
             gzip_middleware_factory=_squeezed,

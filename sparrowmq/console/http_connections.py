@@ -9,6 +9,12 @@
                          so do WebSockets: each open page has one
 
 uvicorn's other parser, httptools, has none of these limits.
+
+The headers of proxies are believed if the request comes from the address of a proxy, and removed otherwise: any visitor
+can send them, and so seem to be another one at each attempt to log in.
+
+    X-Forwarded-For, X-Forwarded-Proto       the address of the visitor, and whether it is encrypted
+    X-Forwarded-Host, X-Forwarded-Prefix     the name and the path under which the visitor reaches the console
 """
 
 from __future__ import annotations
@@ -16,10 +22,13 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
+from ipaddress import ip_network
 from typing import Any, ClassVar, Final, TypeAlias
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sparrowmq.loop.clock import Clock
@@ -32,6 +41,9 @@ _HEAD_END: Final = re.compile(rb"\n\r?\n")
 # For blanks in front of such a byte the regular expressions of h11 0.16 take quadratic time: 64 kB took a minute.
 # A line that begins with a blank continues the one before, so many of them are many blanks, too.
 _REFUSED: Final = re.compile(rb"[\0\v\f]|\r(?!\n)|\n[ \t]")
+HEADERS: Final = frozenset(
+    {b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-prefix", b"forwarded"}
+)
 
 
 def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
@@ -210,3 +222,33 @@ def _count(new: _Counted, among: LimitedSessions[_Counted]) -> None:
     above = among.add(new)
     if above is not None:
         above.transport.abort()
+
+
+class TrustedProxies:
+    """An ASGI application before another one.
+
+    Args:
+        proxies: addresses and networks; of requests from elsewhere the headers are removed.
+    """
+
+    def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
+        self._app = app
+        self._networks = [ip_network(each) for each in proxies]
+        self._behind_proxy = ProxyHeadersMiddleware(app, trusted_hosts=list(proxies))  # type: ignore[arg-type]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif self._is_proxy(scope):
+            await self._behind_proxy(scope, receive, send)  # type: ignore[arg-type]
+        else:
+            headers = [(name, value) for name, value in scope["headers"] if name.lower() not in HEADERS]
+            await self._app({**scope, "headers": headers}, receive, send)
+
+    def _is_proxy(self, scope: Scope) -> bool:
+        host = (scope.get("client") or ("", 0))[0]
+        try:
+            peer = ip_network(host)
+        except ValueError:
+            return False
+        return any(each.version == peer.version and peer.subnet_of(each) for each in self._networks)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from sparrowmq.client.arguments import (
     name_of,
     parameters_of,
 )
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.handlers import DECLARED
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError

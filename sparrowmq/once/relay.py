@@ -24,10 +24,9 @@ import msgspec
 
 from sparrowmq.client.arguments import check_names, check_text, is_coroutine_function
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
-from sparrowmq.client.sending.outcome import is_slaves, may_go_right_again
-from sparrowmq.client.sending.packing import Packing
-from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, sending
+from sparrowmq.client.sending.encoder import MessageEncoder
+from sparrowmq.client.sending.producer_settings import Body, OnewayArguments, ProducerSettings, sending
+from sparrowmq.client.sending.send_result import is_slaves, may_go_right_again
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     ClientClosed,
@@ -54,7 +53,7 @@ HOLDING_REFUSALS: Final = 5  # a key waits for a refused row so many times, whic
 LONGEST_FIFO: Final = 255  # the column of both tables
 LONGEST_REASON: Final = 1000
 FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again: %s"
-_PACKING: Final = Packing(ProducerSettings(), lambda: "", "")
+_PACKING: Final = MessageEncoder(ProducerSettings(), lambda: "", "")
 _FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
 
 

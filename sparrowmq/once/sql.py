@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias, Unpack
 
 from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.client.client import Client
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.handlers import first
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
+from sparrowmq.client.sending.producer_settings import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt, Key, identity, mark_of
 from sparrowmq.once.relay import (

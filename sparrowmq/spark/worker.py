@@ -20,7 +20,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, RetryPolicy, answer
-from sparrowmq.client.sending.outcome import LESS_SAFE
+from sparrowmq.client.sending.send_result import LESS_SAFE
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.signature import signer

@@ -15,7 +15,7 @@ import pytest
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.handlers import adapted
 from sparrowmq.errors import ConfigError, InvalidMessage

@@ -11,7 +11,7 @@ import pytest
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.consumer import Consumer
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.testing.clock import ManualClock

@@ -11,9 +11,9 @@ import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.redelivery import Retries
 from sparrowmq.client.consuming.retry import Reject, Retry
-from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing.cluster import Cluster
 
@@ -116,7 +116,7 @@ async def test_a_message_is_retried_answered_committed_and_traced(cluster: Clust
 
 async def test_a_stranger_to_the_group_gives_it_no_message(cluster: Cluster) -> None:
     async with connect(cluster.namesrv, credentials=STRANGER, group="others") as mq:
-        forged = Retries("billing", 0, mq._network.brokers, mq._inner_outbox)
+        forged = Retries("billing", 0, mq._network.brokers, mq._inner_queue)
         async with mq.pull_consumer(group="others", start="earliest") as reader:
             reader.assign(await reader.queues("orders"))
             [message] = await reader.poll()

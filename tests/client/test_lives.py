@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError, InvalidName, NoRoute, SendFailed
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings

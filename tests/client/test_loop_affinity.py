@@ -11,7 +11,7 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.background import BackgroundCluster
@@ -184,7 +184,7 @@ def test_a_send_to_a_known_topic_is_refused_elsewhere():
         client = connect("127.0.0.1:1")
         life = Life(client)
         first.run(life.begin())
-        client._producer._gathering.learn("t", "t", None, b"UNIQ_KEY\x01")
+        client._producer._accumulator.learn("t", "t", None, b"UNIQ_KEY\x01")
         with pytest.raises(ConfigError, match="belongs to another event loop"):
             second.run(send())
         first.run(send_in_another_thread())

@@ -13,8 +13,8 @@ import pytest
 import sparrowmq
 from sparrowmq import errors
 from sparrowmq.client.client import Client
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.outcome import SendResult
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.errors import ConfigError, SendFailed, SendManyFailed
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 

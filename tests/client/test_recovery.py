@@ -15,7 +15,7 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.client.blocking_client import SyncPullConsumer
 from sparrowmq.client.client import connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import NameServerUnreachable, SendFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import MessageTooLarge, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue

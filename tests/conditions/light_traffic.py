@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from sparrowmq import Client, Consumer, SimpleConsumer, SparrowError
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 
 ORDERS: Final = "orders"
 # Of so many messages one is in a transaction, two are delayed, and one is consumed again.

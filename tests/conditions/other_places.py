@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq import Credentials
-from sparrowmq.console.reading.cluster_view import Look
-from sparrowmq.console.reading.troubles import Trouble, Troubles
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.troubles import Trouble, Troubles
 from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import SystemClock
 from tests.conditions.field import ADMIN, BY_NAME, FieldServer, until

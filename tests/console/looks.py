@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.testing import Cluster
 
 

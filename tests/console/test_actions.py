@@ -16,10 +16,9 @@ from sparrowmq.client.admin.topics import Topic, TopicShare
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
 from sparrowmq.console.actions import BrokerAccounts
-from sparrowmq.console.layout.action_dialog import Asked
-from sparrowmq.console.layout.forms import properties_in
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.layout.forms import Asked, properties_in
 from sparrowmq.console.layout.view import Forbidden
-from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
 from sparrowmq.errors import ChangeFailed
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -132,7 +131,7 @@ def test_no_other_file_of_the_console_changes_anything():
 
 
 async def test_who_did_what_is_logged_without_bodies_and_secrets(look, caplog):
-    caplog.set_level("INFO", "sparrowmq.console.layout.action_dialog")
+    caplog.set_level("INFO", "sparrowmq.console.layout.forms")
     view = seen(role=Role.ADMIN, look=look)
     await carried_out(view, actions.create_topic(), name="orders", queues=1, message_type="FIFO")
     assert (await view.admin.topic("orders")).shares[0].message_type == "FIFO"

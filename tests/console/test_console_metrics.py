@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
-from sparrowmq.console.reading.cluster_view import Look
-from sparrowmq.console.reading.troubles import Troubles
+from sparrowmq.console.troubles import Troubles
 from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.door import Door

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.console.console_pages import PAGES, dark_of
-from sparrowmq.console.pages import group_page, overview_page
+from sparrowmq.console.pages import groups, overview
 from tests.console.layout.seeing import seen
 from tests.console.visiting import cookie_of
 
@@ -76,7 +76,7 @@ def opened(url: str, password: str) -> str:
 
 
 async def test_an_open_overview_does_not_read_the_tables_of_topics_again(look):
-    view, draw = seen(look=look), as_any(overview_page.PAGE.draw)
+    view, draw = seen(look=look), as_any(overview.OVERVIEW_PAGE.draw)
     found = await draw.read(view)
     look.forget()
     await draw.refresh(view, found)
@@ -85,7 +85,7 @@ async def test_an_open_overview_does_not_read_the_tables_of_topics_again(look):
 
 async def test_an_open_group_does_not_read_the_settings_of_groups_again(look):
     await look.admin.create_group("billing")
-    view, draw = seen(look=look, args={"name": "billing"}), as_any(group_page.PAGE.draw)
+    view, draw = seen(look=look, args={"name": "billing"}), as_any(groups.GROUP_PAGE.draw)
     calls = [look.servers.calls]
     found = await draw.read(view)
     calls.append(look.servers.calls)

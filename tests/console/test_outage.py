@@ -16,7 +16,7 @@ import pytest
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import topic_table
 from sparrowmq.client.client import Client
-from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.cluster_view import Look
 from tests.console.visiting import ROOT, Visit
 from tests.interop.apache import free_ports
 from tests.interop.servers import OurBroker, OurNamesrv

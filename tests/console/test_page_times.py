@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from sparrowmq.console.page_times import moment_of
+from sparrowmq.console.message_body import moment_of
 
 
 def test_times_are_local_and_others_are_an_error():

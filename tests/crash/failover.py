@@ -27,8 +27,8 @@ from typing import Any, Final
 from sparrowmq import connect
 from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool

@@ -22,8 +22,8 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq import connect
-from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from tests.crash.rounds import TOPIC

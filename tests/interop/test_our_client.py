@@ -11,7 +11,7 @@ import pytest
 
 import sparrowmq
 from sparrowmq import Message, MessageQueue, ReceivedMessage
-from sparrowmq.client.sending.outcome import SendStatus
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.names import dlq_topic
 from tests.interop.our_client import EVERY_BROKER, LIMIT_S, QUEUES, numbers, read, shown, until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 
 

@@ -11,9 +11,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.client.client import Client
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
-from sparrowmq.client.sending.outcome import SendStatus
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import SparrowError
 from tests.simulation.history import DRAIN_S
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client.client import Client
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue

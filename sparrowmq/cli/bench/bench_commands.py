@@ -27,10 +27,10 @@ from sparrowmq.cli.terminal.output import is_for_people, say, tables
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.consumer_settings import Start
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import NoRoute, RemoteProtocolError, SendManyFailed, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import Message

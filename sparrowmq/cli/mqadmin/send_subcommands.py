@@ -17,7 +17,7 @@ from sparrowmq.cli.mqadmin.message_printing import address_of
 from sparrowmq.client.admin.operations import cluster_table
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.routes import Route
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, SendFailed, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue

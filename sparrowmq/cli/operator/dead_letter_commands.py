@@ -19,7 +19,7 @@ from sparrowmq.cli.terminal.time_arguments import iso, moment
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import reason_of, sent_again, walk
 from sparrowmq.client.admin.message_search import readable
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.settings.number_type import ABOVE_ZERO, Whole

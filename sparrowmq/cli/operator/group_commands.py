@@ -26,7 +26,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
 from sparrowmq.client.admin.message_search import readable
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.property_names import Property

@@ -36,7 +36,7 @@ from sparrowmq.client.admin.message_search import ReadableBody, readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError, NoMessage
 from sparrowmq.protocol.messages.message import Message, MessageQueue

@@ -15,7 +15,7 @@ from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.cli.terminal.output import hidden
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
-from sparrowmq.console.history.history_folder import held
+from sparrowmq.console.history import lock_history_folder
 from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.number_type import Whole
@@ -90,7 +90,7 @@ def _serve(settings: ConsoleSettings, history: str | None, told: str) -> NoRetur
         metrics = f", its metrics at http://{address}/metrics" if (address := serving.metrics_address) else ""
         return f"the console is at {serving.url}{told}{metrics}"
 
-    with held(history, settings.namesrv) as folder:
+    with lock_history_folder(history, settings.namesrv) as folder:
         from sparrowmq.console.loading import console_of  # NiceGUI takes a second
 
         server = console_of(replace(settings, history=folder), credentials=credentials, tls=tls)

@@ -30,7 +30,7 @@ from sparrowmq.client.admin.topics import Topic, TopicPerm, TopicType
 from sparrowmq.client.arguments import check_count, check_kind, check_seconds, check_text, check_texts
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ConfigError

@@ -23,9 +23,9 @@ from sparrowmq.client.admin.message_search import FOR_EVER_MS, read_span
 from sparrowmq.client.admin.operations import PAGE, query_messages
 from sparrowmq.client.admin.servers import Servers, masters_in
 from sparrowmq.client.arguments import check_kind
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.outcome import LESS_SAFE
-from sparrowmq.client.sending.packed import Packed
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.sending.send_request import SendContent
+from sparrowmq.client.sending.send_result import LESS_SAFE
 from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoGroup, NoRoute, RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -120,7 +120,7 @@ async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None
     await _send(servers, packed_again(again, names.check_group(group)), place)
 
 
-async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
+async def _send(servers: Servers, again: SendContent, place: MessageQueue) -> None:
     """Send a message to its retry topic, at the broker that has it."""
     queue = MessageQueue(again.topic, place.broker_name, 0)
     address = masters_in(await servers.route(place.topic)).get(queue.broker_name)
@@ -130,12 +130,12 @@ async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
     await servers.ask(address, header, again.body, accept=LESS_SAFE)
 
 
-def packed_again(stored: StoredMessage, group: str) -> Packed:
+def packed_again(stored: StoredMessage, group: str) -> SendContent:
     """Return a dead letter for its group's retry topic, as if it had never failed."""
     kept = {name: value for name, value in stored.properties.items() if name not in WAITED | COMMITTED}
     flags = stored.sys_flag & SysFlag.OF_BODY
     # Its own limit, or a group without retries would have it among the dead letters at once.
-    return Packed(
+    return SendContent(
         names.retry_topic(group),
         stored.body,
         properties.render(kept),

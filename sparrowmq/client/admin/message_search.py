@@ -33,7 +33,7 @@ from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.operations import PAGE, offset_since, pull_page, query_messages, view_message
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.arguments import check_text, check_time
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError, InvalidMessage, NoMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import compression, trace

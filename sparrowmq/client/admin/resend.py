@@ -43,8 +43,8 @@ from sparrowmq.client.admin.message_search import FOR_EVER_MS
 from sparrowmq.client.admin.operations import PAGE, broker_settings, query_messages
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.routes import MASTER, Route
-from sparrowmq.client.sending.outcome import LESS_SAFE, SendStatus
-from sparrowmq.client.sending.packed import Packed
+from sparrowmq.client.sending.send_request import SendContent
+from sparrowmq.client.sending.send_result import LESS_SAFE, SendStatus
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NoBroker, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
@@ -168,7 +168,7 @@ class Resent:
             and record.reconsume_times >= self.stored.reconsume_times
         )
 
-    def packed(self, now_ms: int, delays: DelayLevels, *, has_timers: bool) -> Packed:
+    def packed(self, now_ms: int, delays: DelayLevels, *, has_timers: bool) -> SendContent:
         """Return it for a send.
 
         Args:
@@ -194,7 +194,7 @@ class Resent:
             # A try that was due comes, even above the group's limit. A retry without tries left is a dead letter: the
             # broker makes its topic if there is none.
             topic, most = retry_topic(group), 0 if self.topic.startswith(DLQ) else tries + 1
-        return Packed(
+        return SendContent(
             *(topic, stored.body, properties.render(kept), stored.sys_flag & SysFlag.OF_BODY, stored.flag),
             reconsume_times=tries,
             max_reconsume_times=most,

@@ -6,7 +6,19 @@
 
 The order matters: the next owner must find the lock free only after our offset is committed. An orderly queue is
 kept until nothing of it is handled; any other is given up after a second, and what is still handled then comes twice.
-Source: RebalanceImpl.updateProcessQueueTableInRebalance and RebalancePushImpl, Java 4.9.8.
+
+Only the member with a broker's lock on a queue consumes it in order. A lock lasts 60 s at the broker. The client renews
+it every 20 s, and trusts it for 30 s: a consumer without a connection stops before the broker gives the queue to
+another member.
+
+A closing consumer repeats its last commits and unlocks if a master refuses them because it is a slave now:
+
+    commit, unlock ── refused by the master of our route     ── ask for routes, wait ── again, for 2.5 s at most
+                   ├─ refused, and our route has no master   ── the master is dead: do not wait
+                   └─ no answer                              ── do not wait
+
+Otherwise the next owner of a queue would get handled messages again, and wait 60 s for a lock.
+Source: RebalanceImpl.updateProcessQueueTableInRebalance, its lockAll, and RebalancePushImpl, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -14,47 +26,38 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from sparrowmq.client.arguments import check_offset, check_queues, is_stray
+from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
-from sparrowmq.client.consuming.first_offset import first_offset, newest
-from sparrowmq.client.consuming.held_locks import TRUSTED_S, HeldLocks
-from sparrowmq.client.consuming.moved_masters import MovedQueues, until_elected
-from sparrowmq.client.consuming.offset_store import OffsetStore
-from sparrowmq.client.consuming.ordered_delivery import OrderedDelivery
+from sparrowmq.client.consuming.delivery import ConcurrentDelivery, OrderedDelivery
+from sparrowmq.client.consuming.offset_store import OffsetStore, first_offset, newest
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import FetchLoop, Puller
 from sparrowmq.client.consuming.rebalance import diff
-from sparrowmq.client.consuming.received import ConsumeHooks
-from sparrowmq.client.sending.outcome import is_slaves
+from sparrowmq.client.consuming.received_message import ConsumeHooks
+from sparrowmq.client.sending.send_result import is_slaves
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
+from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues, ProcessQueueState
+from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
-
 HANDLING_ENDS_S: Final = 1.0  # the next owner waits so long for messages that are being handled
-
-
-@dataclass(slots=True)
-class _Owned:
-    """An owned queue and the task that pulls it, if there is one."""
-
-    state: ProcessQueue
-    pulling: asyncio.Task[None] | None = None
-
-    def stop_pulling(self) -> None:
-        if self.pulling is not None:
-            self.pulling.cancel()
-            self.pulling = None
+RENEW_S: Final = 20.0
+TRUSTED_S: Final = 30.0
+RENEW_AGAIN_S: Final = 1.0  # after a renewal that failed
+ANSWER_S: Final = 1.0
+ELECTED_S: Final = 2.5  # of the 3 s that leaving may take
+PAUSE_S: Final = 0.25
 
 
 class Assignment:
@@ -380,6 +383,19 @@ class Assignment:
             self._restart(state.queue, offset)
 
 
+@dataclass(slots=True)
+class _Owned:
+    """An owned queue and the task that pulls it, if there is one."""
+
+    state: ProcessQueue
+    pulling: asyncio.Task[None] | None = None
+
+    def stop_pulling(self) -> None:
+        if self.pulling is not None:
+            self.pulling.cancel()
+            self.pulling = None
+
+
 async def _until_settled(state: ProcessQueue) -> None:
     """Wait until every message that was handed out is settled; for a queue that is being given up."""
     while not state.is_settled:
@@ -409,3 +425,100 @@ async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:
         if not is_stray():
             raise
         raise RuntimeError(f"the listener {changed!r} raised a CancelledError, and was not cancelled") from error
+
+
+class HeldLocks:
+    """The locks of one consumer, at all brokers."""
+
+    def __init__(self, group: str, client_id: str, brokers: Brokers) -> None:
+        self._group = group
+        self._client_id = client_id
+        self._brokers = brokers
+        self._owed: set[MessageQueue] = set()  # perhaps locked for us at their broker, but not in use here
+        self._failing: set[str] = set()  # brokers whose failure is logged already
+
+    async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues, or renew their locks. Return the locked ones."""
+        answers = await self.ask(queues)
+        return {queue for queue, is_locked in answers.items() if is_locked}
+
+    async def ask(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, bool]:
+        """Lock queues, or renew their locks. Return for each queue whether it is ours, or another member's.
+
+        The queues of a broker without an answer are left out, and owed: the broker may have locked them.
+        """
+        answers: dict[MessageQueue, bool] = {}
+        self._owed.difference_update(queues)
+        for broker_name, portion in _by_broker(queues):
+            try:
+                session = await self._brokers.of(broker_name)
+                answer = await session.call(LockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
+                locked = set(LockedQueues.decode(answer.body).locked)
+                answers |= {queue: queue in locked for queue in portion}
+                self._failing.discard(broker_name)
+            except SparrowError as error:
+                self._owed.update(portion)
+                self._report(broker_name, error)
+        return answers
+
+    def owe(self, queues: Collection[MessageQueue]) -> None:
+        """Note queues that were given up while a broker was asked to lock them: `unlock_owed` unlocks them."""
+        self._owed.update(queues)
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
+        """Unlock queues at once. Return the errors of failed queues, which `unlock_owed` tries again.
+
+        The locks at a broker that does not answer end after 60 s.
+        """
+        failed: dict[MessageQueue, SparrowError] = {}
+        for broker_name, portion in _by_broker(queues):
+            self._owed.difference_update(portion)
+            try:
+                session = await self._brokers.of(broker_name)
+                await session.call(UnlockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
+            except SparrowError as error:
+                self._owed.update(portion)
+                failed |= dict.fromkeys(portion, error)
+                log.debug("cannot unlock queues of %s: %s", broker_name, error)
+        return failed
+
+    async def unlock_owed(self, exclude: Collection[MessageQueue] = ()) -> None:
+        """Unlock the owed queues except `exclude`: a broker keeps their locks even over a restart."""
+        if owed := self._owed.difference(exclude):
+            await self.unlock(owed)
+
+    def _report(self, broker_name: str, error: SparrowError) -> None:
+        level = logging.DEBUG if broker_name in self._failing else logging.WARNING
+        self._failing.add(broker_name)
+        log.log(level, "cannot lock queues of %s for group %s: %s", broker_name, self._group, error)
+
+    def _body(self, queues: Collection[MessageQueue]) -> bytes:
+        return LockQueues(self._group, self._client_id, list(queues)).encode()
+
+
+def _by_broker(queues: Collection[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
+    ordered = sorted(sorted(queues), key=lambda queue: queue.broker_name)
+    return [(name, list(portion)) for name, portion in groupby(ordered, key=lambda queue: queue.broker_name)]
+
+
+class MovedQueues:
+    """The queues whose master refused a request because it is a slave now."""
+
+    def __init__(self, network: Network) -> None:
+        self._routes = network.routes
+        self._queues: set[MessageQueue] = set()
+
+    def among(self, failed: Mapping[MessageQueue, SparrowError]) -> set[MessageQueue]:
+        """Return the failed queues whose former master is a slave, by this error or by an earlier one."""
+        for queue, error in failed.items():
+            if is_slaves(error) and self._routes.master(queue.broker_name) is not None:
+                self._queues.add(queue)
+        return self._queues & failed.keys()
+
+
+async def until_elected(attempt: Callable[[], Awaitable[bool]], network: Network) -> None:
+    """Repeat an attempt while it returns True, for ELECTED_S at most."""
+    begun = network.clock.monotonic()
+    while await attempt() and network.clock.age(begun) < ELECTED_S:
+        network.routes.doubt()
+        await network.clock.sleep(PAUSE_S)

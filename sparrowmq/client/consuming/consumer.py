@@ -8,8 +8,8 @@
     async with mq.subscribe("orders", bill, group="billing", concurrency=16) as orders:
         await orders.closed()            # until cancelled; `bill` is called for each message
 
-`rebalance` chooses this member's queues, `assignment` owns them, `pulling` pulls each, `concurrently` or `orderly`
-delivers, and `workers` call the handler. Settled messages are committed every 5 s and at the end.
+`rebalance` chooses this member's queues, `assignment` owns them, `pulling` pulls each, `delivery` delivers, and
+`workers` call the handler. Settled messages are committed every 5 s and at the end.
 Source: DefaultMQPushConsumerImpl, Java 4.9.8.
 """
 
@@ -25,8 +25,7 @@ from typing import Final
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.assignment import Assignment
-from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
+from sparrowmq.client.consuming.assignment import RENEW_AGAIN_S, RENEW_S, Assignment, HeldLocks
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import (
     MAX_CONCURRENCY,
@@ -34,17 +33,14 @@ from sparrowmq.client.consuming.consumer_settings import (
     consume_from_where,
     subscription,
 )
-from sparrowmq.client.consuming.directly import handle_directly
-from sparrowmq.client.consuming.held_locks import RENEW_AGAIN_S, RENEW_S, HeldLocks
-from sparrowmq.client.consuming.inbox import InboxClosed
+from sparrowmq.client.consuming.delivery import ConcurrentDelivery, InboxClosed, OrderedDelivery
 from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
-from sparrowmq.client.consuming.ordered_delivery import OrderedDelivery
 from sparrowmq.client.consuming.rebalance import Rebalancer
-from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
-from sparrowmq.client.consuming.sending_back import Retries
-from sparrowmq.client.consuming.workers import Workers
+from sparrowmq.client.consuming.received_message import ConsumeHooks, HandedOut, ReceivedMessage
+from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.workers import Workers, handle_directly
 from sparrowmq.client.loop_affinity import checks_loop
-from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.tasks import Background
@@ -87,7 +83,7 @@ class Consumer:
         settings: ConsumerSettings,
         subscriptions: Mapping[str, Subscription],
         network: Network,
-        outbox: Outbox,
+        send_queue: SendQueue,
         handler: Handler | BatchHandler | None = None,
         *,
         hooks: Sequence[ConsumeHooks] = (),
@@ -113,7 +109,7 @@ class Consumer:
         self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
         self._paces = Paces(network.clock)
-        self._delivery = self._make_delivery(outbox)
+        self._delivery = self._make_delivery(send_queue)
         self._take_here = self._delivery.take_here
         self._next_here = self._delivery.next_here  # a look-up less for each message
         self._delivery.close()  # until it is entered
@@ -468,11 +464,11 @@ class Consumer:
 
     # Putting the parts together -------------------------------------------------------------------------------------
 
-    def _make_delivery(self, outbox: Outbox) -> ConcurrentDelivery | OrderedDelivery:
+    def _make_delivery(self, send_queue: SendQueue) -> ConcurrentDelivery | OrderedDelivery:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
         retries = None
         if not settings.broadcast:
-            retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, outbox)
+            retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, send_queue)
         if settings.ordered:
             limit, needs_lock = settings.reconsume_times, not settings.broadcast
             return OrderedDelivery(

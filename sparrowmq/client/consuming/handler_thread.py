@@ -17,6 +17,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from sparrowmq.client.arguments import Wrapped, is_coroutine_function
+from sparrowmq.client.consuming.consumer_settings import QueuesChanged, check_changed
+from sparrowmq.protocol.messages.message import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -100,3 +102,25 @@ def in_thread(handler: Callable[[Any], object], name: str) -> tuple[Callable[[An
 
 def _call_of(handler: Callable[[Any], object], inner: Callable[[Any], object]) -> Callable[[Any], object]:
     return handler.around(inner) if isinstance(handler, Wrapped) else inner
+
+
+def with_listening_threads(options: Any) -> Any:
+    """Options of a consumer whose listeners may call the blocking client."""
+    listeners = {name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None}
+    return {**options, **{name: listening_in_thread(name, changed) for name, changed in listeners.items()}}
+
+
+def listening_in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
+    """A listener that calls a plain one in a thread, where it may call the blocking client. Raises: ConfigError."""
+    check_changed(name, changed)
+    if is_coroutine_function(changed):
+        return changed
+
+    async def tell(queues: list[MessageQueue]) -> None:
+        thread = HandlerThread(changed, "queues changed")
+        try:
+            await thread(queues)
+        finally:
+            thread.end()
+
+    return tell

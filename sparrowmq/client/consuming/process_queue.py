@@ -19,8 +19,8 @@ from typing import Any
 from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
-from sparrowmq.client.consuming.delivered import DONE, DeliveredMessage, Outcome, Settling
-from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.consuming.delivered_message import DONE, DeliveredMessage, Outcome, Settling
+from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import LoopAffinity
 from sparrowmq.compiled import mypyc_attr

@@ -6,8 +6,10 @@
     21 offset moved      outside of the queue: go on where the broker says
 
 A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a
-new message is delivered at once. A broker that answers at once, without messages or a later offset, is asked after a
-growing pause (empty_polls.py). Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
+new message is delivered at once. A broker that answers at once, again and again, without messages or a later offset, is
+full, broken or hostile: without pauses a client would ask it thousands of times a second, and log as often. The first
+quick answers have no pause, and the next ones short ones: a queue that was moved, or a broker that stops, delays no
+message. Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -17,9 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.cluster.routes import MASTER
-from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff
-from sparrowmq.client.consuming.first_offset import offset_since
+from sparrowmq.client.consuming.offset_store import offset_since
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
@@ -37,6 +37,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.messages.pulled_records import decode_all
+from sparrowmq.protocol.requests.bodies import MASTER
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import TAG, Subscription
@@ -44,7 +45,6 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
-
 ACCEPTED: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -58,7 +58,10 @@ STALLED_S: Final = 30.0
 # A broker of ours answers with so many bytes, however many messages they are; Apache's with at most 32 messages.
 PULL_BYTES: Final = 256 * 1024  # (Java 5: pullBatchSizeInBytes)
 PAUSE_S: Final = 1.0  # after an error; Java waits 3 s
-
+HELD_S: Final = 0.1  # an answer that took so long needs no pause
+_FREE: Final = 5  # quick answers without a pause
+_FIRST_S: Final = 0.001
+_LONGEST_S: Final = 1.0
 # The broker does not know us or our subscription; a heartbeat repairs this.
 UNKNOWN_HERE: Final = frozenset(
     {
@@ -67,7 +70,6 @@ UNKNOWN_HERE: Final = frozenset(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     }
 )
-
 # The broker refuses now, and may not in a moment: it is busy, starts, stops, or a quota is used up.
 PASSING: Final = frozenset(
     {
@@ -158,6 +160,23 @@ def demand_progress(queue: MessageQueue, offset: int, following: int) -> None:
             f"the broker was asked for messages of {queue} from offset {offset} on, and names {following} as the next "
             "offset; restart the broker, or look for a program that answers in its place"
         )
+
+
+class EmptyPollBackoff:
+    """The quick answers without messages that came one after another from one queue."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def pause_s(self, has_messages: bool, took_s: float) -> float:
+        """Return the pause before the next request, after an answer that found something, or that took so long."""
+        if has_messages or took_s >= HELD_S:
+            self._count = 0
+            return 0.0
+        self._count = min(self._count + 1, 100)
+        return min(_FIRST_S * 2.0 ** (self._count - _FREE - 1), _LONGEST_S) if self._count > _FREE else 0.0
 
 
 class FetchLoop:

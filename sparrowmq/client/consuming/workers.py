@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from sparrowmq.client.arguments import is_generator, name_of
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
+from sparrowmq.client.consuming.delivered_message import Outcome
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
-from sparrowmq.client.consuming.received import (
+from sparrowmq.client.consuming.received_message import (
     ConsumeHooks,
     Handling,
     ReceivedMessage,
@@ -35,41 +36,22 @@ from sparrowmq.client.consuming.received import (
     call_before,
     fail,
 )
+from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.tracebacks import stack_of
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import Spawn
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome
 
 log = logging.getLogger(__name__)
-
 TIMED: Final = 16  # one of so many calls is timed
 SLICE_S: Final = 0.002  # then others have a turn of the loop, even if the handler never waits
 LOOKS: Final = 10  # looks at each handler within its time limit
 CANCELLING_S: Final = 1.0
-
-
-class _Worker:
-    """A worker.
-
-    Attributes:
-        portion: the messages of its handler; None between handlers.
-        call, thread: the handler, and the thread in which it runs if it is plain.
-        late: why its messages have failed, if it was cancelled because it took too long.
-        seen, since: the portion at the watcher's last look, and the time when it was first seen.
-        is_expired: it ends after its present messages.
-    """
-
-    __slots__ = ("call", "is_expired", "late", "portion", "seen", "since", "task", "thread")
-
-    def __init__(self, call: Callable[[Any], object], thread: HandlerThread | None) -> None:
-        self.call = call
-        self.thread = thread
-        self.portion: list[ReceivedMessage] | None = None
-        self.seen: list[ReceivedMessage] | None = None
-        self.since = 0.0
-        self.late: TimeoutError | None = None
-        self.is_expired = False
-        self.task: asyncio.Task[None] | None = None
+# The outcomes, in Java's words.
+SUCCESS: Final = "CR_SUCCESS"
+LATER: Final = "CR_LATER"
+RAISED: Final = "CR_THROW_EXCEPTION"
 
 
 class Workers:
@@ -291,6 +273,30 @@ class Workers:
             self._add()
 
 
+class _Worker:
+    """A worker.
+
+    Attributes:
+        portion: the messages of its handler; None between handlers.
+        call, thread: the handler, and the thread in which it runs if it is plain.
+        late: why its messages have failed, if it was cancelled because it took too long.
+        seen, since: the portion at the watcher's last look, and the time when it was first seen.
+        is_expired: it ends after its present messages.
+    """
+
+    __slots__ = ("call", "is_expired", "late", "portion", "seen", "since", "task", "thread")
+
+    def __init__(self, call: Callable[[Any], object], thread: HandlerThread | None) -> None:
+        self.call = call
+        self.thread = thread
+        self.portion: list[ReceivedMessage] | None = None
+        self.seen: list[ReceivedMessage] | None = None
+        self.since = 0.0
+        self.late: TimeoutError | None = None
+        self.is_expired = False
+        self.task: asyncio.Task[None] | None = None
+
+
 async def finished(result: object) -> object:
     """Await the result of a handler, if it can be awaited. Raises: ConfigError, it is a generator, so nothing ran."""
     if inspect.isawaitable(result):
@@ -298,3 +304,46 @@ async def finished(result: object) -> object:
     if is_generator(result):
         raise ConfigError(f"the handler returned {result!r}, which nothing runs; write it without `yield`")
     return result
+
+
+async def handle_directly(
+    handler: Callable[[Any], object],
+    message: ReceivedMessage,
+    settings: ConsumerSettings,
+    clock: Clock,
+) -> ConsumeOutcome:
+    """Call a consumer's handler for a message, as its workers would, and return the outcome."""
+    outcomes: list[Outcome] = []
+    message._deliver_to(lambda _, outcome: outcomes.append(outcome))
+    rules = replace(settings.rules, handler=name_of(handler), not_retried="an operator had it handled")
+    log.info("group %s handles %r, as an operator wants", settings.group, message)
+    started = clock.monotonic()
+    failure = _Failure()
+    call, thread = in_thread(handler, f"handle {settings.group} directly")
+    try:
+        async with Handling((message,), swallow=True, hooks=[failure], rules=rules):
+            work = _call(call, message if settings.batch is None else [message])
+            await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
+    finally:
+        if thread is not None:
+            thread.end()
+    result, remark = SUCCESS, None
+    if failure.error is not None:
+        result, remark = RAISED, f"{type(failure.error).__name__}, {text_of(failure.error)}"
+    elif Outcome.RETRY in outcomes or Outcome.REJECTED in outcomes:
+        result, remark = LATER, message._wish.reason or None
+    spent_ms = round((clock.monotonic() - started) * 1000)
+    return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=spent_ms)
+
+
+async def _call(handler: Callable[[Any], object], delivered: object) -> None:
+    await finished(handler(delivered))
+
+
+class _Failure(ConsumeHooks):
+    """Remembers the exception of the handler."""
+
+    error: BaseException | None = None
+
+    def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
+        self.error = error

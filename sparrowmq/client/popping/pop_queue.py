@@ -17,12 +17,10 @@ from typing import Any, Final
 from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.delivered import DeliveredMessage
-from sparrowmq.client.consuming.inbox import Inbox
+from sparrowmq.client.consuming.delivered_message import DeliveredMessage, unspent_of
+from sparrowmq.client.consuming.delivery import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.popping.ack_buffer import AckBuffer
-from sparrowmq.client.popping.message_runs import unspent_of
+from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
@@ -225,3 +223,30 @@ class PopQueue(ProcessQueue):
             dropped=not self.is_owned,
             last_pull_timestamp=self.last_pull_ms,
         )
+
+
+class AckBuffer:
+    """Popped messages whose acknowledgements are not sent yet.
+
+    Args:
+        begin: starts the task that takes them, when the first one comes. If it raises, none is taken.
+    """
+
+    def __init__(self, begin: Callable[[], object]) -> None:
+        self._begin = begin
+        self._messages: list[Any] = []
+
+    def add(self, message: object) -> None:
+        if not self._messages:
+            self._begin()
+        self._messages.append(message)
+
+    def extend(self, messages: Sequence[object]) -> None:
+        if messages and not self._messages:
+            self._begin()
+        self._messages += messages
+
+    def take(self) -> list[Any]:
+        """Remove all messages, and return them."""
+        messages, self._messages = self._messages, []
+        return messages

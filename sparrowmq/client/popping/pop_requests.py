@@ -2,31 +2,42 @@
 
     POP_MESSAGE                    messages of any queue of a topic at one broker, each with a receipt
     ACK_MESSAGE                    the message is done
+    BATCH_ACK_MESSAGE              the messages that one pop got of one queue are done: bits of their places
     CHANGE_MESSAGE_INVISIBLETIME   the message becomes visible later, or earlier; it gets a new receipt
     NOTIFICATION                   wait until a pop would find a message
 
 Receipts go back to the broker that gave them. An ack is repeated after a lost answer: a second one does nothing.
 A slave that refuses a request was the master before. It counts as a broker that is away.
 Brokers filter by the hash of a tag, so a pop brings a few messages too many; they are acknowledged here.
-Source: MQClientAPIImpl.popMessageAsync and processPopResponse, Java 5.4.
+
+A failed message becomes visible again after a delay, or ends in the dead-letter queue:
+
+    give back     change the invisible time to the delay: the broker delivers the message again after that
+    reject        have its broker make it a dead letter, or send another one a copy without any tries left; then ack
+
+The delays are those of `Retries`: 10 s for the first failure, and longer for each further one, unless the program wants
+another delay.
+Source: MQClientAPIImpl.popMessageAsync, ConsumeMessagePopConcurrentlyService and BatchAck, Java 5.4.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.delivered import Owner
+from sparrowmq.client.consuming.delivered_message import Owner, runs_of, spend
 from sparrowmq.client.consuming.pulling import messages_in
-from sparrowmq.client.popping.ack_batches import batches_of
-from sparrowmq.client.popping.ack_buffer import AckBuffer
-from sparrowmq.client.popping.message_runs import spend
-from sparrowmq.client.popping.pop_answer import PopAnswer, PoppedFrom
-from sparrowmq.client.popping.popped_message import PoppedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
+from sparrowmq.client.popping.pop_queue import AckBuffer
+from sparrowmq.client.popping.popped_message import PopAnswer, PoppedFrom, PoppedMessage, Receipt
 from sparrowmq.core.process import keep_freed
 from sparrowmq.errors import (
     BrokerUnreachable,
@@ -38,10 +49,12 @@ from sparrowmq.errors import (
 )
 from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
     AckMessage,
+    BatchAck,
     BatchAckMessage,
     BatchAcks,
     ChangeInvisibleTime,
@@ -54,7 +67,6 @@ from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
-
 NOTHING_FOUND: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -71,8 +83,9 @@ SETTLE_TRIES: Final = 3  # at least, and for so long: meanwhile another master i
 ELECTED_S: Final = 8.0
 PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
-
-
+MOST_BITS: Final = 1024  # of one acknowledgement
+_LEAST: Final = 2
+_LEVELS: Final = DelayLevels.parse()
 _Answered = asyncio.Future[Response[PopMessageReply]]
 
 
@@ -457,3 +470,120 @@ class PopRequests:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+@dataclass(slots=True)
+class Batch:
+    """The body of one request, and the messages that it acknowledges."""
+
+    acks: list[BatchAck] = field(default_factory=list)
+    messages: list[PoppedMessage] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _OfPop:
+    """Messages of one pop of one queue, and the bits of their places, the lowest place in the lowest bit."""
+
+    receipt: Receipt
+    messages: list[PoppedMessage] = field(default_factory=list)
+    bits: int = 0
+
+    def add(self, place: int, run: Sequence[PoppedMessage]) -> None:
+        """Add messages that follow each other from a place on."""
+        self.messages += run
+        self.bits |= (1 << place + len(run)) - (1 << place)
+
+
+def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[PoppedMessage], dict[str, Batch]]:
+    """Return the messages that are acknowledged one by one, and the batches of each broker."""
+    some = list(messages)
+    alone: list[PoppedMessage] = []
+    pops: dict[tuple[object, ...], _OfPop] = {}
+    for begin, end in runs_of(some):
+        run = some[begin:end]
+        receipt, handle = run[0]._receipt, run[0]._receipt.handle
+        place = run[0]._handle_offset - handle.start_offset
+        fitting = 0 if handle.is_orderly or place < 0 else max(MOST_BITS - place, 0)
+        alone += run[fitting:]
+        if fitting:
+            key = (receipt.topic, *handle[:7])
+            of_pop = pops.get(key) or pops.setdefault(key, _OfPop(receipt))
+            of_pop.add(place, run[:fitting])
+    batches: dict[str, Batch] = {}
+    for of_pop in pops.values():
+        if len(of_pop.messages) < _LEAST:
+            alone += of_pop.messages
+        else:
+            batch = batches.setdefault(of_pop.receipt.handle.broker_name, Batch())
+            batch.acks.append(_ack(group, of_pop))
+            batch.messages += of_pop.messages
+    return alone, batches
+
+
+def _ack(group: str, of_pop: _OfPop) -> BatchAck:
+    handle, bits = of_pop.receipt.handle, of_pop.bits
+    written = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return BatchAck(
+        group,
+        of_pop.receipt.topic,
+        str(int(handle.kind)),
+        handle.start_offset,
+        handle.queue_id,
+        handle.revive_queue,
+        handle.pop_time_ms,
+        handle.invisible_ms,
+        base64.b64encode(written).decode(),
+    )
+
+
+class PopRetries:
+    """Gives back the failed messages of one group.
+
+    Args:
+        retries: for messages that were not popped, and for copies to the dead-letter queue.
+        max_reconsume_times: failures before a message goes to the dead-letter queue.
+    """
+
+    def __init__(self, pops: PopRequests, retries: Retries, max_reconsume_times: int) -> None:
+        self._pops = pops
+        self._retries = retries
+        self._max_reconsume_times = max_reconsume_times
+
+    async def give_back(self, message: ReceivedMessage) -> None:
+        """Have the message delivered again later. Raises: SparrowError."""
+        if not isinstance(message, PoppedMessage):
+            await self._retries.give_back(message)
+        elif message.reconsume_times >= self._max_reconsume_times:
+            await self.reject(message)
+        else:
+            await self._pops.change_invisible(message, delay_s(message))
+            message._is_spent = True
+
+    async def reject(self, message: ReceivedMessage) -> None:
+        """Put the message into the group's dead-letter queue, with the reason. Another call makes no other copy.
+
+        A call that comes meanwhile waits for the first, and does what the first has not done.
+
+        Raises:
+            SparrowError: it is not in the queue, or not acknowledged.
+        """
+        if not isinstance(message, PoppedMessage):
+            await self._retries.reject(message)
+            return
+        if message._burial is None:
+            message._burial = asyncio.Lock()
+        async with message._burial:
+            if not message._is_dead:
+                await self._retries.bury(message)
+                message._is_dead = True
+            if not message._is_spent:
+                await self._pops.ack([message])
+
+
+def delay_s(message: ReceivedMessage) -> float:
+    """The wait before the next delivery of a message that failed."""
+    wish = message._wish
+    if wish.delay_s is not None:
+        return wish.delay_s
+    level = wish.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+    return _LEVELS.delay_ms(level) / 1000

@@ -1,24 +1,39 @@
-"""A message that was popped, and its receipt, with which it is acknowledged.
+"""A popped message, its receipt, with which it is acknowledged, and the answer of a pop, which makes both.
 
 pop --> Receipt of queue 0 <-- message, message, ...        all messages of one queue share one
     --> Receipt of queue 1 <-- message, ...
 change of the invisible time --> a Receipt for this message alone
+
+Of thousands of messages in an answer nearly all are of the popped topic itself. Those of one queue share all but their
+offset: the first of them makes the receipt. A broker of ours says how many messages of each queue come. Of others, each
+message costs a look at its head. A message of a retry topic may have a handle of its own in its property POP_CK.
+Source: MQClientAPIImpl.processPopResponse, Java 5.4.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sparrowmq.client.consuming.delivered import Owner
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.popping.message_runs import with_receipt
+from sparrowmq.client.cluster.network import plain_queue
+from sparrowmq.client.consuming.delivered_message import Owner, with_receipt
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.receipt_handle import ReceiptHandle
+from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
+from sparrowmq.protocol.receipt_handle import (
+    Kind,
+    OrderCounts,
+    ReceiptHandle,
+    handle_in_record,
+    popped_queues,
+    queue_counts,
+)
+from sparrowmq.protocol.requests.pop_headers import PopMessageReply
+
+_POP_CK: Final = Property.POP_CK.encode()
 
 
 class Receipt(NamedTuple):
@@ -118,3 +133,110 @@ def unspent(message: object, consequence: str) -> PoppedMessage:
     if found._is_spent:
         raise ConfigError(f"{message!r} is settled already, so {consequence}")
     return found
+
+
+_Shared = tuple[MessageQueue, Receipt]
+
+
+class PoppedFrom(NamedTuple):
+    """A topic at one broker: any of its queues there."""
+
+    topic: str
+    broker_name: str
+
+
+class PopAnswer:
+    """The header of one answer.
+
+    Args:
+        namespace: the client's; messages leave it out of names.
+    Raises:
+        ConfigError: the header is invalid.
+    """
+
+    def __init__(self, place: PoppedFrom, group: str, header: PopMessageReply, clock: Clock, namespace: str) -> None:
+        self._place = place
+        self._group = group
+        self._header = header
+        self._clock = clock
+        self._namespace = namespace
+        self._starts = {key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()}
+        counts = header.order_count_info
+        self._counts = OrderCounts.parse(counts) if counts else None
+        self._numbers = queue_counts(header.queue_counts)
+        self._shared: dict[tuple[Kind, int], _Shared] = {}
+
+    def messages(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+        """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
+        made = self._by_numbers(records, owner) if self._are_plain(records) else self._one_by_one(records, owner)
+        if self._counts is not None:
+            for message in made:
+                self._count(message, self._counts)
+        return made
+
+    def _are_plain(self, records: Sequence[PulledMessage]) -> bool:
+        """Whether all are of the popped topic itself, as many of each queue as the broker says."""
+        numbers, starts = self._numbers, self._starts
+        return (
+            len(numbers) == len(starts)
+            and all(numbers)
+            and sum(numbers) == len(records)
+            and all(kind is Kind.NORMAL for kind, _ in starts)
+        )
+
+    def _by_numbers(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+        namespace = self._namespace
+        made: list[PoppedMessage] = []
+        for key, number in zip(self._starts, self._numbers, strict=True):
+            some = records[len(made) : len(made) + number]
+            queue, receipt = self._of_queue(key, some[0].queue_offset)
+            made += popped_messages(some, queue, receipt, owner, namespace)
+        return made
+
+    def _one_by_one(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+        start, namespace = topic_start(self._place.topic), self._namespace
+        plain: dict[bytes, _Shared] = {}  # of the popped topic itself, by queue id
+        made: list[PoppedMessage] = []
+        for each in records:
+            queue = each.queue_if_plain(start, _POP_CK)
+            known = None if queue is None else plain.get(queue)
+            if known is None:
+                known = self._queue_and_receipt(each)
+                if queue is not None:
+                    plain[queue] = known
+            made += popped_messages((each,), *known, owner, namespace)
+        return made
+
+    def _queue_and_receipt(self, pulled: PulledMessage) -> _Shared:
+        """The queue and the receipt of a message."""
+        key = (Kind.of(pulled.topic), pulled.queue_id)
+        text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
+        if text is not None:
+            handle = handle_in_record(text, self._header.pop_time, is_listed=key in self._starts)
+            if handle is not None:
+                return self._queue_of(handle), Receipt.own(self._place.topic, text, handle, self._clock)
+        return self._of_queue(key, pulled.queue_offset)
+
+    def _of_queue(self, key: tuple[Kind, int], offset: int) -> _Shared:
+        """The queue and the receipt that its messages share."""
+        if key not in self._shared:
+            handle = self._handle(*key, offset)
+            visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
+            receipt = Receipt(self._place.topic, handle, self._clock, visible_s)
+            self._shared[key] = self._queue_of(handle), receipt
+        return self._shared[key]
+
+    def _handle(self, kind: Kind, queue_id: int, offset: int) -> ReceiptHandle:
+        header, start = self._header, self._starts.get((kind, queue_id), offset)
+        times = (header.pop_time, header.invisible_time, header.revive_qid)
+        return ReceiptHandle(start, *times, kind, self._place.broker_name, queue_id, offset)
+
+    def _queue_of(self, handle: ReceiptHandle) -> MessageQueue:
+        topic = handle.kind.topic_of(self._place.topic, self._group)
+        return plain_queue(self._namespace, MessageQueue(topic, self._place.broker_name, handle.queue_id))
+
+    def _count(self, message: PoppedMessage, counts: OrderCounts) -> None:
+        """Count the former deliveries of an orderly pop, which the record does not know."""
+        handle = message._handle
+        before = counts.of(handle.kind, handle.queue_id, handle.queue_offset)
+        message.reconsume_times = max(message.reconsume_times, before)

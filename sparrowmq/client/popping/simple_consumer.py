@@ -36,21 +36,24 @@ from sparrowmq.client.consuming.consumer_settings import (
     init_mode,
     subscription,
 )
-from sparrowmq.client.consuming.delivered import Outcome, let_settle
-from sparrowmq.client.consuming.delivered import Wish as Rejection
-from sparrowmq.client.consuming.empty_polls import EmptyPollBackoff
-from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE
-from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
+from sparrowmq.client.consuming.delivered_message import (
+    Outcome,
+    let_settle,
+    settle_later,
+    spent_by_receipt,
+    unsettled,
+    unspent_of,
+)
+from sparrowmq.client.consuming.delivered_message import Wish as Rejection
+from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE, EmptyPollBackoff
+from sparrowmq.client.consuming.received_message import ConsumeHooks, HandedOut, ReceivedMessage
+from sparrowmq.client.consuming.redelivery import Retries
 from sparrowmq.client.consuming.retry import FailureRules
-from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.loop_affinity import checks_loop
-from sparrowmq.client.popping.message_runs import settle_later, spent_by_receipt, unsettled, unspent_of
-from sparrowmq.client.popping.pop_answer import PoppedFrom
-from sparrowmq.client.popping.pop_requests import PAUSE_S, PopRequests, Wish
-from sparrowmq.client.popping.pop_retries import PopRetries
-from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspent
-from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.outcome import LESS_SAFE
+from sparrowmq.client.popping.pop_requests import PAUSE_S, PopRequests, PopRetries, Wish
+from sparrowmq.client.popping.popped_message import PoppedFrom, PoppedMessage, popped, unspent
+from sparrowmq.client.sending.send_queue import SendQueue
+from sparrowmq.client.sending.send_result import LESS_SAFE
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import (
     ClientClosed,
@@ -92,7 +95,7 @@ class SimpleConsumer:
         settings: SimpleSettings,
         subscriptions: Mapping[str, Subscription],
         network: Network,
-        outbox: Outbox,
+        send_queue: SendQueue,
         hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
         self.group = network.plain_name(settings.group)
@@ -103,7 +106,7 @@ class SimpleConsumer:
         self._home = network.home
         self._background = Background()
         self._pops = PopRequests(self.full_group, network, network.background.spawn)
-        retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, outbox)
+        retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, send_queue)
         self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
         rules = FailureRules(self.full_group, times=settings.max_reconsume_times)
         self._owner = HandedOut(network.answers, hooks=hooks, rules=rules)

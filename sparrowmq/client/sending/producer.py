@@ -6,7 +6,7 @@
     results = await mq.send_many([Message("orders", body) for body in bodies])
     async with mq.transaction("orders", b"paid") as transaction: ...
 
-`packing` checks and packs each message, hooks see it, and `outbox` delivers it.
+`encoder` checks and encodes each message, hooks see it, and `send_queue` delivers it.
 """
 
 from __future__ import annotations
@@ -18,29 +18,25 @@ from typing import TypeVar, Unpack
 from sparrowmq.client.arguments import check_names
 from sparrowmq.client.loop_affinity import checks_loop, running_loop
 from sparrowmq.client.message_ids import MessageIds
-from sparrowmq.client.sending import batching
-from sparrowmq.client.sending.gathering import Gathering, Parts
-from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.outcome import SendResult
-from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of
-from sparrowmq.client.sending.packing import Packing, Prepared, is_plain, without_wait
+from sparrowmq.client.sending.accumulator import Accumulator, Batch
+from sparrowmq.client.sending.encoder import MessageEncoder, PreparedMessage, is_plain, split_into_batches, without_wait
 from sparrowmq.client.sending.producer_settings import (
     DEFAULT_GROUP,
     OWN_GROUP,
-    ProducerSettings,
-    check_timeout,
-)
-from sparrowmq.client.sending.send_arguments import (
     Body,
     MessageArguments,
     OnewayArguments,
+    ProducerSettings,
     SendArguments,
-    Sending,
+    SendCall,
+    check_timeout,
     sending,
 )
 from sparrowmq.client.sending.send_hooks import SendHookCalls, SendHooks
-from sparrowmq.client.sending.together import together
-from sparrowmq.client.sending.transaction import Ends, Transaction
+from sparrowmq.client.sending.send_queue import SendQueue
+from sparrowmq.client.sending.send_request import SendRequest, Sent, batch_request, result_of, results_of
+from sparrowmq.client.sending.send_result import SendResult
+from sparrowmq.client.sending.transaction import Transaction, TransactionEnds
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import ConfigError, InvalidMessage, SendManyFailed, SparrowError
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
@@ -64,22 +60,22 @@ class Producer:
     def __init__(
         self,
         group: str,
-        outbox: Outbox,
+        send_queue: SendQueue,
         ids: MessageIds,
         settings: ProducerSettings,
-        ends: Ends,
+        ends: TransactionEnds,
         namespace: str = "",
         hooks: Sequence[SendHooks] = (),
     ) -> None:
         self.group = group
         self._home = ends.home
         self._ends = ends
-        self._outbox = outbox
+        self._send_queue = send_queue
         self._settings = settings
-        self._packing = Packing(settings, ids.next, namespace)
+        self._encoder = MessageEncoder(settings, ids.next, namespace)
         self._hooks = SendHookCalls(hooks) if hooks else None
-        self._gathering = Gathering(self._put_together, settings, outbox.window, ids, self._home)
-        outbox.gathering = self._gathering
+        self._accumulator = Accumulator(self._put_batch, settings, send_queue.window, ids, self._home)
+        send_queue.accumulator = self._accumulator
 
     async def send(
         self, topic: str | Message, body: Body | None = None, **arguments: Unpack[SendArguments]
@@ -114,7 +110,7 @@ class Producer:
         __tracebackhide__ = True  # pytest leaves this frame out
         try:
             if self._hooks is None:
-                future = self._gathering.take(topic, body, arguments, True)
+                future = self._accumulator.take(topic, body, arguments, True)
                 if future is not None:
                     return await future
             check_names("send", arguments, SendArguments)
@@ -134,7 +130,7 @@ class Producer:
             SendFailed: raised at once when far too many messages wait.
         """
         if self._hooks is None:
-            future = self._gathering.take(topic, body, arguments, False)
+            future = self._accumulator.take(topic, body, arguments, False)
             if future is not None:
                 return future
         check_names("send_soon", arguments, SendArguments)
@@ -207,9 +203,9 @@ class Producer:
                 f"producer group {self.group} has no check, which a broker asks when it does not get the end of a "
                 f"transaction; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
             )
-        self._packing.check(message)
+        self._encoder.check(message)
 
-        full_topic, wanted = self._packing.full_topic(message.topic), Sending(message, None, None, timeout_s)
+        full_topic, wanted = self._encoder.full_topic(message.topic), SendCall(message, None, None, timeout_s)
         return Transaction(full_topic, message, lambda: self._seen(wanted, self._put_half), self._ends)
 
     @short_traceback
@@ -235,63 +231,63 @@ class Producer:
             said = RecallHandle.parse(handle)
         except ConfigError as error:
             raise InvalidMessage(str(error)) from error
-        await self._outbox.ask(said.broker_name, said.topic, RecallMessage(said.topic, handle, self._ends.group))
+        await self._send_queue.ask(said.broker_name, said.topic, RecallMessage(said.topic, handle, self._ends.group))
 
     async def drain(self) -> None:
         """Wait until the window has room: the back-pressure of `send_soon` and `send_nowait`."""
-        await self._outbox.drain()
+        await self._send_queue.drain()
 
     async def flush(self) -> None:
         """Wait until every message that was sent is answered or has failed."""
-        await self._outbox.flush()
+        await self._send_queue.flush()
 
     @property
     def unanswered(self) -> int:
         """The number of messages that wait or are in flight."""
-        return self._outbox.unanswered
+        return self._send_queue.unanswered
 
-    def _seen(self, sending: Sending, put: Callable[[Sending], R]) -> R:
-        """Put a message into the outbox. Every single message passes here, so hooks are called here."""
+    def _seen(self, sending: SendCall, put: Callable[[SendCall], R]) -> R:
+        """Put a message into the send queue. Every single message passes here, so hooks are called here."""
         if self._hooks is None:
             return put(sending)
         return self._hooks.around(sending, put, is_half=put == self._put_half)
 
-    def _put_one(self, sending: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
+    def _put_one(self, sending: SendCall, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
         message = sending.message
-        prepared = self._packing.prepare(message)
+        prepared = self._encoder.prepare(message)
         is_usual = not message.keys and not message.properties
-        may_gather = sending.fifo is None and sending.queue is None
-        if may_gather and (is_usual or self._outbox.window.gathers) and is_plain(message):
+        may_accumulate = sending.fifo is None and sending.queue is None
+        if may_accumulate and (is_usual or self._send_queue.window.may_accumulate) and is_plain(message):
             self._home.check()
-            topic, timeout_s = self._packing.full_topic(message.topic), sending.timeout_s
+            topic, timeout_s = self._encoder.full_topic(message.topic), sending.timeout_s
             properties = without_wait(prepared.properties)
             head = properties[: -len(prepared.msg_id) - 1].encode()
             if is_usual:
-                self._gathering.learn(message.topic, topic, message.tag, head)
-            if self._gathering.fits(message.body, properties, is_awaited):
+                self._accumulator.learn(message.topic, topic, message.tag, head)
+            if self._accumulator.fits(message.body, properties, is_awaited):
                 limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
-                return self._gathering.add(topic, message.body, head, prepared.msg_id, limit_s)
-        item = self._packing.pack(prepared, sending.timeout_s)
+                return self._accumulator.add(topic, message.body, head, prepared.msg_id, limit_s)
+        item = self._encoder.encode_message(prepared, sending.timeout_s)
         return self._put(item, sending.fifo, sending.queue, result_of, is_awaited=is_awaited)
 
-    def _put_together(self, parts: Parts) -> None:
-        self._outbox.put_together(together(parts, self._packing.namespace))
+    def _put_batch(self, batch: Batch) -> None:
+        self._send_queue.put_batch(batch_request(batch, self._encoder.namespace))
 
-    def _put_awaited(self, sending: Sending) -> asyncio.Future[SendResult]:
+    def _put_awaited(self, sending: SendCall) -> asyncio.Future[SendResult]:
         return self._put_one(sending, is_awaited=True)
 
-    def _put_half(self, sending: Sending) -> asyncio.Future[SendResult]:
-        item = self._packing.pack(self._packing.prepare(sending.message), sending.timeout_s)
+    def _put_half(self, sending: SendCall) -> asyncio.Future[SendResult]:
+        item = self._encoder.encode_message(self._encoder.prepare(sending.message), sending.timeout_s)
         item.sys_flag |= SysFlag.PREPARED
         item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._ends.group}\x02"
         return self._put(item, None, None, result_of, is_awaited=True)
 
-    def _put_oneway(self, sending: Sending) -> str:
-        item = self._packing.pack(self._packing.prepare(sending.message), None)
-        self._packing.address(item, sending.fifo, sending.queue)
+    def _put_oneway(self, sending: SendCall) -> str:
+        item = self._encoder.encode_message(self._encoder.prepare(sending.message), None)
+        self._encoder.address(item, sending.fifo, sending.queue)
         self._home.check()
-        self._gathering.make_way(item.topic)
-        self._outbox.put(item)
+        self._accumulator.flush_topic(item.topic)
+        self._send_queue.put(item)
         return item.msg_ids[0]
 
     async def _send_many(
@@ -302,14 +298,16 @@ class Producer:
         timeout_s: float | None,
     ) -> list[SendResult]:
         self._home.check()
-        packing = self._packing
-        batches = list(batching.split(packing.prepare_all(messages), self._settings.max_bytes))
+        encoder = self._encoder
+        batches = list(split_into_batches(encoder.prepare_all(messages), self._settings.max_bytes))
         answers: list[asyncio.Future[list[SendResult]]] = []
         try:
             for batch in batches:
-                await self._outbox.drain()
+                await self._send_queue.drain()
                 is_single = len(batch) == 1
-                item = packing.pack(batch[0], timeout_s) if is_single else packing.pack_batch(batch, timeout_s)
+                item = (
+                    encoder.encode_message(batch[0], timeout_s) if is_single else encoder.encode_batch(batch, timeout_s)
+                )
                 answers.append(self._put(item, fifo, queue, results_of, is_awaited=True))
             await asyncio.wait(answers) if answers else None
         except BaseException:
@@ -320,25 +318,27 @@ class Producer:
 
     def _put(
         self,
-        item: Outgoing,
+        item: SendRequest,
         fifo: str | None,
         queue: MessageQueue | None,
-        result: Callable[[Outgoing, Sent], R],
+        result: Callable[[SendRequest, Sent], R],
         *,
         is_awaited: bool = False,
     ) -> asyncio.Future[R]:
-        self._packing.address(item, fifo, queue)
+        self._encoder.address(item, fifo, queue)
         loop = running_loop()
         if loop is not self._home.loop:
             raise self._home.refusal()
         future: asyncio.Future[R] = loop.create_future()
         item.future, item.result = future, result
-        self._gathering.make_way(item.topic)
-        self._outbox.put(item, is_awaited=is_awaited)
+        self._accumulator.flush_topic(item.topic)
+        self._send_queue.put(item, is_awaited=is_awaited)
         return future
 
 
-def _all_results(batches: list[list[Prepared]], answers: list[asyncio.Future[list[SendResult]]]) -> list[SendResult]:
+def _all_results(
+    batches: list[list[PreparedMessage]], answers: list[asyncio.Future[list[SendResult]]]
+) -> list[SendResult]:
     """The result of each message. Raises: SendManyFailed."""
     results: list[SendResult | BaseException] = []
     for batch, answer in zip(batches, answers, strict=True):

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from sparrowmq.client.sending.outcome import SendResult
-from sparrowmq.client.sending.send_arguments import Sending
+from sparrowmq.client.sending.producer_settings import SendCall
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.errors import SendManyFailed
 from sparrowmq.protocol.messages.message import Message
 
@@ -41,7 +41,7 @@ class SendHookCalls:
     def __init__(self, hooks: Sequence[SendHooks]) -> None:
         self._hooks = hooks
 
-    def around(self, sending: Sending, put: Callable[[Sending], T], *, is_half: bool = False) -> T:
+    def around(self, sending: SendCall, put: Callable[[SendCall], T], *, is_half: bool = False) -> T:
         """Send a message by `put`, and return what it returns: a future, or the id of a one-way message."""
         own = self._before(sending.message, is_half=is_half)
         try:

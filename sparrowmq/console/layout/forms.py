@@ -1,21 +1,29 @@
-"""Fields described by data. Dialogs and search pages draw the same ones."""
+"""Fields described by data, in search pages and in the one dialog of all actions.
+
+The dialog asks for values, carries an action out, and shows the result. A page leaves out the button of an action that
+its visitor may not run. `Action.carry_out` checks the role again each time, and logs who did what.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import msgspec
-from nicegui import ui
+from nicegui import context, ui
 from nicegui.elements.mixins.value_element import ValueElement
 
 from sparrowmq.console.layout.view import View
+from sparrowmq.console.users import Role
 
+log = logging.getLogger(__name__)
 Kind = Literal["text", "long text", "secret", "number", "choice", "box"]
 Choices = Sequence[str] | Mapping[str, str]
 Values = dict[str, Any]
 _TYPED: Final = 15  # with more choices the visitor may type to find one
+PLAIN: Final = "outline no-caps dense"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +143,151 @@ def _value(field: Field, value: Any) -> Any:
         case "number":
             return None if value is None else int(value)
     return value
+
+
+class Asked(Form):
+    """The fields of an open dialog, and the line below them for progress and results."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        super().__init__(fields)
+        self._line = ui.label().classes("text-sm font-medium").mark("effect")
+        self._line.set_visibility(False)
+
+    def report(self, text: str) -> None:
+        self._line.text = text
+        self._line.set_visibility(bool(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A button inside the dialog that changes nothing, such as a dry run; its work returns a text to show."""
+
+    label: str
+    icon: str
+    run: Callable[[View, Asked], Coroutine[Any, Any, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that a visitor may change, and the dialog that asks for it.
+
+    Attributes:
+        name: "delete topic"; in the log and in refusals.
+        subject: the name of the thing that changes; in the log.
+        done: the text to show at the end; or `run` returns the text.
+        to: the view to show at the end; without one the page is drawn again.
+        submit: the button that carries the action out.
+        typed: a name that the visitor must type first.
+        effect: a text below the fields that follows their values.
+    """
+
+    name: str
+    role: Role
+    label: str
+    icon: str
+    run: Callable[[View, Asked], Awaitable[object]]
+    subject: str = ""
+    title: str = ""
+    explanation: str = ""
+    fields: Sequence[Field] = ()
+    submit: str = "Save"
+    color: str = "primary"
+    done: str = ""
+    to: Callable[[Values], tuple[str, ...]] | None = None
+    typed: Callable[[Values], str] | None = None
+    effect: Callable[[Values], str] | None = None
+    check: Check | None = None
+
+    async def carry_out(self, view: View, asked: Asked) -> str:
+        """Run the action; returns the text to show. Raises: Forbidden, and what `run` raises."""
+        view.demand(self.role, self.name)
+        words = _logged(self.fields, asked.values)
+        log.info("%s: %s", view.session.name, " ".join([self.name, *filter(None, [self.subject]), *words]))
+        try:
+            result = await self.run(view, asked)
+        finally:
+            view.look.forget()
+        return result if isinstance(result, str) else self.done
+
+    def button(self, view: View, props: str = PLAIN) -> None:
+        """Draw the button that opens the dialog, if the visitor may run the action."""
+        if view.may(self.role):
+            red = " color=negative" if self.color == "negative" else ""
+            ui.button(self.label, icon=self.icon, on_click=lambda: self._open(view)).props(props + red)
+
+    def _open(self, view: View) -> None:
+        with context.client.content:
+            _Opened(view, self)
+
+
+def _logged(fields: Sequence[Field], values: Values) -> list[str]:
+    """Names and numbers; bodies, secrets and settings stay out of the log."""
+    given = [(each.name, values[each.name]) for each in fields if each.is_logged and each.kind != "secret"]
+    return [f"{name}={value}" for name, value in given if _is_plain(value)]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, str) and 0 < len(value) < 256 and value.isprintable())
+
+
+class _Opened:
+    """A dialog that is open; it closes once its action succeeds."""
+
+    def __init__(self, view: View, action: Action) -> None:
+        self._view = view
+        self._action = action
+        self._dialog = ui.dialog(value=True)
+        self._dialog.props["aria-label"] = action.title or action.label
+        with self._dialog, ui.card().classes("w-[32rem] max-w-full gap-3"):
+            ui.label(action.title or action.label).classes("text-lg font-semibold")
+            if action.explanation:
+                ui.label(action.explanation).classes("text-sm opacity-80")
+            self._asked = Asked(action.fields)
+            if action.typed is not None:
+                self._typed = ui.input().classes("w-full").props("outlined dense autofocus")
+                self._typed.on("keydown.enter", self._submit)
+            if action.check is not None:
+                ui.button(action.check.label, icon=action.check.icon, on_click=self._check).props(PLAIN)
+            with ui.row().classes("w-full justify-end gap-2"):
+                ui.button("Cancel", on_click=self._dialog.close).props("flat")
+                self._button = ui.button(action.submit, on_click=self._submit).props(f"color={action.color}")
+        self._asked.on_change(self._follow)
+        self._asked.on_enter(self._submit)
+        self._follow()
+        self._dialog.on("hide", self._hidden)
+
+    def _follow(self) -> None:
+        """Show what follows from the values of the fields."""
+        if self._action.effect is not None:
+            self._asked.report(self._action.effect(self._asked.values))
+        if self._action.typed is not None:
+            self._typed.props["label"] = f"Type {self._action.typed(self._asked.values)} to confirm"
+
+    def _hidden(self) -> None:
+        if self._button.enabled:  # an action that still runs shows its end
+            self._dialog.delete()
+
+    async def _check(self) -> None:
+        assert self._action.check is not None
+        self._asked.report(await self._view.attempt(self._action.check.run(self._view, self._asked)) or "")
+
+    async def _submit(self) -> None:
+        action, values = self._action, self._asked.values
+        if not self._button.enabled:  # Enter was pressed twice
+            return
+        if action.typed is not None and self._typed.value != (wanted := action.typed(values)):
+            self._view.complain(f"type {wanted} to confirm")
+            return
+        self._button.disable()
+        done = await self._view.attempt(action.carry_out(self._view, self._asked))
+        self._button.enable()
+        if done is None:
+            return
+        if action.to is not None:
+            self._view.say_there(done)
+            self._view.go(*action.to(values))
+            return
+        self._view.say(done)
+        if self._view.is_open:
+            self._dialog.close()
+            await self._view.redraw()

@@ -8,11 +8,10 @@ from typing import Any, Final
 from nicegui import context, ui
 
 from sparrowmq.client.admin.message_search import Reading, beginning
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.layout.tables import Column, Columns, Details, Folding, Link, Table, link
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.page_times import time_of
-from sparrowmq.console.reading.message_body import BEGINNING, form_of, short, shown
+from sparrowmq.console.message_body import BEGINNING, form_of, short, shown, time_of
 from sparrowmq.core.safe_text import counted
 
 _REPORT: Final = 1000  # messages searched between two reports of it

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 from nicegui import ui
 
 from sparrowmq.client.admin.findings import STOPPING
-from sparrowmq.console.layout.described_page import Part, Update
+from sparrowmq.console.layout.page import Part, Update
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.page_times import time_of
-from sparrowmq.console.reading.troubles import Trouble
+from sparrowmq.console.message_body import time_of
+from sparrowmq.console.troubles import Trouble
 from sparrowmq.core.safe_text import counted
 
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from urllib.parse import quote, urlencode
 from nicegui import Client, context, ui
 from starlette.requests import Request
 
-from sparrowmq.console.history.samples import Samples
-from sparrowmq.console.login.login_guard import forwarded_prefix
-from sparrowmq.console.login.sessions import Notice, Session
-from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.login import forwarded_prefix
+from sparrowmq.console.samples import Samples
+from sparrowmq.console.sessions import Notice, Session
 from sparrowmq.console.users import Role
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import SparrowError

@@ -24,8 +24,8 @@ from django.db import (
 from django.db.models import F
 
 from sparrowmq.client.arguments import check_seconds
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.sending.producer_settings import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt, Key, identity, mark_of
 from sparrowmq.once.in_django.models import Mark, Waiting

@@ -41,8 +41,8 @@ import pyarrow as pa
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
 from sparrowmq.client.consuming.pulling import demand_progress
-from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
-from sparrowmq.client.sending.packed import Packed, batch_properties
+from sparrowmq.client.sending.send_request import SendContent, batch_properties
+from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.process import freeze_loaded
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
@@ -269,13 +269,13 @@ class Copier:
         link = self._network.link_to_master(target)
         demand_stored(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
 
-    def _packed(self, parcel: list[Original], topic: str) -> Packed:
+    def _packed(self, parcel: list[Original], topic: str) -> SendContent:
         first = parcel[0]
         if len(parcel) == 1:
             flags = first.sys_flag & SysFlag.OF_BODY
-            return Packed(topic, first.body, self._properties(first), flags, first.flag)
+            return SendContent(topic, first.body, self._properties(first), flags, first.flag)
         parts = [BatchPart(row.body, self._properties(row).encode(), row.flag) for row in parcel]
-        return Packed(topic, batches.encode(parts), batch_properties(wait_stored=True), is_batch=True)
+        return SendContent(topic, batches.encode(parts), batch_properties(wait_stored=True), is_batch=True)
 
     def _properties(self, row: Original) -> str:
         kept = {name: value for name, value in row.properties.items() if name not in _NOT_COPIED}

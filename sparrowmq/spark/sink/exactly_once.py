@@ -43,7 +43,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
-from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
 from sparrowmq.errors import ConfigError, InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.batch import BatchPart

@@ -22,9 +22,9 @@ from typing import Any, Final, TypeGuard
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
 from sparrowmq.client.cluster.routes import Route
-from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
-from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.client.sending.queue_choice import RoundRobin
+from sparrowmq.client.sending.send_request import SendContent, batch_properties
+from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
 from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import V5_0_0, ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -68,13 +68,13 @@ class QueueBatch:
         """The messages, taken apart again."""
         return batches.decode(self.content)
 
-    def packed(self) -> Packed:
+    def packed(self) -> SendContent:
         """As it goes over the wire. A message alone needs no envelope, which would count against the broker's limit."""
         topic = self.queue.topic
         if self.count == 1:
             body, properties, flag = self.parts[0]
-            return Packed(topic, bytes(body), bytes(properties).decode(), flag=flag)
-        return Packed(topic, self.content, _BATCH_PROPERTIES, is_batch=True)
+            return SendContent(topic, bytes(body), bytes(properties).decode(), flag=flag)
+        return SendContent(topic, self.content, _BATCH_PROPERTIES, is_batch=True)
 
 
 @dataclass(frozen=True, slots=True)

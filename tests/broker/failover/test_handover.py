@@ -23,8 +23,8 @@ from sparrowmq.broker.failover.member_presence import UNKNOWN, Present
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparrowmq import connect
-from sparrowmq.client.sending.outcome import SendStatus
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings

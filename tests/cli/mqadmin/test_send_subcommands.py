@@ -5,7 +5,7 @@ import sys
 import threading
 
 from sparrowmq.cli.mqadmin.send_subcommands import result_text, status_name
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.protocol.messages.message import MessageQueue
 
 

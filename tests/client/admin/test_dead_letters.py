@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName
 
 

@@ -8,7 +8,7 @@ import pytest
 from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.scaling import Scaling, Waits, waiting_in
 from sparrowmq.client.client import connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, NotEmpty, StillUnread
 from sparrowmq.loop.clock import SystemClock

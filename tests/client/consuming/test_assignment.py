@@ -3,13 +3,11 @@ from typing import Any, cast
 
 import pytest
 
-from sparrowmq.client.consuming.assignment import Assignment
+from sparrowmq.client.consuming.assignment import ELECTED_S, PAUSE_S, TRUSTED_S, Assignment, HeldLocks
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits, subscription
-from sparrowmq.client.consuming.held_locks import TRUSTED_S, HeldLocks
-from sparrowmq.client.consuming.moved_masters import ELECTED_S, PAUSE_S
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import A_SLAVE, ConfigError, RemoteError
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 import sparrowmq.sync
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.consuming.retry import Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage
 from tests.client.conftest import until

@@ -3,11 +3,10 @@ import asyncio
 import msgspec
 import pytest
 
-from sparrowmq.client.consuming.concurrently import ConcurrentDelivery
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
-from sparrowmq.client.consuming.inbox import InboxClosed
+from sparrowmq.client.consuming.delivery import ConcurrentDelivery, InboxClosed
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received import ack_all
+from sparrowmq.client.consuming.received_message import ack_all
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue

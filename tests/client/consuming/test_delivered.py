@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from sparrowmq.client.consuming.delivered import Owner
-from sparrowmq.client.consuming.received import ReceivedMessage, received
+from sparrowmq.client.consuming.delivered_message import Owner
+from sparrowmq.client.consuming.received_message import ReceivedMessage, received
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.messages.pulled_message import PulledMessage

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.directly import handle_directly
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.workers import handle_directly
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import QUEUE, stored

@@ -1,4 +1,4 @@
-from sparrowmq.client.consuming.empty_polls import HELD_S, EmptyPollBackoff
+from sparrowmq.client.consuming.pulling import HELD_S, EmptyPollBackoff
 
 
 def test_pauses_grow_to_a_second_and_end_with_a_message_or_with_a_broker_that_waits():

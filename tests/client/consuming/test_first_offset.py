@@ -3,8 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.client.consuming.first_offset import first_offset, newest, offset_at, oldest
-from sparrowmq.client.consuming.offset_store import BrokerOffsets
+from sparrowmq.client.consuming.offset_store import BrokerOffsets, first_offset, newest, offset_at, oldest
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import (

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
-from sparrowmq.client.consuming.held_locks import HeldLocks
+from sparrowmq.client.consuming.assignment import HeldLocks
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import LockedQueues, LockQueues

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.consuming.inbox import Inbox, InboxClosed
+from sparrowmq.client.consuming.delivery import Inbox, InboxClosed
 
 
 async def test_items_come_in_order_to_one_taker_each():

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from sparrowmq.client.consuming.listener_threads import listening_in_thread, with_listening_threads
+from sparrowmq.client.consuming.handler_thread import listening_in_thread, with_listening_threads
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 

@@ -1,4 +1,4 @@
-from sparrowmq.client.consuming.moved_masters import MovedQueues
+from sparrowmq.client.consuming.assignment import MovedQueues
 from sparrowmq.errors import A_SLAVE, BrokerUnreachable, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue

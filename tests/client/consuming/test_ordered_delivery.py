@@ -4,11 +4,10 @@ import msgspec
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
-from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.ordered_delivery import OrderedDelivery
+from sparrowmq.client.consuming.delivery import InboxClosed, OrderedDelivery
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
-from sparrowmq.client.consuming.sending_back import Retries
+from sparrowmq.client.consuming.redelivery import Retries
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.process_queue import ProcessQueue, State
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored
 

@@ -7,7 +7,7 @@ from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.consumer_settings import FlowLimits, subscription
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller, messages_in, request
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol import hosts

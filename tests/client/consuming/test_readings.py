@@ -6,8 +6,8 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.consumer_settings import PullSettings, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.readings import Reading, Readings
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.pull_consumer import Reading, Readings
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

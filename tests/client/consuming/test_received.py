@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.consuming.delivered import Outcome, Wish
-from sparrowmq.client.consuming.received import Handling, ReceivedMessage, ack_all
+from sparrowmq.client.consuming.delivered_message import Outcome, Wish
+from sparrowmq.client.consuming.received_message import Handling, ReceivedMessage, ack_all
 from sparrowmq.client.consuming.retry import FailureRules, Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.delivered import Wish
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.sending_back import Retries
+from sparrowmq.client.consuming.delivered_message import Wish
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.redelivery import Retries
 from sparrowmq.errors import SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
@@ -30,7 +30,7 @@ async def retries(peer):
         peer.has(topic)
     async with connect(peer.address) as client:
         await client.queues("t")
-        yield Retries("g", 16, client._network.brokers, client._inner_outbox)
+        yield Retries("g", 16, client._network.brokers, client._inner_queue)
 
 
 def failed(reconsume_times: int = 2, **named: str) -> ReceivedMessage:

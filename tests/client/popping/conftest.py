@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import subscription
-from sparrowmq.client.consuming.received import HandedOut
-from sparrowmq.client.popping.pop_answer import PoppedFrom
+from sparrowmq.client.consuming.received_message import HandedOut
 from sparrowmq.client.popping.pop_requests import PopRequests, Wish
+from sparrowmq.client.popping.popped_message import PoppedFrom
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.popping.answers import answers
 

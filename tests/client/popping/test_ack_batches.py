@@ -2,7 +2,7 @@ import base64
 
 import pytest
 
-from sparrowmq.client.popping.ack_batches import MOST_BITS, batches_of
+from sparrowmq.client.popping.pop_requests import MOST_BITS, batches_of
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import ORDERLY_REVIVE_QUEUE, Kind

@@ -1,5 +1,4 @@
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.popping.message_runs import (
+from sparrowmq.client.consuming.delivered_message import (
     runs_of,
     settle_later,
     spend,
@@ -8,6 +7,7 @@ from sparrowmq.client.popping.message_runs import (
     unspent_of,
     with_receipt,
 )
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored
 

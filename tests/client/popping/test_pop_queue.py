@@ -4,9 +4,8 @@ import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.popping.ack_buffer import AckBuffer
-from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.popping.pop_queue import AckBuffer, PopCredit, PopQueue
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock

@@ -1,8 +1,8 @@
 import pytest
 
-from sparrowmq.client.consuming.delivered import Wish
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.popping.pop_retries import PopRetries
+from sparrowmq.client.consuming.delivered_message import Wish
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.popping.pop_requests import PopRetries
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored
 from tests.client.popping.answers import ACK, CHANGE, POP, fields, popped, rec

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.popping.popped_message import Receipt, popped, popped_messages
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -4,9 +4,8 @@ import pytest
 
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
-from sparrowmq.client.popping.ack_buffer import AckBuffer
-from sparrowmq.client.popping.pop_assignment import Popper
-from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
+from sparrowmq.client.popping.pop_consumer import Popper
+from sparrowmq.client.popping.pop_queue import AckBuffer, PopCredit, PopQueue
 from sparrowmq.client.popping.pop_requests import Wish
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode

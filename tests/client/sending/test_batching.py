@@ -1,13 +1,11 @@
 import pytest
 
-from sparrowmq.client.sending.batching import MAX_COUNT, size_bytes
-from sparrowmq.client.sending.batching import split as split_prepared
-from sparrowmq.client.sending.packing import Prepared
+from sparrowmq.client.sending.encoder import MAX_COUNT, PreparedMessage, size_bytes, split_into_batches
 from sparrowmq.protocol.messages.message import Message
 
 
-def split(messages: list[Message], max_bytes: int) -> list[list[Prepared]]:
-    return list(split_prepared([Prepared(message, "id", "") for message in messages], max_bytes))
+def split(messages: list[Message], max_bytes: int) -> list[list[PreparedMessage]]:
+    return list(split_into_batches([PreparedMessage(message, "id", "") for message in messages], max_bytes))
 
 
 def sizes(batches) -> list[int]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.hooks import Hooks
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
-from sparrowmq.client.sending.packing import Packing
+from sparrowmq.client.sending.encoder import MessageEncoder
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
@@ -83,7 +83,7 @@ async def test_messages_that_leave_alone_take_the_short_way_too(peer, monkeypatc
     async with connect(peer.address) as mq:
         await mq.send("t", b"checked", tag="a")
         checked: list[Message] = []
-        monkeypatch.setattr(Packing, "check", lambda self, message: checked.append(message))
+        monkeypatch.setattr(MessageEncoder, "check", lambda self, message: checked.append(message))
         results = [await mq.send("t", b"x", tag="a"), await mq.send_soon("t", b"x", tag="a", keys="k")]
         assert checked == []
         await mq.send("t", b"x", tag="b")
@@ -372,7 +372,7 @@ async def test_gathered_messages_count_as_unanswered_and_fill_the_window(peer):
 async def test_gathered_messages_fail_when_the_client_is_closed(peer):
     async with client(peer) as mq:
         futures = [mq.send_soon("t", b"x") for _ in range(2)]
-        mq._outboxes._outboxes[-1].close()
+        mq._send_queues._send_queues[-1].close()
         assert all(future.done() for future in futures)
         results = await asyncio.gather(*futures, return_exceptions=True)
         assert [type(each) for each in results] == [ClientClosed] * 2

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import (
     OF_A_SLAVE,
     BrokerUnreachable,
@@ -308,7 +308,7 @@ async def test_a_broker_is_not_blamed_for_the_time_that_another_took(peer):
         for session in slow.sessions:
             session.close()
         await future
-        choice = mq._producer._outbox._slow_brokers
+        choice = mq._producer._send_queue._slow_brokers
         assert choice.is_usable(quick.name, clock.monotonic())
         assert not choice.is_usable(slow.name, clock.monotonic())
         await clock.advance(29)
@@ -326,7 +326,7 @@ async def test_a_broker_that_cannot_be_reached_is_left_alone_too(peer):
         peer.has("t", queues=2, others={"broker-b": NOBODY})
         for _ in range(4):
             await mq.send("t", b"x")
-        choice = mq._producer._outbox._slow_brokers
+        choice = mq._producer._send_queue._slow_brokers
         assert not choice.is_usable("broker-b", mq._network.clock.monotonic())
         assert choice.is_usable("broker-a", mq._network.clock.monotonic())
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.sending.outcome import LESS_SAFE, SendStatus, may_go_right_again
+from sparrowmq.client.sending.send_result import LESS_SAFE, SendStatus, may_go_right_again
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, InvalidMessage, RemoteError, RequestTimeout
 
 

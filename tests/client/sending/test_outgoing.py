@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from sparrowmq.client.cluster.routes import Route
-from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
-from sparrowmq.client.sending.outgoing import Outgoing, no_queue
+from sparrowmq.client.sending.accumulator import OVERHEAD_BYTES
+from sparrowmq.client.sending.send_request import SendRequest, no_queue
 from sparrowmq.errors import ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -13,11 +13,11 @@ QUEUES = tuple(MessageQueue("t", "a", number) for number in range(4))
 ROUTE = Route("t", QUEUES, QUEUES, {"a": {0: "127.0.0.1:1"}})
 
 
-def outgoing(**fields) -> Outgoing:
-    return Outgoing("t", b"body", "", timeout_s=3.0, msg_ids=("id",), **fields)
+def outgoing(**fields) -> SendRequest:
+    return SendRequest("t", b"body", "", timeout_s=3.0, msg_ids=("id",), **fields)
 
 
-def awaited(**fields) -> tuple[Outgoing, asyncio.Future]:
+def awaited(**fields) -> tuple[SendRequest, asyncio.Future]:
     """A message, and the future by which its sender hears of it."""
     future = asyncio.get_running_loop().create_future()
     return outgoing(future=future, **fields), future

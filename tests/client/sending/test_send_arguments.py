@@ -3,7 +3,7 @@ from typing import cast
 import pytest
 
 from sparrowmq.client.arguments import check_names
-from sparrowmq.client.sending.send_arguments import OnewayArguments, sending
+from sparrowmq.client.sending.producer_settings import OnewayArguments, sending
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 

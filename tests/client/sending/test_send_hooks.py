@@ -4,9 +4,9 @@ import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.client.hooks import Hooks
-from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.send_hooks import SendHooks
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.errors import InvalidMessage, SendFailed, SendManyFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties

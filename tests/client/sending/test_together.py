@@ -1,19 +1,19 @@
 import asyncio
 
-from sparrowmq.client.sending.gathering import Parts
-from sparrowmq.client.sending.together import together
+from sparrowmq.client.sending.accumulator import Batch
+from sparrowmq.client.sending.send_request import batch_request
 from sparrowmq.protocol.messages import batch
 
 
-def parts(count: int) -> Parts:
-    found, loop = Parts("t", 3.0), asyncio.get_running_loop()
+def parts(count: int) -> Batch:
+    found, loop = Batch("t", 3.0), asyncio.get_running_loop()
     for number in range(count):
         found.append(b"%d" % number, b"UNIQ_KEY\x01", f"id{number}", loop.create_future())
     return found
 
 
 async def test_several_are_a_batch_as_brokers_read_it():
-    item = together(parts(2), "")
+    item = batch_request(parts(2), "")
     found = [(bytes(part.body), bytes(part.properties), part.flag) for part in batch.decode(item.body)]
     assert found == [(b"0", b"UNIQ_KEY\x01id0\x02", 0), (b"1", b"UNIQ_KEY\x01id1\x02", 0)]
     assert item.is_batch and item.count == 2 and item.properties == ""
@@ -21,14 +21,14 @@ async def test_several_are_a_batch_as_brokers_read_it():
 
 
 async def test_one_is_a_single_message():
-    item = together(parts(1), "")
+    item = batch_request(parts(1), "")
     assert not item.is_batch and item.body == b"0" and item.properties == "WAIT\x01true\x02UNIQ_KEY\x01id0\x02"
 
 
 async def test_those_still_wanted_go_on_alone_with_the_time_that_is_left():
-    item = together(parts(3), "shop")
+    item = batch_request(parts(3), "shop")
     item.started, item.deadline, item.attempts = 1.0, 4.0, 2
-    item.parts.futures[1].cancel()
+    item.batch.futures[1].cancel()
     singles = list(item.singles())
     assert [(each.body, each.msg_ids, each.properties) for each in singles] == [
         (b"0", ("id0",), "WAIT\x01true\x02UNIQ_KEY\x01id0\x02"),

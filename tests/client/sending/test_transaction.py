@@ -7,7 +7,7 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq.client.client import connect
-from sparrowmq.client.sending.outcome import SendStatus
+from sparrowmq.client.sending.send_result import SendStatus
 from sparrowmq.errors import ConfigError, InvalidMessage, SendFailed, TransactionEnded
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import Message

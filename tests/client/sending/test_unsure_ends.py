@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.sending import unsure_ends as module
-from sparrowmq.client.sending.unsure_ends import UnsureEnds
+from sparrowmq.client.sending import transaction as module
+from sparrowmq.client.sending.transaction import EndRetries
 from sparrowmq.errors import A_SLAVE, ClientClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.headers import EndTransaction, HeartBeatReply
@@ -29,7 +29,7 @@ class Ending(World):
         self.peer = peer
         self.tasks: list[asyncio.Task] = []
         self.is_open = True
-        self.ends = UnsureEnds(self.brokers, self.clock, self._spawn_here)
+        self.ends = EndRetries(self.brokers, self.clock, self._spawn_here)
 
     def _spawn_here(self, coroutine, name):
         if not self.is_open:

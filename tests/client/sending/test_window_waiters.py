@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.sending.outbox import WindowWaiters
-from sparrowmq.client.sending.window import Window
+from sparrowmq.client.sending.accumulator import Window
+from sparrowmq.client.sending.send_queue import WindowWaiters
 
 SIZE = 4
 

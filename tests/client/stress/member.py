@@ -21,7 +21,7 @@ import msgspec
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.consumer import Consumer
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from tests.client.stress.hasty import HastyClock
 from tests.client.stress.inbox import OfPortion, with_inbox
 from tests.client.stress.leaving import Farewell, live

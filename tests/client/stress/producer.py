@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Message
 from tests.client.stress.hasty import HastyClock

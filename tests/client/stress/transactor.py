@@ -15,9 +15,9 @@ from typing import Final
 from zlib import crc32
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.outcome import SendResult
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.errors import SparrowError
 from tests.client.stress.hasty import HastyClock
 from tests.client.stress.leaving import Farewell, live

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.console.history.history_folder import held
+from sparrowmq.console.history import lock_history_folder
 from sparrowmq.errors import ConfigError
 from tests.interop.servers import REPOSITORY
 
@@ -26,42 +26,42 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_cluster_has_a_folder_of_its_own_that_only_the_user_reads(state: Path) -> None:
     with (
-        held(None, "b;a:9877") as first,
-        held(None, CLUSTER) as second,
-        held(None, "http://c/nsaddr") as third,
+        lock_history_folder(None, "b;a:9877") as first,
+        lock_history_folder(None, CLUSTER) as second,
+        lock_history_folder(None, "http://c/nsaddr") as third,
     ):
         assert first == state / "a_9877,b_9876"
         assert second == state / "127.0.0.1_9876" and third == state / "http___c_nsaddr"
         assert stat.S_IMODE(os.stat(state / "127.0.0.1_9876").st_mode) == 0o700
-    with held(None, "a:9877;b:9876") as again:
+    with lock_history_folder(None, "a:9877;b:9876") as again:
         assert again == first, "the order of the addresses does not count"
 
 
 def test_many_addresses_make_no_name_that_is_too_long(state: Path) -> None:
     names = [f"name-server-{number}.example.com" for number in range(20)]
-    with held(None, ";".join(names)) as one, held(None, ";".join(names[:19])) as other:
+    with lock_history_folder(None, ";".join(names)) as one, lock_history_folder(None, ";".join(names[:19])) as other:
         assert one is not None and other is not None and one != other
 
 
 def test_without_the_variable_it_is_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with held(None, CLUSTER) as folder:
+    with lock_history_folder(None, CLUSTER) as folder:
         assert folder == tmp_path / ".local/state/sparrowmq/console/127.0.0.1_9876"
 
 
 def test_a_second_console_of_a_cluster_leaves_the_files_alone(state: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with held(None, CLUSTER) as first:
-        with held(None, CLUSTER) as second:
+    with lock_history_folder(None, CLUSTER) as first:
+        with lock_history_folder(None, CLUSTER) as second:
             assert first is not None and second is None
         assert f"not kept in {first} (another console keeps its history there)" in caplog.text
         with (
             pytest.raises(ConfigError, match=r"another console .*name another folder"),
-            held(str(first), CLUSTER),
+            lock_history_folder(str(first), CLUSTER),
         ):
             pass
     caplog.clear()
-    with held(None, CLUSTER) as third:
+    with lock_history_folder(None, CLUSTER) as third:
         assert third == first and "not kept" not in caplog.text
 
 
@@ -76,7 +76,7 @@ def test_a_home_that_cannot_be_used_is_named_once_and_ends_no_console(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, why: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", variable)
-    with held(None, CLUSTER) as folder:
+    with lock_history_folder(None, CLUSTER) as folder:
         assert folder is None
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -86,14 +86,14 @@ def test_a_home_that_cannot_be_used_is_named_once_and_ends_no_console(
 def test_a_user_without_a_home_is_told_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as it does for a user id without an entry
-    with held(None, CLUSTER) as folder:
+    with lock_history_folder(None, CLUSTER) as folder:
         assert folder is None and "this user has no home" in caplog.text
 
 
 def test_a_folder_can_be_named_and_the_history_switched_off(
     state: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with held(str(tmp_path / "named"), CLUSTER) as named, held("off", CLUSTER) as none:
+    with lock_history_folder(str(tmp_path / "named"), CLUSTER) as named, lock_history_folder("off", CLUSTER) as none:
         assert named == tmp_path / "named" and none is None
     assert not state.exists() and not caplog.text
 

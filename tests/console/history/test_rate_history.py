@@ -1,7 +1,7 @@
 import logging
 from datetime import date, datetime, timedelta
 
-from sparrowmq.console.history.rate_history import STEP_S, History
+from sparrowmq.console.history import STEP_S, History
 from sparrowmq.testing import ManualClock
 
 DAY = date(2026, 11, 20)

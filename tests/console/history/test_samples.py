@@ -1,6 +1,6 @@
 import asyncio
 
-from sparrowmq.console.history.samples import Samples
+from sparrowmq.console.samples import Samples
 from sparrowmq.testing import ManualClock
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.console.history.rate_history import History
-from sparrowmq.console.history.topic_counting import Counting
-from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.history import History
+from sparrowmq.console.samples import Counting
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from nicegui import Client, ui
 from starlette.requests import Request
 
-from sparrowmq.console.history.samples import Samples
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.login.sessions import Session
-from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.samples import Samples
+from sparrowmq.console.sessions import Session
 from sparrowmq.console.users import Role
 from sparrowmq.testing import ManualClock
 

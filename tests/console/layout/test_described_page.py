@@ -2,7 +2,7 @@ from typing import Any
 
 from nicegui import context
 
-from sparrowmq.console.layout.described_page import Description, Page, section, text
+from sparrowmq.console.layout.page import Description, Page, section, text
 from sparrowmq.console.layout.tables import Column
 from tests.console.layout.seeing import page, seen
 

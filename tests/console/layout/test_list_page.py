@@ -2,7 +2,7 @@ from typing import Any
 
 from nicegui import context, ui
 
-from sparrowmq.console.layout.list_page import PAGE, Boxes, ListPage
+from sparrowmq.console.layout.page import ROWS_PER_PAGE, Boxes, ListPage
 from sparrowmq.console.layout.tables import Column
 from tests.console.layout.seeing import page, seen
 
@@ -27,7 +27,7 @@ async def test_rows_are_made_for_one_page_of_the_names_that_match():
 
     with page():
         await ListPage([Column("Name", str)], read, rows, "none", BOXES)(seen(query="page=2&filter=topic"))
-    assert asked == [{f"topic-{number:03}": number for number in range(PAGE, 2 * PAGE)}]
+    assert asked == [{f"topic-{number:03}": number for number in range(ROWS_PER_PAGE, 2 * ROWS_PER_PAGE)}]
 
 
 async def test_a_list_is_sorted_as_a_whole():
@@ -44,4 +44,4 @@ async def test_a_list_is_sorted_as_a_whole():
     with page():
         await ListPage(columns, read, rows, "none")(seen(query="sort=Count&order=down&page=2"))
         table = next(each for each in context.client.content.descendants() if isinstance(each, ui.table))
-    assert [row["column-1"] for row in table.rows] == [str(199 - at) for at in range(PAGE, 2 * PAGE)]
+    assert [row["column-1"] for row in table.rows] == [str(199 - at) for at in range(ROWS_PER_PAGE, 2 * ROWS_PER_PAGE)]

@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import sparrowmq.console
-from sparrowmq.console.layout.page_frame import STYLE
+from sparrowmq.console.console_pages import STYLE
 
 # Of Quasar's own style sheets, or only a mark that scripts and tests find.
 ELSEWHERE = {"no-wrap", "waiting"}

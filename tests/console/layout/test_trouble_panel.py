@@ -5,8 +5,8 @@ import pytest
 from nicegui import ui
 
 from sparrowmq.console.layout.trouble_panel import _below, _trees, left_out_text, since_text, suffering_text
-from sparrowmq.console.page_times import time_of
-from sparrowmq.console.reading.troubles import Trouble
+from sparrowmq.console.message_body import time_of
+from sparrowmq.console.troubles import Trouble
 from tests.console.layout.seeing import page
 
 TROUBLE = Trouble("no_answer", True, "b", "broker b", "it is silent", "start it", 1_000)

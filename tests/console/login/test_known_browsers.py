@@ -1,4 +1,4 @@
-from sparrowmq.console.login.known_browsers import browser_of, new_cookie
+from sparrowmq.console.login import browser_of, new_cookie
 from sparrowmq.console.users import Account, Role
 
 BOSS = Account("boss", Role.ADMIN, "scrypt$1$1$1$salt$digest")

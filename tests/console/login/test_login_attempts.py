@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.login.login_attempts import (
+from sparrowmq.console.login import (
     FREE,
     FREE_OF_ALL,
     LONGEST_LINE_S,

@@ -9,8 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocketDisconnect
 
 from sparrowmq.console.console_settings import ConsoleSettings
-from sparrowmq.console.login.login_attempts import FREE
-from sparrowmq.console.login.login_guard import Guard, cookie_in, forwarded_prefix, is_from_here
+from sparrowmq.console.login import FREE, Guard, cookie_in, forwarded_prefix, is_from_here
 from sparrowmq.console.users import Account, Accounts, Role, hashed, read
 from sparrowmq.testing import ManualClock
 

@@ -1,10 +1,10 @@
 import pytest
 
-from sparrowmq.console.login.login_page import own_path, page
+from sparrowmq.console.login import login_form, own_path
 
 
 def test_what_was_typed_comes_back_as_text():
-    made = page("/login", '/"><script>', "<b>no</b>", '"><img src=x>')
+    made = login_form("/login", '/"><script>', "<b>no</b>", '"><img src=x>')
     assert "<script>" not in made and "<img" not in made and "<b>" not in made
     assert "&lt;b&gt;no&lt;/b&gt;" in made
 

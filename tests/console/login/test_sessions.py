@@ -1,4 +1,4 @@
-from sparrowmq.console.login.sessions import LIFE_S, Notice, Session, Sessions
+from sparrowmq.console.sessions import SESSION_S, Notice, Session, Sessions
 from sparrowmq.console.users import Role
 from sparrowmq.testing import ManualClock
 
@@ -65,7 +65,7 @@ async def test_a_session_ends_after_half_a_day():
     sessions = Sessions(clock)
     cookie = sessions.begin("alice", Role.VIEW)
     session = sessions.find(cookie)
-    await clock.advance(LIFE_S - 1)
+    await clock.advance(SESSION_S - 1)
     assert sessions.find(cookie) is session
     await clock.advance(1)
     assert sessions.find(cookie) is None

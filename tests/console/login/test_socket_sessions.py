@@ -6,8 +6,7 @@ import pytest
 from nicegui import Client, core, ui
 from starlette.requests import Request
 
-from sparrowmq.console.login.sessions import Session
-from sparrowmq.console.login.socket_sessions import BoundSockets, may_use
+from sparrowmq.console.sessions import BoundSockets, Session, may_use
 from sparrowmq.console.users import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -5,8 +5,8 @@ import urllib.parse
 
 import pytest
 
-from sparrowmq.console.login.login_attempts import FREE
-from sparrowmq.console.login.trusted_proxies import TrustedProxies
+from sparrowmq.console.http_connections import TrustedProxies
+from sparrowmq.console.login import FREE
 
 
 async def seen_by(client, headers, proxies):

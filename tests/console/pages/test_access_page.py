@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.access_page import COLUMNS
+from sparrowmq.console.pages.cluster import ACCOUNT_COLUMNS
 from sparrowmq.protocol.requests.bodies import AccountEntry
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_secrets_are_in_no_row():
     entry = AccountEntry("someone", "secretOfSomeone", topic_perms=["a=PUB"], group_perms=["g=SUB"])
-    cells = [column.cell(entry) for column in COLUMNS]
+    cells = [column.cell(entry) for column in ACCOUNT_COLUMNS]
     assert cells[0] == "someone" and "a=PUB, g=SUB" in cells
     assert "secretOfSomeone" not in str(cells)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.broker_page import setting_rows
+from sparrowmq.console.pages.cluster import setting_rows
 from tests.console.stage import HA_SECRET
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -1,7 +1,7 @@
 import pytest
 
-from sparrowmq.console.pages.cluster_page import behind, differences, percent, state_of
-from sparrowmq.console.reading.cluster_view import BrokerNow
+from sparrowmq.console.cluster_view import BrokerNow
+from sparrowmq.console.pages.cluster import behind, differences, percent, state_of
 from sparrowmq.errors import BrokerUnreachable
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.groups_page import span_text
+from sparrowmq.console.pages.groups import span_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,8 +1,8 @@
 import pytest
 
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.pages.message_page import state_of
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.console.pages.messages import state_of
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.console.stage import HOSTILE
 

@@ -1,8 +1,8 @@
 import pytest
 
-from sparrowmq.console.history.samples import Rate
-from sparrowmq.console.pages.overview_page import ClusterNow, chart
-from sparrowmq.console.reading.cluster_view import BrokerNow
+from sparrowmq.console.cluster_view import BrokerNow
+from sparrowmq.console.pages.overview import ClusterNow, rate_chart
+from sparrowmq.console.samples import Rate
 from sparrowmq.errors import BrokerUnreachable
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -34,10 +34,10 @@ async def test_totals_count_what_masters_take_and_all_give():
 
 
 async def test_a_chart_has_a_line_for_each_broker():
-    drawn = chart("t", {"a": [Rate(90_000, 2.0, 3.0)], "b": []}, lambda rate: rate.taken)
+    drawn = rate_chart("t", {"a": [Rate(90_000, 2.0, 3.0)], "b": []}, lambda rate: rate.taken)
     assert [(each["name"], each["data"]) for each in drawn["series"]] == [("a", [[90_000, 2.0]]), ("b", [])]
     assert (drawn["xAxis"]["min"], drawn["xAxis"]["max"]) == (30_000, 90_000), "one point makes no axis of days"
-    assert chart("t", {}, lambda rate: rate.taken)["xAxis"]["min"] is None
+    assert rate_chart("t", {}, lambda rate: rate.taken)["xAxis"]["min"] is None
 
 
 @pytest.mark.nightly

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.search_page import is_id
+from sparrowmq.console.pages.search import is_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

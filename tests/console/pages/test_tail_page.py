@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.tail_page import wanted_of
+from sparrowmq.console.pages.live_tail import wanted_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 NOTHING = dict.fromkeys(("topic", "tag", "where", "path", "text"), "")

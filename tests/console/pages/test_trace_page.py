@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.trace_page import COLUMNS, chart, steps_of
+from sparrowmq.console.pages.trace import COLUMNS, chart, steps_of
 from sparrowmq.protocol.messages.trace import PubTrace, Reaction, SubAfterTrace, SubBeforeTrace, TracedKind
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

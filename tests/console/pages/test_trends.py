@@ -2,7 +2,7 @@ from datetime import date
 
 import pytest
 
-from sparrowmq.console.pages.trends import busiest, day_of, span_of
+from sparrowmq.console.pages.overview import busiest, day_of, span_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

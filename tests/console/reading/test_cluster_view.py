@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
 from sparrowmq.client.admin.operations import broker_figures
 from sparrowmq.client.admin.topics import local_time
-from sparrowmq.console.reading.cluster_view import BrokerNow, behind_s
+from sparrowmq.console.cluster_view import BrokerNow, behind_s
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NoGroup
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing import Cluster

@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 import sparrowmq
-from sparrowmq.console.reading.dead_letter_search import Wanted, exporting
+from sparrowmq.console.pages.dead_letters import DeadLetterFilter, exporting
 from sparrowmq.protocol.names import dlq_topic
 from tests.hostile_bodies import send_damaged
 
@@ -73,4 +73,4 @@ async def test_an_export_ends_with_its_session_and_says_so(billing):
 
 
 def test_an_address_without_filters_wants_all():
-    assert Wanted.of({"group": "billing", "tag": " "}) == Wanted("billing")
+    assert DeadLetterFilter.of({"group": "billing", "tag": " "}) == DeadLetterFilter("billing")

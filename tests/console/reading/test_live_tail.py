@@ -3,9 +3,9 @@ import zlib
 
 import pytest
 
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.reading.live_tail import KEPT, KEPT_BYTES, Tail, Wanted
-from sparrowmq.console.reading.message_body import JsonPath
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.console.message_body import JsonPath
+from sparrowmq.console.pages.live_tail import KEPT, KEPT_BYTES, Tail, TailFilter
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from tests.records import encoded
@@ -32,7 +32,7 @@ async def test_it_shows_what_fits_of_what_comes_and_moves_no_group(look):
     await look.admin.create_topic("orders", queues=1)
     await look.client.send("orders", b"before")
     bodies = [(b'{"n": 1}', "a"), (b'{"n": 9}', "a"), (b"text", "b")]
-    tail = await follow(look, Wanted("orders", path=JsonPath.parse("n > 5")), 6, *bodies)
+    tail = await follow(look, TailFilter("orders", path=JsonPath.parse("n > 5")), 6, *bodies)
     assert {each.body for each in tail.messages} == {b'{"n": 9}'}
     assert tail.found == len(tail.messages) < tail.examined
     assert await look.admin.groups() == []
@@ -40,13 +40,13 @@ async def test_it_shows_what_fits_of_what_comes_and_moves_no_group(look):
 
 async def test_tags_are_the_brokers_work(look):
     await look.admin.create_topic("orders", queues=1)
-    tail = await follow(look, Wanted("orders", tag="b", text="te"), 2, (b"one", "a"), (b"text", "b"))
+    tail = await follow(look, TailFilter("orders", tag="b", text="te"), 2, (b"one", "a"), (b"text", "b"))
     assert {each.body for each in tail.messages} == {b"text"} and tail.found == tail.examined
 
 
 async def test_paused_it_counts_and_keeps_what_is_shown(look):
     await look.admin.create_topic("orders", queues=1)
-    tail = await follow(look, Wanted("orders"), 1, (b"one", "a"))
+    tail = await follow(look, TailFilter("orders"), 1, (b"one", "a"))
     shown, before = list(tail.messages), tail.found
     tail.is_paused = True
     await tail.take(shown[:1])
@@ -62,7 +62,7 @@ def message(body, sys_flag=0):
 
 
 async def test_large_messages_are_kept_up_to_a_number_of_bytes():
-    tail = Tail(Wanted("T"))
+    tail = Tail(TailFilter("T"))
     await tail.take([message(bytes(4 << 20)) for _ in range(10)])
     assert len(tail.messages) == 3 and sum(each.store_size for each in tail.messages) <= KEPT_BYTES
     await tail.take([message(bytes(KEPT_BYTES))])
@@ -71,7 +71,7 @@ async def test_large_messages_are_kept_up_to_a_number_of_bytes():
 
 async def test_nothing_is_kept_of_what_a_body_expands_to():
     bomb = message(zlib.compress(bytes(4 << 20)), SysFlag.COMPRESSED)
-    tail = Tail(Wanted("T", text="\0\0"))
+    tail = Tail(TailFilter("T", text="\0\0"))
     await tail.take([bomb, message(b"no zlib", SysFlag.COMPRESSED), message(b"text")])
     assert list(tail.messages) == [bomb] and bomb._body is None
 
@@ -79,7 +79,7 @@ async def test_nothing_is_kept_of_what_a_body_expands_to():
 async def test_the_queues_of_a_broker_that_is_away_are_followed_when_it_answers(two, look):
     await look.admin.create_topic("orders", queues=1)
     away = {"broker-0", "broker-1"}
-    tail = Tail(Wanted("orders"))
+    tail = Tail(TailFilter("orders"))
     task = asyncio.create_task(tail.run(look, lambda: away))
     try:
         async with asyncio.timeout(60):
@@ -98,11 +98,11 @@ async def test_a_topic_that_is_not_there_is_an_error(look):
     from sparrowmq.errors import NoRoute
 
     with pytest.raises(NoRoute):
-        await Tail(Wanted("nowhere")).run(look)
+        await Tail(TailFilter("nowhere")).run(look)
 
 
 async def test_several_follow_at_once(look):
     await look.admin.create_topic("orders", queues=1)
-    first = asyncio.create_task(follow(look, Wanted("orders"), 3, (b"one", "a")))
-    second = await follow(look, Wanted("orders"), 3, (b"two", "a"))
+    first = asyncio.create_task(follow(look, TailFilter("orders"), 3, (b"one", "a")))
+    second = await follow(look, TailFilter("orders"), 3, (b"two", "a"))
     assert (await first).found >= 3 <= second.found

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.reading.message_body import (
+from sparrowmq.console.message_body import (
     BEGINNING,
     LONGEST,
     LONGEST_JSON,

@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.console.reading.reset_effects import ResetEffect, position_of, skip_text
+from sparrowmq.console.actions import ResetEffect, position_of, skip_text
 from sparrowmq.protocol.messages.message import MessageQueue
 
 QUEUES = [MessageQueue("t", "b", number) for number in range(3)]

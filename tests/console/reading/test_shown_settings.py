@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparrowmq.console import reading
-from sparrowmq.console.reading.shown_settings import HIDDEN, broker_settings, hidden, namesrv_settings
+import sparrowmq.console
+from sparrowmq.console.cluster_view import HIDDEN, broker_settings, hidden, namesrv_settings
 
 # What a broker of Apache 5.3 answers to GET_BROKER_CONFIG, shortened.
 APACHE = {
@@ -41,8 +41,8 @@ def test_a_new_secret_is_hidden_where_the_console_says_what_changes():
 
 
 def test_other_files_of_the_console_read_settings_only_here():
-    console = Path(reading.__path__[0]).parent
-    files = {file.name: file.read_text() for file in console.rglob("*.py") if file.name != "shown_settings.py"}
+    console = Path(sparrowmq.console.__path__[0])
+    files = {file.name: file.read_text() for file in console.rglob("*.py") if file.name != "cluster_view.py"}
     asking = re.compile(
         r"operations.*import.*\b(broker_settings|namesrv_settings|broker_operations|namesrv_operations)"
     )

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
+from sparrowmq.console.cluster_view import TimedCache, TopicFigures, figures_of
 from sparrowmq.errors import BrokerUnreachable, NoGroup
 from sparrowmq.protocol.requests.bodies import BrokerStats, StatsSpan
 from sparrowmq.testing import ManualClock
@@ -36,7 +36,7 @@ async def test_the_size_is_that_of_the_messages_of_a_day_and_unknown_without_the
 
 async def test_a_value_is_read_again_once_it_is_too_old():
     clock, read = ManualClock(), []
-    kept = Kept[str](clock)
+    kept = TimedCache[str](clock)
 
     async def reading(name):
         read.append(name)
@@ -63,7 +63,7 @@ async def test_a_refusal_leaves_one_value_out_and_a_broker_that_is_away_is_not_w
         raise error
 
     names = [str(number) for number in range(100)]
-    assert await Kept[int](ManualClock()).of(names, 20, reading) == dict.fromkeys(names)
+    assert await TimedCache[int](ManualClock()).of(names, 20, reading) == dict.fromkeys(names)
     assert len(read) == asked
 
 

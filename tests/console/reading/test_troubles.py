@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparrowmq.console.reading.cluster_view import BrokerNow, Look
-from sparrowmq.console.reading.troubles import Troubles
+from sparrowmq.console.cluster_view import BrokerNow, Look
+from sparrowmq.console.troubles import Troubles
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NameServerUnreachable
 from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
 from sparrowmq.testing import ManualClock

@@ -23,7 +23,7 @@ import psutil
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import Client
-from sparrowmq.client.sending import packing
+from sparrowmq.client.sending import encoder
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.message import SysFlag
@@ -241,7 +241,7 @@ def test_bodies_in_each_compression_are_rows_to_all_readers(topic, run, tmp_path
         for at, body in enumerate(bodies):
             kind = kinds[at % len(kinds)]
             packed = compression.compress(body, kind), SysFlag.COMPRESSED | kind
-            monkeypatch.setattr(packing, "_compressed", lambda _, packed=packed: packed)
+            monkeypatch.setattr(encoder, "_compressed", lambda _, packed=packed: packed)
             mq.send(topic.name, body)
     stored = topic.read(columns="body,sysFlag").collect()
     assert sorted(row.body for row in stored) == sorted(bodies)

@@ -1,0 +1,334 @@
+"""The content of a send request, and the request on its way through the send queue: one message, or a batch.
+
+SendContent     topic, body, properties and flags, before the queue is known
+SendRequest     ... with its time limit, its attempts, and the future of its sender
+BatchRequest    ... an accumulated batch: one request, and a result or an error for each sender
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from sparrowmq.client.cluster.network import plain_queue
+from sparrowmq.client.cluster.routes import TEMPLATE_QUEUES, Route
+from sparrowmq.client.sending.accumulator import OVERHEAD_BYTES, Batch
+from sparrowmq.client.sending.queue_choice import by_key
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
+from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, RemoteError, SendFailed, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.message import MessageQueue, Property
+from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessageReply, SendMessageV2
+from sparrowmq.protocol.wire.fields import text_of
+from sparrowmq.remoting.request_in_flight import Response
+
+WAITS: Final = f"{Property.WAIT}\x01true\x02"
+_PLACES: Final = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
+Sent = Response[SendMessageReply]
+
+
+@dataclass(slots=True, eq=False)
+class SendContent:
+    """A message or a batch as it is sent, before its queue is known.
+
+    Attributes:
+        properties: as rendered; those of a batch hold for all its messages.
+        is_timed: only brokers that deliver at any time can take it.
+    """
+
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    flag: int = 0
+    is_batch: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    is_timed: bool = False
+
+    def request(self, group: str, queue: MessageQueue, now_ms: int) -> SendMessageV2:
+        """The header of its request in the name of a producer group; `body` goes with it."""
+        kind = SendBatchMessage if self.is_batch else SendMessageV2
+        return kind(
+            producer_group=group,
+            topic=self.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=TEMPLATE_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=now_ms,
+            flag=self.flag,
+            properties=self.properties,
+            reconsume_times=self.reconsume_times,
+            unit_mode=False,
+            max_reconsume_times=self.max_reconsume_times,
+            batch=self.is_batch,
+            broker_name=queue.broker_name,
+        )
+
+
+def batch_properties(*, wait_stored: bool) -> str:
+    """The properties of a batch.
+
+    It has no UNIQ_KEY of its own, as Java 5 sends it: 4.9's broker would give that to every message.
+    """
+    return properties.render({Property.WAIT: text_of(wait_stored)})
+
+
+def _nothing(_item: SendRequest, _sent: Sent) -> None:
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class SendRequest(SendContent):
+    """One message, or one batch, on its way.
+
+    Attributes:
+        msg_ids: the unique id of each message.
+        future: gets the value that `result` makes of the answer; None for one-way messages, which get no answer.
+        key: messages with the same key go to one queue.
+        is_fixed: `queue` was given by the caller.
+        queue: its queue, once that is chosen.
+        started, sent_at: the time when it entered the window, and when its last attempt was sent.
+        unreachable: the number of failed connections.
+        failed_brokers: brokers where attempts failed, the last one at the end. Unlike Java, which avoids only the last
+            one: two failing brokers of three would get all attempts between them.
+        count: the places that it takes in the window.
+        namespace: results leave it out of the topic.
+        is_in_doubt: an attempt may have stored it, and only the answer was lost.
+        stays: its topic is ordered, so that a retry goes to the same queue, before the messages behind it.
+        is_recognised: the producer is idempotent, and the broker of the last attempt recognises a repeated message.
+    """
+
+    timeout_s: float = 0.0
+    msg_ids: tuple[str, ...] = ()
+    key: str | None = None
+    queue: MessageQueue | None = None
+    is_fixed: bool = False
+    future: asyncio.Future[Any] | None = None
+    result: Callable[[SendRequest, Sent], Any] = _nothing
+    started: float = 0.0
+    sent_at: float = 0.0
+    deadline: float = 0.0
+    attempts: int = 0
+    unreachable: int = 0
+    failed_brokers: tuple[str, ...] = ()
+    has_lane: bool = False
+    is_in_doubt: bool = False
+    stays: bool = False
+    is_recognised: bool = False
+    namespace: str = ""
+    count: int = 1
+
+    @property
+    def is_oneway(self) -> bool:
+        """Return whether no sender waits for an answer."""
+        return self.future is None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Return whether its key or its sender fixes the queue. Such messages keep their order."""
+        return self.is_fixed or self.key is not None
+
+    @property
+    def must_stay(self) -> bool:
+        """Return whether only the broker of the last attempt knows if it has the message: another would double it."""
+        return self.is_recognised and self.is_in_doubt
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Return whether its sender has given up."""
+        return self.future is not None and self.future.done()
+
+    @property
+    def cost_bytes(self) -> int:
+        """The memory that it takes while it waits."""
+        return len(self.body) + OVERHEAD_BYTES
+
+    def ordered_queue(self, route: Route) -> MessageQueue:
+        """Choose the queue of an ordered message. Raises: NoRoute, there is none."""
+        self.stays = bool(route.fixed)
+        if self.is_fixed and self.queue is not None:
+            return self.queue
+        if not route.keyed:
+            raise no_queue(self.topic)
+        return by_key(self.key or "", route.keyed)
+
+    def failed_at(self, broker_name: str) -> None:
+        """The next attempt goes to another broker, if there is one."""
+        self.failed_brokers = (*(name for name in self.failed_brokers if name != broker_name), broker_name)
+
+    def succeed(self, sent: Sent) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_result(self.result(self, sent))
+
+    def fail(self, error: BaseException, is_reported: bool = False) -> None:
+        """Let the send fail. With `is_reported` the client reports it, so asyncio does not report each message."""
+        if self.future is not None and not self.future.done():
+            set_error(self.future, self.failure(error), is_reported)
+
+    def failure(self, error: BaseException) -> SparrowError:
+        if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
+            return error
+        to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
+        return SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice(error)}", self.is_in_doubt, error)
+
+    def _fate(self) -> str:
+        if not self.attempts:
+            return "was not sent"
+        tries = f"after {self.attempts} attempts" if self.attempts > 1 else "at the first attempt"
+        return f"was not acknowledged {tries}"
+
+    def _advice(self, error: BaseException) -> str:
+        return f"{self._fixed_place()}{self._keeping(error)}"
+
+    def _fixed_place(self) -> str:
+        return "It waited for its queue, as the topic is ordered. " if self.stays else ""
+
+    def _keeping(self, error: BaseException) -> str:
+        if self.is_in_doubt:
+            return "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
+        if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+            return "It is not stored, and would be refused again: change the message"
+        return "It is not stored: keep it and send it again later"
+
+
+@dataclass(slots=True, eq=False)
+class BatchRequest(SendRequest):
+    """Messages that travel as one batch, or an accumulated message that stayed alone. `Batch` has their senders."""
+
+    batch: Batch = field(default_factory=lambda: Batch("", 0.0))
+
+    @property
+    def is_oneway(self) -> bool:
+        return False
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.batch.is_abandoned()
+
+    @property
+    def cost_bytes(self) -> int:
+        return len(self.body) + self.count * OVERHEAD_BYTES
+
+    def succeed(self, sent: Sent) -> None:
+        header = sent.header
+        if header.stored_at is not None:
+            for future, result in zip(self.batch.futures, results_of(self, sent), strict=True):
+                if not future.done():
+                    future.set_result(result)
+            return
+        self.batch.succeed(header.msg_id.split(","), stored_in(self, sent), header.queue_offset, SendStatus(sent.code))
+
+    def fail(self, error: BaseException, is_reported: bool = False) -> None:
+        for future in self.batch.futures:
+            if not future.done():
+                set_error(future, self.failure(error), is_reported)
+
+    def singles(self) -> Iterator[SendRequest]:
+        """The messages that are still wanted, each for itself, with the time and the attempts that are left."""
+        batch = self.batch
+        for part, msg_id, future in zip(batches.decode(self.body), batch.msg_ids, batch.futures, strict=True):
+            if not future.done():
+                yield SendRequest(
+                    self.topic,
+                    bytes(part.body),
+                    WAITS + bytes(part.properties).decode(),
+                    timeout_s=self.timeout_s,
+                    msg_ids=(msg_id,),
+                    future=future,
+                    result=result_of,
+                    started=self.started,
+                    deadline=self.deadline,
+                    attempts=self.attempts - 1,
+                    queue=self.queue,
+                    is_in_doubt=self.is_in_doubt,
+                    is_recognised=self.is_recognised,
+                    namespace=self.namespace,
+                )
+
+
+def batch_request(batch: Batch, namespace: str) -> BatchRequest:
+    """The accumulated messages as one request: a batch, or a single message."""
+    count = len(batch.futures)
+    is_batch = count > 1
+    return BatchRequest(
+        batch.topic,
+        batch.encode() if is_batch else batch.only_body(),
+        "" if is_batch else WAITS + batch.only_properties().decode(),
+        is_batch=is_batch,
+        timeout_s=batch.timeout_s,
+        msg_ids=tuple(batch.msg_ids),
+        namespace=namespace,
+        count=count,
+        batch=batch,
+    )
+
+
+def set_error(future: asyncio.Future[Any], error: SparrowError, is_reported: bool) -> None:
+    future.set_exception(error)
+    if is_reported:
+        future.exception()
+
+
+def result_of(item: SendRequest, sent: Sent) -> SendResult:
+    """The result of a single message."""
+    return SendResult(
+        item.msg_ids[0],
+        sent.header.msg_id,
+        stored_in(item, sent),
+        sent.header.queue_offset,
+        SendStatus(sent.code),
+        sent.header.recall_handle,
+    )
+
+
+def results_of(item: SendRequest, sent: Sent) -> list[SendResult]:
+    """The results of the messages of a batch."""
+    offset_ids = sent.header.msg_id.split(",")
+    if len(offset_ids) != len(item.msg_ids):
+        # A 5.x broker that keeps a batch as one record answers one offset id.
+        offset_ids = offset_ids[:1] * len(item.msg_ids)
+    queue, first, status = stored_in(item, sent), sent.header.queue_offset, SendStatus(sent.code)
+    results = [
+        SendResult(msg_id, offset_id, queue, first + index, status)
+        for index, (msg_id, offset_id) in enumerate(zip(item.msg_ids, offset_ids, strict=True))
+    ]
+    return _apart(results, sent.header.stored_at) if sent.header.stored_at is not None else results
+
+
+def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
+    """The results of a repeated batch whose messages are not in a row, because a crash had cut it."""
+    places = [place.split(":") for place in stored_at.split(",")]
+    if len(places) != len(results) or not _PLACES.fullmatch(stored_at):
+        return results
+    return [
+        replace(
+            each,
+            queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)),
+            offset=int(offset),
+        )
+        for each, (queue_id, offset) in zip(results, places, strict=True)
+    ]
+
+
+def stored_in(item: SendRequest, sent: Sent) -> MessageQueue:
+    """The queue where it was stored. A broker chooses the queue itself when the request names one below 0."""
+    assert item.queue is not None, "it was sent to a queue"
+    queue = item.queue
+    if queue.queue_id != sent.header.queue_id:
+        queue = MessageQueue(item.topic, queue.broker_name, sent.header.queue_id)
+    return plain_queue(item.namespace, queue) if item.namespace else queue
+
+
+def no_queue(topic: str) -> NoRoute:
+    """The error when a topic is known, but none of its queues takes messages."""
+    return NoRoute(topic, None)

@@ -1,0 +1,242 @@
+"""Pages described by data: what a page reads, and the parts that show it; or a long list.
+
+    Page("/topics/{name}", "Topic {name}", Description(read, (buttons(SEND, DELETE), section("Queues", ...))))
+
+A part draws itself from what was read, and returns a function that shows newer values. Every `period_s` the page reads
+again and updates its parts.
+
+A page with a long list makes rows for 50 names at a time, so the browser's table stays small. The filter, the check
+boxes, the order and the page number are in the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from nicegui import ui
+
+from sparrowmq.console.layout.tables import Columns, Link, Order, Table, chosen
+from sparrowmq.console.layout.view import View
+
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+Draw = Callable[[View], Awaitable[None]]
+Update = Callable[[T], object]
+Part = Callable[[View, T], Update[T] | None]
+ROWS_PER_PAGE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """Check boxes above the list; `key` names the ticked ones in the address."""
+
+    key: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ticked: str = ""
+
+    def of(self, view: View) -> list[str]:
+        """The boxes that an address ticks."""
+        return [each for each in view.query.get(self.key, self.ticked).split(",") if each in self.labels]
+
+
+@dataclass(frozen=True)
+class ListPage(Generic[S, R]):
+    """The page.
+
+    Attributes:
+        read: everything by name, given the ticked boxes.
+        rows: the rows of some names; those of one page, or of all names that are sorted by a column.
+        beside: draws the button beside the filter.
+        period_s: how often the list is refreshed; 0 is never.
+    """
+
+    columns: Columns[R]
+    read: Callable[[View, Collection[str]], Awaitable[Mapping[str, S]]]
+    rows: Callable[[View, Mapping[str, S]], Awaitable[Sequence[R]]]
+    empty: str
+    boxes: Boxes = Boxes()
+    beside: Callable[[View], object] = lambda view: None
+    period_s: float = 0.0
+
+    async def __call__(self, view: View) -> None:
+        shown = _Shown(self, view)
+        shown.draw()
+        await shown.refresh()
+        if self.period_s:
+            view.every(self.period_s, shown.refresh)
+
+
+class _Shown(Generic[S, R]):
+    def __init__(self, page: ListPage[S, R], view: View) -> None:
+        self._page = page
+        self._view = view
+        self._ticked = page.boxes.of(view)
+
+    def draw(self) -> None:
+        with ui.row().classes("items-center gap-3 w-full"):
+            self._filter = ui.input(
+                placeholder="Filter", value=self._view.query.get("filter", ""), on_change=self._filtered
+            ).props('dense outlined clearable debounce=250 aria-label="Filter"')
+            self._count = ui.label().classes("text-sm opacity-70")
+            ui.space()
+            with ui.row().classes("gap-3"):
+                for name, label in self._page.boxes.labels.items():
+                    box = ui.checkbox(label, value=name in self._ticked).props("dense")
+                    box.on_value_change(lambda event, name=name: self._tick(name, event.value))
+            self._page.beside(self._view)
+        self._table = Table(self._view, self._page.columns, empty=self._page.empty, on_order=self._ordered)
+        label, is_descending = self._view.query.get("sort", ""), self._view.query.get("order") == "down"
+        if any(each.label == label and each.is_sorted for each in self._page.columns):
+            self._table.order = Order(label, is_descending)
+        self._pages = ui.pagination(1, 1, direction_links=True, value=self._view.number("page", 1))
+        self._pages.props("max-pages=7").on_value_change(self._turned)
+
+    async def refresh(self) -> None:
+        """Read the list again, and show it."""
+        everything = await self._page.read(self._view, self._ticked)
+        found = chosen(list(everything), self._filter.value or "")
+        last = max(1, -(-len(found) // ROWS_PER_PAGE))
+        self._pages.max = last
+        self._pages.set_visibility(last > 1)
+        page = min(max(1, self._view.number("page", 1)), last)
+        shown = slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
+        if self._table.order.label:
+            rows = await self._page.rows(self._view, {name: everything[name] for name in found})
+            rows = self._table.order.of(self._page.columns, rows)[shown]
+        else:
+            rows = await self._page.rows(self._view, {name: everything[name] for name in found[shown]})
+        self._table.show(rows)
+        self._count.text = f"{len(found):,}"
+
+    async def _ordered(self) -> None:
+        order = self._table.order
+        down = "down" if order.is_descending else None
+        self._view.remember(sort=order.label, order=down, page=None)
+        self._pages.value = 1
+        await self._view.attempt(self.refresh())
+
+    async def _tick(self, name: str, is_on: bool) -> None:
+        self._ticked = [each for each in self._ticked if each != name] + [name] * is_on
+        self._view.remember(**{self._page.boxes.key: ",".join(self._ticked), "page": None})
+        await self._view.attempt(self.refresh())
+
+    async def _filtered(self) -> None:
+        self._view.remember(filter=self._filter.value, page=None)
+        self._pages.value = 1
+        await self._view.attempt(self.refresh())
+
+    async def _turned(self) -> None:
+        page = int(self._pages.value or 1)
+        if page != self._view.number("page", 1):
+            self._view.remember(page=page if page > 1 else None)
+            await self._view.attempt(self.refresh())
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page.
+
+    Attributes:
+        path: its address; {name} is a part of it, which may contain slashes if written {name:path}.
+        title: may contain the parts of the address.
+        icon, key: of its place in the menu; empty for a page that is not in the menu.
+    """
+
+    path: str
+    title: str
+    draw: Draw
+    icon: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Description(Generic[T]):
+    """Draws a page from what it reads."""
+
+    read: Callable[[View], Awaitable[T]]
+    parts: Sequence[Part[T]]
+    period_s: float = 0.0  # how often the page reads again; 0 is never
+    refresh: Callable[[View, T], Awaitable[T]] | None = None  # reads again at less cost than `read`
+
+    async def __call__(self, view: View) -> None:
+        found = await self.read(view)
+        updates = [update for part in self.parts if (update := part(view, found)) is not None]
+
+        async def again() -> None:
+            now = await (self.refresh(view, found) if self.refresh else self.read(view))
+            for update in updates:
+                update(now)
+
+        if self.period_s:
+            view.every(self.period_s, again)
+
+
+def text(words: Callable[[T], str], mark: str = "", classes: str = "text-sm opacity-80") -> Part[T]:
+    def draw(view: View, found: T) -> Update[T]:
+        label = ui.label(words(found)).classes(classes).mark(mark)
+        return lambda now: label.set_text(words(now))
+
+    return draw
+
+
+def charts(options_of: Callable[[T], Sequence[dict[str, Any]]], classes: str) -> Part[T]:
+    """Charts in a row. ECharts is a megabyte of script: the page is there before a browser reads it."""
+
+    def draw(view: View, found: T) -> Update[T]:
+        place = ui.row().classes("w-full gap-3")
+        with place:
+            for _ in options_of(found):
+                ui.element().classes(classes)
+        shown: list[ui.echart] = []
+
+        def fill() -> None:
+            place.clear()
+            with place:
+                shown.extend(ui.echart(options).classes(classes) for options in options_of(found))
+
+        def update(now: T) -> None:
+            for each, options in zip(shown, options_of(now), strict=False):
+                each.options.update(options)
+                each.update()
+
+        ui.timer(0.0, fill, once=True)
+        return update
+
+    return draw
+
+
+def links(of: Callable[[T], Sequence[Link]]) -> Part[T]:
+    """A row of links to other views."""
+
+    def draw(view: View, found: T) -> None:
+        with ui.row().classes("items-center gap-3"):
+            for each in of(found):
+                view.link(each.text, *each.parts, **each.query)
+
+    return draw
+
+
+def heading(title: str) -> None:
+    ui.label(title).classes("text-lg")
+
+
+def section(
+    title: str,
+    columns: Columns[R],
+    rows: Callable[[T], Sequence[R]],
+    empty: str = "nothing",
+    *,
+    wraps: bool = False,
+) -> Part[T]:
+    """A table below a heading."""
+
+    def draw(view: View, found: T) -> Update[T]:
+        if title:
+            heading(title)
+        table = Table(view, columns, rows(found), empty, wraps=wraps)
+        return lambda now: table.show(rows(now))
+
+    return draw

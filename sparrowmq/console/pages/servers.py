@@ -1,0 +1,102 @@
+"""The name servers: their addresses, states and settings; and the findings of `sparrowmq doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from nicegui import ui
+
+from sparrowmq.client.admin.findings import Finding, Verdict
+from sparrowmq.console.actions import use_name_servers
+from sparrowmq.console.cluster_view import namesrv_settings
+from sparrowmq.console.layout.page import Page, heading
+from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns, Table, pairs
+from sparrowmq.console.layout.view import View
+from sparrowmq.errors import SparrowError
+
+# The address of a name server, and why it does not answer.
+ServerRow = tuple[str, SparrowError | None]
+_SERVERS: Final[Columns[ServerRow]] = (
+    Column("Name server", lambda row: row[0]),
+    Column("State", lambda row: UP if row[1] is None else NO_ANSWER),
+    Column("Error", lambda row: str(row[1] or "")),
+)
+
+
+async def draw(view: View) -> None:
+    rows: list[ServerRow] = []
+    settings: dict[str, dict[str, str]] = {}
+    for address in view.look.name_servers:
+        try:
+            settings[address] = await namesrv_settings(view.look.servers, address)
+            rows.append((address, None))
+        except SparrowError as error:
+            rows.append((address, error))
+    Table(view, _SERVERS, rows, "no address is known", wraps=True)
+    use_name_servers(view.look.name_servers).button(view)
+    for line in channel_lines(view.look.is_encrypted):
+        ui.label(line).classes("text-sm opacity-80")
+    _doctor(view)
+    for address, each in settings.items():
+        with ui.expansion(f"Settings of {address}").classes("w-full"):
+            Table(view, pairs("Setting", "Value"), sorted(each.items()), wraps=True)
+
+
+def channel_lines(is_encrypted: bool) -> list[str]:
+    """Return the connection settings of the console, and the switches of Apache's dashboard that do not apply."""
+    state = "on" if is_encrypted else "off"
+    tls = f"TLS: {state}. The option --tls at the start sets it for all connections."
+    second = (
+        "VIP channel: does not apply. The console uses the main port of the brokers, which accepts every request of "
+        'the second port. "sparrowmq doctor" checks whether old clients reach the second port.'
+    )
+    return [tls, second]
+
+
+def _doctor(view: View) -> None:
+    async def examine() -> None:
+        place.clear()
+        found = await view.attempt(view.admin.examine())
+        with place:
+            for each in problems(found or []):
+                _show(each)
+            if found is not None:
+                ui.label(summary(found)).mark("summary")
+
+    heading("Doctor")
+    place = ui.column().classes("w-full gap-2")
+    ui.button("Examine the cluster", icon="medical_services", on_click=examine).props("outline no-caps dense")
+
+
+def _show(finding: Finding) -> None:
+    color = "red-8" if finding.verdict is Verdict.WRONG else "deep-orange-10"
+    with ui.card().classes("w-full gap-1").props("flat bordered"):
+        with ui.row().classes("items-center gap-2 no-wrap"):
+            ui.badge(badge_text(finding)).props(f"color={color}")
+            ui.label(finding.what).classes("whitespace-pre-wrap")
+        ui.label(f"checked: {finding.check}").classes("text-sm opacity-70")
+        if finding.cause:
+            ui.label(f"This is an effect of: {finding.cause}").classes("text-sm")
+        elif finding.mend:
+            ui.label(finding.mend).classes("mono whitespace-pre-wrap")
+
+
+def badge_text(finding: Finding) -> str:
+    return "effect" if finding.cause else finding.verdict.value
+
+
+def problems(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that are not OK, the worst first."""
+    ranks = list(Verdict)
+    bad = [each for each in findings if each.verdict is not Verdict.OK]
+    return sorted(bad, key=lambda each: -ranks.index(each.verdict))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The count of each verdict."""
+    counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in Verdict}
+    return f"{counts[Verdict.WRONG]} wrong, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} OK"
+
+
+SERVERS_PAGE: Final = Page("/servers", "Name servers", draw, "hub", "s")

@@ -1,0 +1,252 @@
+"""All topics, by kind: what each has and receives, and the lags of its groups; and one topic.
+
+/topics          the list
+/topics/{name}   its queues, its route and its consumer groups
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nicegui import ui
+
+from sparrowmq.client.admin import topics
+from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.client.admin.topics import QueueRange, Topic, TopicShare, perm_of
+from sparrowmq.console.actions import change_topic, create_topic, delete_topic, reset_offsets, send_message
+from sparrowmq.console.cluster_view import FRESH_S, OLD_S, TopicFigures
+from sparrowmq.console.console_metrics import CountedAdmin
+from sparrowmq.console.layout.page import ROWS_PER_PAGE, Boxes, Description, ListPage, Page, Update, section, text
+from sparrowmq.console.layout.tables import Amount, Column, Columns, bytes_text, link
+from sparrowmq.console.layout.trouble_panel import left_out_text, trouble_panel
+from sparrowmq.console.layout.view import View
+from sparrowmq.core.safe_text import counted
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.requests.bodies import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic, with its settings on each broker."""
+
+    name: str
+    kind: str
+    configs: Mapping[str, TopicConfig]
+    figures: TopicFigures | None = None  # None if a broker does not report them
+    lags: Mapping[str, int] | None = None  # by group; None if a broker does not report them
+
+    def queues(self) -> Amount:
+        """Return the number of queues, and how many are only read or only written."""
+        readable = sum(each.read_queue_nums for each in self.configs.values())
+        writable = sum(each.write_queue_nums for each in self.configs.values())
+        return Amount(readable, f"{readable}" if readable == writable else f"{readable} r / {writable} w")
+
+    def perm(self) -> str:
+        perms = {perm_of(each.perm) for each in self.configs.values()}
+        return perms.pop() if len(perms) == 1 else "differs"
+
+    def size(self) -> Amount | None:
+        """About how much of the log it takes."""
+        size = self.figures.size if self.figures is not None else None
+        return None if size is None else Amount(size, bytes_text(size))
+
+    def lag(self) -> int | str | None:
+        if self.lags is None:
+            return "unknown"
+        return sum(self.lags.values()) if self.lags else None
+
+
+_TOPIC_COLUMNS: Final[Columns[TopicRow]] = (
+    Column("Topic", lambda row: link(row.name, "topics", row.name)),
+    Column("Kind", lambda row: row.kind, is_wide=True),
+    Column("Messages", lambda row: row.figures.messages if row.figures else "unknown", is_number=True),
+    Column("In per second", lambda row: row.figures.per_second if row.figures else None, is_number=True),
+    Column("Size, about", TopicRow.size, is_number=True, is_wide=True),
+    Column("Groups", lambda row: len(row.lags) if row.lags is not None else None, is_number=True, is_wide=True),
+    Column("Lag", TopicRow.lag, is_number=True),
+    Column("Queues", TopicRow.queues, is_number=True, is_wide=True),
+    Column("Permission", TopicRow.perm, is_wide=True),
+    Column("Brokers", lambda row: ", ".join(sorted(row.configs)), is_wide=True),
+)
+_KINDS: Final = {"topic": "Topics", "retry": "Retries", "dlq": "Dead letters", "system": "RocketMQ's own"}
+
+
+async def _read_topics(view: View, ticked: Collection[str]) -> Mapping[str, TopicRow]:
+    rows = [TopicRow(name, view.look.kind_of(name), found) for name, found in (await view.look.topics()).items()]
+    return {row.name: row for row in rows if row.kind in ticked}
+
+
+async def _topic_rows(view: View, found: Mapping[str, TopicRow]) -> Sequence[TopicRow]:
+    figures = await view.look.topic_figures(list(found), FRESH_S if len(found) <= ROWS_PER_PAGE else OLD_S)
+    try:
+        lags: Mapping[str, Mapping[str, int]] | None = lags_of_topics(await view.look.progress())
+    except SparrowError:
+        lags = None
+    return [
+        replace(row, figures=figures[name], lags=None if lags is None else lags.get(name, {}))
+        for name, row in found.items()
+    ]
+
+
+def lags_of_topics(progress: Mapping[str, GroupLag]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for group, lag in progress.items():
+        for each in lag.queues:
+            of = found.setdefault(each.queue.topic, {})
+            of[group] = of.get(group, 0) + each.lag
+    return found
+
+
+TOPICS_PAGE: Final = Page(
+    "/topics",
+    "Topics",
+    ListPage(
+        _TOPIC_COLUMNS,
+        _read_topics,
+        _topic_rows,
+        "no topic fits",
+        Boxes("kinds", _KINDS, "topic"),
+        lambda view: create_topic().button(view, "no-caps"),
+        10.0,
+    ),
+    "topic",
+    "t",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNow:
+    """The content of the page.
+
+    Attributes:
+        addresses: by broker, the address of each of its members by number.
+        lags: by group; None if no broker reports it.
+        left_out: the brokers whose queues are missing, with their number; 0 if it is unknown.
+    """
+
+    topic: Topic
+    kind: str
+    addresses: Mapping[str, Mapping[int, str]]
+    lags: Mapping[str, GroupLag | None]
+    left_out: Mapping[str, int]
+
+    def addresses_of(self, broker: str) -> str:
+        return ", ".join(f"{number}: {at}" for number, at in sorted(self.addresses.get(broker, {}).items()))
+
+
+_QUEUE_COLUMNS: Final[Columns[QueueRange]] = (
+    Column("Broker", lambda each: each.queue.broker_name),
+    Column("Queue", lambda each: each.queue.queue_id, is_number=True),
+    Column("First offset", lambda each: each.min_offset, is_number=True, is_wide=True),
+    Column("Next offset", lambda each: each.max_offset, is_number=True, is_wide=True),
+    Column("Messages", lambda each: each.max_offset - each.min_offset, is_number=True),
+    Column("Last stored", lambda each: each.last_stored, is_wide=True),
+)
+# A broker's share of the topic, and its addresses.
+_ROUTE_COLUMNS: Final[Columns[tuple[TopicShare, str]]] = (
+    Column("Broker", lambda row: row[0].broker),
+    Column("Addresses", lambda row: row[1], is_wide=True),
+    Column("Read queues", lambda row: row[0].read_queues, is_number=True),
+    Column("Write queues", lambda row: row[0].write_queues, is_number=True),
+    Column("Permission", lambda row: row[0].perm),
+    Column("Type", lambda row: row[0].message_type, is_wide=True),
+)
+_GROUP_COLUMNS: Final[Columns[tuple[str, GroupLag | None]]] = (
+    Column("Group", lambda row: link(row[0], "groups", row[0])),
+    Column("Lag", lambda row: row[1].lag if row[1] else "unknown", is_number=True),
+    Column("Messages per second", lambda row: row[1].per_second if row[1] else None, is_number=True, is_wide=True),
+)
+
+
+async def _read_topic(view: View) -> TopicNow:
+    name = view.args["name"]
+    admin = view.look.partial()
+    topic, route = await admin.topic(name), await view.look.servers.route(name)
+    groups = await topics.consumers_of(admin.servers, name)
+    return TopicNow(
+        topic,
+        view.look.kind_of(name),
+        {each.broker_name: each.broker_addrs for each in route.broker_datas},
+        {group: await view.attempt(admin.lag(group, name)) for group in groups},
+        _left_out(view, topic, admin),
+    )
+
+
+async def _refresh_topic(view: View, found: TopicNow) -> TopicNow:
+    """Read the queues again; the lags of many groups would cost more."""
+    admin, name = view.look.partial(), found.topic.name
+    topic = await admin.topic(name)
+    return replace(found, topic=topic, left_out=_left_out(view, topic, admin))
+
+
+def _left_out(view: View, topic: Topic, admin: CountedAdmin) -> dict[str, int]:
+    """The brokers whose queues are missing; the route has the numbers of those that are registered."""
+    found = view.samples.troubles.left_out(topic.name, admin.counted.missing or ())
+    return found | {each.broker: each.read_queues for each in topic.shares if each.broker in found}
+
+
+def missing_text(found: TopicNow) -> str:
+    """The queues that are missing, and whose; "" if none is."""
+    here, missing = len(found.topic.queues), sum(found.left_out.values())
+    if not found.left_out:
+        return ""
+    return f"{missing} queues of {here + missing} are missing. {left_out_text(found.left_out)}"
+
+
+def _missing(_: View, found: TopicNow) -> Update[TopicNow]:
+    line = ui.label().classes("trouble-text").mark("missing")
+
+    def show(now: TopicNow) -> None:
+        line.text = missing_text(now)
+        line.set_visibility(bool(now.left_out))
+
+    show(found)
+    return show
+
+
+def _buttons(view: View, found: TopicNow) -> None:
+    topic = found.topic
+    with ui.row().classes("gap-2"):
+        view.link_button("Messages", "mail", "messages", topic=topic.name)
+        view.link_button("Live tail", "stream", "tail", topic=topic.name)
+        for action in (
+            send_message(topic.name),
+            reset_offsets(topic=topic.name),
+            change_topic(topic),
+            delete_topic(topic),
+        ):
+            action.button(view)
+
+
+TOPIC_PAGE: Final = Page(
+    "/topics/{name}",
+    "Topic {name}",
+    Description[TopicNow](
+        _read_topic,
+        [
+            _buttons,
+            trouble_panel(lambda view, found: view.samples.troubles.of_topics([found.topic.name])),
+            _missing,
+            text(
+                lambda found: (
+                    f"{counted(found.topic.count, 'message')} in {counted(len(found.topic.queues), 'queue')}; "
+                    f"kind: {found.kind}"
+                )
+            ),
+            section("Queues", _QUEUE_COLUMNS, lambda found: found.topic.queues, "it has no queues"),
+            section(
+                "Route",
+                _ROUTE_COLUMNS,
+                lambda found: [(each, found.addresses_of(each.broker)) for each in found.topic.shares],
+                wraps=True,
+            ),
+            section(
+                "Consumer groups", _GROUP_COLUMNS, lambda found: list(found.lags.items()), "no group has consumed it"
+            ),
+        ],
+        5.0,
+        _refresh_topic,
+    ),
+)

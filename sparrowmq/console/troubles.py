@@ -1,0 +1,371 @@
+"""Troubles of the cluster: since when, which topics and groups suffer, and what to do.
+
+    conditions    of which servers, and the console, report that they do less than expected (docs/operate/conditions.md)
+    no_answer     a broker is registered, and does not answer
+    no_master     only slaves of a name are registered
+    missing       fewer brokers of a name are registered than the console has seen, or none
+    name_server_dead    a name server does not answer, and another one does
+    no_name_server
+
+The console looks every few seconds, whether a page is open or not. It remembers the brokers that it has seen, because
+a name server forgets a broker as soon as its connection ends. A broker that was removed for good is forgotten by an
+administrator's click, or after a week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sparrowmq.client.admin.findings import ELECTION, HEADLESS, NO_ANSWER, Sign, elects, told_conditions, with_causes
+from sparrowmq.client.admin.operations import conditions_of_namesrv, groups_of_topic, topic_table
+from sparrowmq.console.cluster_view import BrokerNow, Look
+from sparrowmq.errors import BrokerUnreachable, NetworkError, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.requests.bodies import MASTER, TopicConfig
+
+_WEEK_MS: Final = 7 * 86_400_000
+_GROUPS_S: Final = 60.0  # how long the groups that suffer are kept
+_TOPICS_S: Final = 30.0
+_MOST_TOPICS: Final = 50  # of which groups are asked for
+_CRITICAL: Final = "critical"
+_AWAY: Final = ("no_answer", "no_master", "missing")
+
+# The names in the rules of findings.py; the condition no_master is another one.
+_SIGNS: Final = {"no_master": HEADLESS, "no_name_server": NO_ANSWER, "name_server_dead": NO_ANSWER}
+_LOOK: Final = "see whether it runs, and start it again"
+_REMEDIES: Final = {
+    "no_answer": "see whether its process hangs, and whether this machine reaches its port; restart it if it hangs",
+    "no_master": f"{_LOOK}; or make a slave the master (docs/operate/replication.md)",
+    "missing": f"{_LOOK}; if it was removed for good, an administrator forgets it on the page Conditions",
+    "refused": "start the console with an account that may, by --access-key and --secret-key",
+    "name_server_dead": "start it again with `mqnamesrv`; brokers and clients use the others meanwhile",
+    "no_name_server": "start one with `mqnamesrv`, or start the console with the right addresses (-n)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that is wrong at one broker, or at the name servers.
+
+    Attributes:
+        name: of the condition, or one of those above.
+        broker: its name; "" for name servers.
+        who: the broker as a reader knows it.
+        since_ms: the beginning, as far as it is known.
+        is_older: it was there when the console looked for the first time.
+        queues, topics: what cannot be used because of it, of applications.
+        groups: that consume these topics.
+        sign: what the rules of findings.py read of it.
+        cause: the broker and the name of the trouble from which this one follows; "" if it follows from none.
+    """
+
+    name: str
+    is_critical: bool
+    broker: str
+    who: str
+    what: str
+    remedy: str
+    since_ms: int
+    is_older: bool = False
+    queues: int = 0
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    sign: Sign | None = None
+    cause: str = ""
+    has_critical_effects: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.is_critical or self.has_critical_effects
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether all topics and brokers suffer."""
+        return self.name == "no_name_server"
+
+    @property
+    def title(self) -> str:
+        return f"{self.who}: {self.name}"
+
+
+@dataclass(slots=True)
+class _Name:
+    """The brokers of one name that the console has seen.
+
+    Attributes:
+        most: how many were registered at the same time.
+        last: each address with its number, and the time when it was registered last.
+    """
+
+    cluster: str
+    most: int = 0
+    last: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Troubles:
+    """All troubles of now, the worst and oldest first."""
+
+    def __init__(self, look: Look, clock: Clock) -> None:
+        self._look = look
+        self._clock = clock
+        self._names: dict[str, _Name] = {}
+        self._since: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._now: tuple[Trouble, ...] = ()
+        self._lost: tuple[BrokerNow, ...] = ()
+        self._groups: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._has_looked = False
+        self._of_slaves: dict[str, Mapping[str, TopicConfig]] = {}
+        self._next_topics_s = 0.0
+
+    def now(self) -> tuple[Trouble, ...]:
+        return self._now
+
+    def lost(self) -> tuple[BrokerNow, ...]:
+        """The brokers that are not registered any more; none of them answers."""
+        return self._lost
+
+    def of_broker(self, broker: str) -> list[Trouble]:
+        return self._with_causes([each for each in self._now if each.broker == broker or each.is_everywhere])
+
+    def of_topics(self, topics: Iterable[str]) -> list[Trouble]:
+        """The troubles that keep some topics from being used."""
+        wanted = set(topics)
+        return self._with_causes(
+            [each for each in self._now if each.is_everywhere or not wanted.isdisjoint(each.topics)]
+        )
+
+    def _with_causes(self, found: Sequence[Trouble]) -> list[Trouble]:
+        """Return these, and the troubles from which they follow, which have the remedies."""
+        titles = {each.title for each in found}
+        while more := {each.cause for each in self._now if each.title in titles and each.cause} - titles:
+            titles |= more
+        return [each for each in self._now if each.title in titles]
+
+    def left_out(self, topic: str, silent: Iterable[str] = ()) -> dict[str, int]:
+        """The brokers whose messages of a topic cannot be read, and the number of its queues there; 0 if unknown.
+
+        Args:
+            silent: brokers that did not answer just now.
+        """
+        away = {
+            each.broker
+            for each in self._now
+            if each.name in _AWAY and each.is_critical and topic in self._table(each.broker)
+        }
+        tables = {name: self._table(name) for name in sorted(away.union(silent))}
+        return {name: table[topic].read_queue_nums if topic in table else 0 for name, table in tables.items()}
+
+    def forget(self, broker: str) -> None:
+        """Expect no more brokers of a name than are registered now."""
+        self._names.pop(broker, None)
+        self._look.tables.pop(broker, None)
+        self._lost = tuple(each for each in self._lost if each.name != broker)
+        self._now = tuple(each for each in self._now if each.name != "missing" or each.broker != broker)
+
+    async def look(self) -> Sequence[BrokerNow]:
+        """Look at all brokers, and return those that are registered. Raises: what `Look.look_again` raises."""
+        try:
+            brokers = await self._look.look_again()
+        except NetworkError as error:
+            who, address = f"name server {self._look.servers.namesrv}", self._look.name_servers[0]
+            silent = self._trouble("no_name_server", True, "", who, str(error), address, is_master=False)
+            await self.update(await self._look.at_once(self._known()), [silent])
+            raise
+        await self.update(brokers, await self._of_name_servers())
+        return brokers
+
+    def _known(self) -> list[BrokerNow]:
+        """The brokers that the console has seen, without their figures."""
+        return [
+            BrokerNow(seen.cluster, name, number, address, {}, None)
+            for name, seen in self._names.items()
+            for address, (number, _) in seen.last.items()
+        ]
+
+    async def _of_name_servers(self) -> list[Trouble]:
+        """Return the troubles of single name servers. At least one of them answers."""
+        servers = self._look.servers
+        answers, failures = await servers.ask_namesrvs(lambda at: conditions_of_namesrv(servers, at))
+        found = [
+            self._trouble("name_server_dead", False, "", f"name server {at}", str(error), at, is_master=False)
+            for at, error in failures.items()
+            if isinstance(error, NetworkError)
+        ]
+        for at, figures in answers.items():
+            found += _told(figures, "", f"name server {at}", at)
+        return found
+
+    async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
+        """Find what is wrong, given the brokers that are registered."""
+        self._remember(brokers)
+        own = _told(self._look.conditions.as_properties(), "", "this console", "")
+        found = [*own, *of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
+        for name in sorted({each.name for each in brokers}):
+            members = [each for each in brokers if each.name == name]
+            if all(each.number != MASTER for each in members):
+                slaves = ", ".join(each.address for each in members)
+                what = f"no broker of this name is the master; registered are only slaves ({slaves})"
+                trouble = self._trouble("no_master", True, name, f"broker {name}", what, "")
+                is_elected = any(elects(each.figures) for each in members)
+                found.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
+        registered = {each.name for each in brokers}
+        for lost in self._lost:
+            is_master = lost.number == MASTER
+            if (
+                is_master
+                and lost.name in registered
+                and any(each.name == "no_master" and each.broker == lost.name for each in found)
+            ):
+                continue
+            what = f"it was registered at {lost.address}, and is no more"
+            is_critical = lost.name not in registered
+            found.append(self._trouble("missing", is_critical, lost.name, _who(lost), what, lost.address, is_master))
+        await self._learn_topics(brokers)
+        self._settle([await self._with_sufferers(each, brokers) for each in found])
+
+    def _of(self, broker: BrokerNow) -> list[Trouble]:
+        who, is_master, at = _who(broker), broker.number == MASTER, broker.address
+        if broker.silence is not None:
+            name, is_critical = "refused", False
+            if isinstance(broker.silence, NetworkError):
+                name, is_critical = "no_answer", is_master
+            return [self._trouble(name, is_critical, broker.name, who, str(broker.silence), at, is_master)]
+        return _told(broker.figures, broker.name, who, at, is_master)
+
+    def _trouble(
+        self,
+        name: str,
+        is_critical: bool,
+        broker: str,
+        who: str,
+        what: str,
+        address: str,
+        is_master: bool = True,
+    ) -> Trouble:
+        begun = self._since.setdefault((name, who), (self._clock.now_ms(), not self._has_looked))
+        sign = Sign(_SIGNS.get(name, name), broker, address, is_master, what)
+        return Trouble(name, is_critical, broker, who, what, _REMEDIES[name], *begun, sign=sign)
+
+    def _settle(self, found: Sequence[Trouble]) -> None:
+        self._now = ranked(found)
+        lasting = {(each.name, each.who) for each in found}
+        self._since = {key: begun for key, begun in self._since.items() if key in lasting}
+        self._has_looked = True
+
+    def _remember(self, brokers: Sequence[BrokerNow]) -> None:
+        """Note which brokers are registered, and find those that were and are no more."""
+        now_ms, counts = self._clock.now_ms(), dict[str, int]()
+        for each in brokers:
+            seen = self._names.setdefault(each.name, _Name(each.cluster))
+            seen.last[each.address] = each.number, now_ms
+            counts[each.name] = counts.get(each.name, 0) + 1
+        lost: list[BrokerNow] = []
+        for name, seen in list(self._names.items()):
+            seen.most = max(seen.most, counts.get(name, 0))
+            gone = [(at_ms, number, address) for address, (number, at_ms) in seen.last.items() if at_ms < now_ms]
+            # An address that was replaced by another one is not missing.
+            missing = sorted(gone, reverse=True)[: seen.most - counts.get(name, 0)]
+            for at_ms, number, address in gone:
+                if (at_ms, number, address) not in missing or now_ms - at_ms > _WEEK_MS:
+                    del seen.last[address]
+            seen.most = min(seen.most, len(seen.last))
+            if not seen.last:
+                del self._names[name]
+            reason = BrokerUnreachable(name, "it is not registered at the name server any more")
+            lost += [
+                BrokerNow(seen.cluster, name, number, address, {}, reason)
+                for _, number, address in missing
+                if address in seen.last
+            ]
+        self._lost = tuple(lost)
+
+    async def _learn_topics(self, brokers: Sequence[BrokerNow]) -> None:
+        """Read the topics of all masters twice a minute; of a master that never answered, its slave knows them."""
+        if self._clock.monotonic() < self._next_topics_s:
+            return
+        self._next_topics_s = self._clock.monotonic() + _TOPICS_S
+        with suppress(SparrowError):
+            await self._look.topics()
+        for each in brokers:
+            if each.number != MASTER and each.silence is None and each.name not in self._look.tables:
+                with suppress(SparrowError):
+                    self._of_slaves[each.name] = await topic_table(self._look.servers, each.address)
+
+    def _table(self, broker: str) -> Mapping[str, TopicConfig]:
+        """The topics of a broker, as it or its slave answered last."""
+        return self._look.tables.get(broker) or self._of_slaves.get(broker, {})
+
+    async def _with_sufferers(self, trouble: Trouble, brokers: Sequence[BrokerNow]) -> Trouble:
+        """The trouble with its topics and groups, if it keeps a master from its work."""
+        is_of_slave = any(_who(each) == trouble.who and each.number != MASTER for each in (*brokers, *self._lost))
+        if not trouble.is_critical or not trouble.broker or is_of_slave:
+            return trouble
+        table = self._table(trouble.broker)
+        topics = {name: each for name, each in sorted(table.items()) if self._look.kind_of(name) == "topic"}
+        groups = await self._groups_of(trouble.broker, topics, brokers)
+        return replace(
+            trouble,
+            queues=sum(max(each.read_queue_nums, each.write_queue_nums) for each in topics.values()),
+            topics=tuple(topics),
+            groups=groups,
+        )
+
+    async def _groups_of(
+        self, broker: str, topics: Mapping[str, TopicConfig], brokers: Sequence[BrokerNow]
+    ) -> tuple[str, ...]:
+        """The groups that consume some topics, as the brokers know that answer; at most a minute old."""
+        kept = self._groups.get(broker)
+        if kept is not None and self._clock.monotonic() - kept[0] < _GROUPS_S:
+            return kept[1]
+        servers = self._look.servers
+        asked = {
+            f"{each.address} {topic}": each.address
+            for each in brokers
+            if each.silence is None and (each.number == MASTER or each.name == broker)
+            for topic in list(topics)[:_MOST_TOPICS]
+        }
+        answers, _ = await servers.ask_masters(
+            asked, lambda question, address: groups_of_topic(servers, address, question.partition(" ")[2])
+        )
+        groups = tuple(sorted({group for each in answers.values() for group in each}))
+        self._groups[broker] = self._clock.monotonic(), groups
+        return groups
+
+
+def _told(figures: Mapping[str, str], broker: str, who: str, address: str, is_master: bool = True) -> list[Trouble]:
+    """Return the conditions that a server tells."""
+    return [
+        Trouble(
+            name,
+            told.severity == _CRITICAL,
+            broker,
+            who,
+            told.what,
+            told.remedy,
+            told.since_ms,
+            sign=Sign(name, broker, address, is_master, told.what, told.cause or ""),
+        )
+        for name, told in told_conditions(figures).items()
+    ]
+
+
+def ranked(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
+    """Return the worst and oldest first, and what follows from a trouble after it."""
+    worst_first = sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who))
+    found_trees = [
+        [each if cause is None else replace(each, cause=cause.title) for each, cause in tree]
+        for tree in with_causes(worst_first, lambda each: each.sign)
+    ]
+    # A warning with critical effects, such as a lost slave, is as urgent as they are.
+    urgent = [
+        [replace(tree[0], has_critical_effects=any(each.is_critical for each in tree[1:])), *tree[1:]]
+        for tree in found_trees
+    ]
+    return tuple(each for tree in sorted(urgent, key=lambda tree: not tree[0].is_urgent) for each in tree)
+
+
+def _who(broker: BrokerNow) -> str:
+    return f"broker {broker.name} ({broker.role}) at {broker.address}"
