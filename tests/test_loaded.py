@@ -29,7 +29,7 @@ def modules():
         "shutil",
         "sparrowmq.auth.account_files",
         "sparrowmq.broker.member",
-        "sparrowmq.broker.replication.replica",
+        "sparrowmq.broker.replication.ha_slave",
         "sparrowmq.client",
         "sparrowmq.namesrv",
         "sparrowmq.remoting.tls.self_signed",

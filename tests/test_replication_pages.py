@@ -10,7 +10,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.member import demand_member
-from sparrowmq.broker.replication.ha_port import demand_role
+from sparrowmq.broker.replication.ha_master import demand_role
 from sparrowmq.cli.operator.cluster_commands import _HEADS as HEADS
 from sparrowmq.settings.properties_text import parse_properties
 from sparrowmq.settings.settings import build

@@ -58,7 +58,7 @@ READ_DIGITS = {
     "sparrowmq/broker/transactions/half_message.py",
     "sparrowmq/cli/terminal/time_arguments.py",
     "sparrowmq/core/digits.py",
-    "sparrowmq/filter/numbers.py",
+    "sparrowmq/filter/comparison.py",
     "sparrowmq/protocol/wire/json.py",
     "sparrowmq/settings/setting_kinds.py",
     "sparrowmq/spark/lakehouse/lake_progress.py",

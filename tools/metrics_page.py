@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.metrics.names_of_5x import ALSO, ALSO_OF_MASTERS
+from sparrowmq.broker.metrics.prometheus import ALSO, ALSO_OF_MASTERS
 
 PACKAGE: Final = Path(__file__).parents[1] / "sparrowmq"
 _SECTIONS: Final = {

@@ -59,7 +59,7 @@ AREAS: Final = {
         "store/*.py",
         "store/log/*.py",
         "store/queues/*.py",
-        "broker/later/*.py",
+        "broker/delayed/*.py",
     ),
     "replication": ("broker/replication/*.py",),
     "failover": ("broker/failover/*.py", "broker/member.py"),

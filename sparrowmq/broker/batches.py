@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated.recognition import Before, Repeats, keys
-from sparrowmq.broker.repeated.retried_ids import Key
-from sparrowmq.broker.replication.refusal import not_the_master
+from sparrowmq.broker.repeated_sends import Before, Key, Repeats, keys
+from sparrowmq.broker.replication.slave_guard import not_the_master
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.slices import Steps, emptied
 from sparrowmq.protocol.codes import ResponseCode

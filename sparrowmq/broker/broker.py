@@ -20,6 +20,8 @@ from sparrowmq.broker.access_control import AccessControl, create_first_users, s
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.broker_state import KeptState
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.delayed.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler, UsersHandler
 from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler, LeadershipHandler
@@ -40,30 +42,26 @@ from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.held_pulls import HeldLimits
 from sparrowmq.broker.journal import Journal, JournalRules
-from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.broker.metrics.measured_parts import Measured
-from sparrowmq.broker.metrics.status import Status
+from sparrowmq.broker.metrics.status import Measured, Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.part import Chore, Part, run_chores
-from sparrowmq.broker.pop.pop_table import PopTable
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_queue import PopTable
+from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.broker.ports import Inside, fast_door, has_port, open_grpc, without_pulls
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.repeated.recognition import Repeats
-from sparrowmq.broker.replication.ha_port import demand_role, ha_door
-from sparrowmq.broker.replication.own_role import BrokerContext, OwnRole
+from sparrowmq.broker.repeated_sends import Repeats
+from sparrowmq.broker.replication.ha_master import demand_role, ha_door
 from sparrowmq.broker.replication.peer_repair import SelfRepair
-from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
+from sparrowmq.broker.replication.role import BrokerContext, OwnRole
+from sparrowmq.broker.replication.slave_guard import refusing, refusing_once_over
 from sparrowmq.broker.saved_state import SpareRoom
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.store import FreedRoom, open_store, room, storage, was_full, while_writable
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.transactions.deciders import MaySend
-from sparrowmq.broker.transactions.transaction_rules import TransactionRules
-from sparrowmq.broker.transactions.transactions import Transactions
+from sparrowmq.broker.transactions.open_transactions import TransactionRules
+from sparrowmq.broker.transactions.transactions import MaySend, Transactions
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -81,15 +79,13 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.listen_address import refuse_public
-from sparrowmq.remoting.measuring import Measuring
+from sparrowmq.remoting.listener import Door, refuse_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
+from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, Measuring
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
+from sparrowmq.remoting.tls.contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import SAVE_AGAIN_S, Changing
 from sparrowmq.store.message_store import MessageStore
 
@@ -453,7 +449,7 @@ class Broker:
         if not self.settings.is_measured:
             return Part()
         # This import takes 3 MB, so only a broker with metrics loads it.
-        from sparrowmq.broker.metrics.broker_metrics_port import metrics_part
+        from sparrowmq.broker.metrics.prometheus import metrics_part
 
         latencies, ready = self._measuring.latencies, self._conditions.ready
         return metrics_part(self._metrics, self.settings, parts, pops, latencies, self._clock, ready)

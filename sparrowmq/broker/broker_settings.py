@@ -21,7 +21,7 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
-from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.remoting.listener import EVERYWHERE, LOOPBACK, is_loopback
 from sparrowmq.remoting.quota_rules import QUOTAS, QuotaRule
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings.setting_kinds import (

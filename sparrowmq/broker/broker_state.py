@@ -21,7 +21,7 @@ from sparrowmq.broker.journal import Journal, JournalRules, KeptTables
 from sparrowmq.broker.journal_records import BEGIN, END, Change, ReplayedState, Saved, Tables, changes, recover
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.queue_locks import Holders
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core import snapshot

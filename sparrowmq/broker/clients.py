@@ -31,8 +31,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.remoting.ownership import owner_of
-from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.peer import Peer, owner_of
 
 log = logging.getLogger(__name__)
 SILENCE_S = 120.0
@@ -56,7 +55,7 @@ class Member:
     """A client on one connection, in one group.
 
     Attributes:
-        owner: the account that announced it (remoting/ownership.py).
+        owner: the account that announced it (remoting/peer.py).
         filters: the filter of each topic in its last heartbeat.
         difference: how it differs from other members; "" if all want the same.
     """

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.store.message_store import MessageStore
 

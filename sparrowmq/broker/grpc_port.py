@@ -82,7 +82,7 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 
 LOOK_S: Final = 30.0
 log = logging.getLogger(__name__)

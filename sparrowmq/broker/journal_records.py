@@ -29,7 +29,7 @@ import msgspec
 
 from sparrowmq.broker.groups import with_mode
 from sparrowmq.broker.offsets import OffsetTable
-from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.queue_locks import Holder, Holders, take_holders
 from sparrowmq.broker.saved_state import records_from
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError

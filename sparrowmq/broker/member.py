@@ -1,7 +1,7 @@
 """A member of a failover group: one of several brokers with the same name. The state in etcd decides its role.
 
                       there is no master, and we are in sync ── elected ──┐
-    slave of the master ── cut to the common part, follow                  master, while the lease is valid (lease.py)
+    slave of the master ── cut to the common part, follow                  master, while the lease is valid
           ^                                                                │
           └────────────── another one leads, or the lease is not renewed ──┘
 
@@ -34,13 +34,21 @@ from typing import Final
 from sparrowmq.broker.broker import Broker, MemberResources
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
-from sparrowmq.broker.failover.disk_watch import RoomWatch, SlowWatch
-from sparrowmq.broker.failover.etcd_access import EtcdAccess
-from sparrowmq.broker.failover.etcd_client import Etcd
-from sparrowmq.broker.failover.etcd_group import EtcdGroup, group_in
-from sparrowmq.broker.failover.group_state import GroupState, Leader, elected, handed_over, new_line
+from sparrowmq.broker.failover.etcd import Etcd, EtcdAccess
+from sparrowmq.broker.failover.group_keys import FOLDER, UNKNOWN, EtcdGroup, Lease, Presence, Present, group_in
+from sparrowmq.broker.failover.group_state import (
+    RECOVERING,
+    GroupState,
+    Leader,
+    OwnEpoch,
+    elected,
+    handed_over,
+    new_line,
+)
 from sparrowmq.broker.failover.handover import (
     HAND_OVER_S,
+    RoomWatch,
+    SlowWatch,
     check_begin,
     drained,
     next_master,
@@ -48,18 +56,15 @@ from sparrowmq.broker.failover.handover import (
     refused,
 )
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.broker.failover.lease import Lease
-from sparrowmq.broker.failover.member_presence import FOLDER, UNKNOWN, Presence, Present
-from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.replication.ha_port import ABOVE, port_for_slaves
+from sparrowmq.broker.replication.ha_master import ABOVE, port_for_slaves
 from sparrowmq.broker.replication.peer_repair import NOWHERE
 from sparrowmq.broker.store import FreedRoom, repaired, was_full
 from sparrowmq.errors import ConfigError, DiskFull, EtcdFailed, LogsDiffer, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.remoting.listen_address import is_loopback
+from sparrowmq.remoting.listener import is_loopback
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.live_settings import with_live
 from sparrowmq.store.log.set_aside import ranges

@@ -29,10 +29,10 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.budget import SessionLimits
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Dispatch, Session
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 
 if TYPE_CHECKING:
     from sparrowmq.broker.access_control import AccessControl

@@ -36,9 +36,8 @@ from sparrowmq.broker.access_control import sign_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.replication.namesakes import namesakes
-from sparrowmq.broker.replication.peer_repair import repair_closed
-from sparrowmq.broker.replication.replica_lag import lag_s
+from sparrowmq.broker.replication.peer_repair import namesakes, repair_closed
+from sparrowmq.broker.replication.slave_link import lag_s
 from sparrowmq.errors import CorruptRecord, DiskFull, OutOfResources, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -48,7 +47,7 @@ from sparrowmq.metrics.disks import disk_use, with_logs
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.log.flush import ROOM_BYTES
 from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, pieces

@@ -24,7 +24,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)

@@ -42,10 +42,10 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings, TlsMode
 
 # A page is loaded again, without what was typed in it, if its browser is silent for longer than this and a pulse.

@@ -32,7 +32,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.remoting.limited_sessions import LimitedSessions
+from sparrowmq.remoting.listener import LimitedSessions
 
 HEAD_S: Final = 10.0
 _LONGEST_HEAD: Final = 32 << 10

@@ -1,8 +1,7 @@
 """SQL92 filters: compile the text of an expression into conditions, and evaluate them on a message's properties.
 
     "amount > 5 AND region IN ('EU', 'US')"
-        ── grammar.py   lark: tokens, precedence, the place of an error
-        ── builder.py   checks operand types, as Java does when it compiles
+        ── grammar.py   lark: tokens, precedence, the place of an error; and a check of operand types, as in Java
         ── Filter       names: ("amount", "region"); matches(Texts(["7", "EU"])) is True
 
 The caller looks up the values of `names` in a message and passes them to `matches`; this package knows no records.

@@ -39,7 +39,7 @@ from sparrowmq.loop.slices import to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 
 DRAIN_S: Final = 1.0
 

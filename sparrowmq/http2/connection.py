@@ -45,7 +45,7 @@ from sparrowmq.http2.request_headers import (
     request_of,
 )
 from sparrowmq.http2.streams import Stream
-from sparrowmq.remoting.turn_share import BURST_S
+from sparrowmq.remoting.budget import BURST_S
 
 CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 STREAM_BYTES: Final = 4096  # the memory of a call, with its task

@@ -25,13 +25,12 @@ from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.loop.tasks import Background, over
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
-from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.limited_sessions import LimitedSessions
+from sparrowmq.remoting.budget import TurnShare
+from sparrowmq.remoting.listener import Door, LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.tls.first_protocol import Opening
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
-from sparrowmq.remoting.turn_share import TurnShare
+from sparrowmq.remoting.tls.contexts import ServerTls
+from sparrowmq.remoting.tls.encryption import Opening
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
+from sparrowmq.remoting.budget import TurnShare
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.encryption import GOODBYE_S, Encryption
-from sparrowmq.remoting.turn_share import TurnShare
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import ssl
 
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import CLIENT_CERTIFICATE, Probe
-from sparrowmq.remoting.tls.client_tls import ClientContext
+from sparrowmq.remoting.tls.contexts import ClientContext
 
 
 def ending(clock: Clock, *shown: ssl.SSLContext | None) -> Probe:

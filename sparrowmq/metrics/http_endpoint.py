@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sparrowmq.core import descriptors
 from sparrowmq.errors import SparrowError
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import Series, all_series
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:

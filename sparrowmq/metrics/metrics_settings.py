@@ -16,8 +16,7 @@ from enum import Enum
 from urllib.parse import urlsplit
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.listen_address import is_loopback
+from sparrowmq.remoting.listener import Door, is_loopback
 from sparrowmq.settings.setting_kinds import TEXT, Kind, choice, integer
 from sparrowmq.settings.settings import Settings, setting
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.tls.client_tls import ClientContext
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ClientContext, ServerTls
 
 
 @dataclass(frozen=True)

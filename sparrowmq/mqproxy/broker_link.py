@@ -30,7 +30,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command, language_name
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, FrameReader
-from sparrowmq.remoting.connect_errors import why_unconnected
+from sparrowmq.remoting.connection_errors import why_unconnected
 from sparrowmq.remoting.session import MUTE_S
 
 CONNECT_S: Final = 3.0

@@ -26,9 +26,8 @@ from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.limits import Room
 from sparrowmq.mqproxy.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
-from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.listener import EVERYWHERE, LOOPBACK, Door, is_loopback
+from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 
 PORT: Final = 8081

@@ -73,7 +73,7 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 
 log = logging.getLogger(__name__)
 

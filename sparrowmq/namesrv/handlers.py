@@ -29,8 +29,7 @@ from sparrowmq.protocol.requests.registration_bodies import (
     summing,
 )
 from sparrowmq.remoting.diagnosis import diagnosis
-from sparrowmq.remoting.handler import Reply, encoded, handles
-from sparrowmq.remoting.large_answers import LargeAnswers
+from sparrowmq.remoting.handler import LargeAnswers, Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.settings.setting_kinds import ADDRESSES

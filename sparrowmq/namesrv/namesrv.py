@@ -1,8 +1,17 @@
-"""A name server: its socket, its handlers, and the task that removes silent brokers."""
+"""A name server: its socket, its handlers, and the task that removes silent brokers.
+
+It remembers brokers that died, so that tools can name them: as values of a namespace, on disk.
+
+    LOST_BROKERS    broker-b    {"cluster": ..., "address": ..., "sinceMs": ..., "topics": [...]}
+
+A broker that unregisters is not lost. A lost one is forgotten when its master registers again, or when an operator
+deletes the value (`sparrowmq broker forget`). Each name server remembers for itself, and MOST_LOST brokers at most.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -26,26 +35,27 @@ from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.metrics.server_figures import Port, declare_port
-from sparrowmq.namesrv.dead_brokers import DeadBrokers
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.namesrv.route_table import Routes
+from sparrowmq.namesrv.route_table import MOST_LOST, Routes
+from sparrowmq.protocol.names import LOST_BROKERS
+from sparrowmq.protocol.requests.bodies import LostBroker
 from sparrowmq.protocol.requests.request_table import Role
-from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.latencies import Latencies
-from sparrowmq.remoting.listen_address import refuse_public
-from sparrowmq.remoting.measuring import Measuring
-from sparrowmq.remoting.request_dispatch import Dispatcher
+from sparrowmq.remoting.listener import Door, refuse_public
+from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.settings.user_settings import demand_one_kind
 
 if TYPE_CHECKING:  # a name server without access control loads nothing of it
     from sparrowmq.auth.audit_log import Audit
     from sparrowmq.namesrv.namesrv_access import NamesrvAccess
+
+log = logging.getLogger(__name__)
 
 SCAN_PERIOD_S: Final = 10.0
 
@@ -216,9 +226,6 @@ def _later(tasks: Background, steps: Steps[None]) -> None:
         tasks.spawn(to_end(steps), "routes")
 
 
-# A name server's metrics: its brokers, topics, connections and process.
-
-
 def metrics_port(
     conditions: Conditions,
     door: Door | None,
@@ -257,3 +264,43 @@ def _folders(settings: NamesrvSettings) -> dict[str, Path]:
     """Return the folders with files of the name server, by what they are for."""
     folders = {"kv": settings.kv_path.parent}
     return folders if settings.audit_path is None else folders | {"audit": settings.audit_path.parent}
+
+
+class DeadBrokers:
+    """Writes what `Routes.vanished` says into the name server's values."""
+
+    def __init__(self, routes: Routes, values: KeyValues, clock: Clock) -> None:
+        self._routes = routes
+        self._values = values
+        self._clock = clock
+        self._written: set[str] = set()
+        self._is_failing = False
+
+    async def watch(self) -> None:
+        """Look each second, until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            try:
+                await self.look()
+            except OSError as error:
+                if not self._is_failing:
+                    log.warning("lost brokers cannot be remembered in %s: %s", self._values.path, error)
+                self._is_failing = True
+            else:
+                self._is_failing = False
+
+    async def look(self) -> None:
+        """Write what changed. Raises: OSError; the next look writes it again."""
+        room = MOST_LOST - len(self._values.namespace(LOST_BROKERS))
+        for name, gone in list(self._routes.vanished.items()):
+            if name not in self._written and room > 0:
+                room -= 1
+                lost = LostBroker(gone.cluster, gone.address, self._clock.now_ms(), list(gone.topics))
+                written = b"".join(await to_end(lost.encoding()))  # it may have 50,000 topics
+                await self._values.put(LOST_BROKERS, name, written.decode())
+                self._written.add(name)
+                log.warning("broker %s is lost; if it does not come back: `sparrowmq broker forget %s`", name, name)
+        self._written &= self._routes.vanished.keys()
+        for name in self._values.namespace(LOST_BROKERS):
+            if self._routes.has_master(name):
+                await self._values.delete(LOST_BROKERS, name)

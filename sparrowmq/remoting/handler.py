@@ -11,22 +11,32 @@ Its result is
     PendingReply      the reply, once the handler calls its `answer`: no task either
     a coroutine       which returns one of the others; the only form that costs a task
 It raises RemoteError to refuse a request. The dispatcher makes replies of all of them (remoting/request_dispatch.py).
+
+Large answers are made one after another, in slices (`LargeAnswers`):
+
+    short answer                  made at once, also while a large one is being made
+    large answer                  begun when the one before it is complete; a peer that has gone gets none
+    several for one peer          in turn with those for other peers
+
+An answer with all topics has megabytes. If thousands of them were made together, for peers that need not even read
+them, they would fill the memory. Answers to peers that do not read have a limit of their own (budget.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.durability import Durability
-from sparrowmq.loop.slices import Steps
+from sparrowmq.loop.slices import Line, Steps, in_slices
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,3 +165,28 @@ Result = Finished | Awaitable[Finished]
 def encoded(body: Body, header: ReplyHeader = None) -> Steps[Reply]:
     pieces = yield from body.encoding()
     return Reply(header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces])
+
+
+class LargeAnswers:
+    """The large answers of one handler."""
+
+    def __init__(self) -> None:
+        self._line = Line()
+
+    def make(self, peer: Peer, steps: Callable[[], Steps[Reply]]) -> Reply | Awaitable[Reply]:
+        """Make an answer.
+
+        Args:
+            steps: begins the work, perhaps twice: what does not end in the first slice of a busy time begins again in
+                its turn. Let it read the state, so that nothing is copied before, and change nothing.
+        """
+        if self._line.is_busy:
+            answer = in_slices(steps())
+            if not isinstance(answer, Coroutine):
+                return answer
+            answer.close()
+        return self._line.work(_unless_gone(peer, steps), asker=peer)
+
+
+def _unless_gone(peer: Peer, steps: Callable[[], Steps[Reply]]) -> Steps[Reply]:
+    return Reply() if peer.closed else (yield from steps())

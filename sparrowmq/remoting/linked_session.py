@@ -26,10 +26,9 @@ from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.protocol.wire.reply import Buffer, reply_command
-from sparrowmq.remoting.budget import Budget, SessionLimits
+from sparrowmq.remoting.budget import COUNTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import InFlight
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.turn_share import COUNTED_BYTES
 
 COMMAND_BYTES: Final = 512  # of a command besides its body
 FEW_BYTES: Final = 64 * 1024  # of an inbox, which there is room for in any case

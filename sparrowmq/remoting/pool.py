@@ -29,9 +29,8 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS
 from sparrowmq.remoting.budget import SessionLimits
-from sparrowmq.remoting.connect_errors import why_unconnected
+from sparrowmq.remoting.connection_errors import why_not, why_unconnected
 from sparrowmq.remoting.session import Dispatch, Session, protocol_of
-from sparrowmq.remoting.tls_errors import why_not
 
 CONNECT_S = 3.0
 FIRST_PAUSE_S = 0.05

@@ -4,6 +4,7 @@
 
 `handler.py` says what a handler may return. Errors become replies here and in no other module; only `Unanswered`
 becomes none. With access control, an `Audit` notes requests for administrators and denials.
+Durations are measured only while metrics are read, or slow requests are logged (`Measuring`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from librt.strings import BytesWriter
 
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.core.safe_text import without_folders
 from sparrowmq.errors import (
     AccessDenied,
@@ -30,7 +32,9 @@ from sparrowmq.errors import (
     SparrowError,
     StoreFailed,
 )
+from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import close_after, tell
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
@@ -58,7 +62,6 @@ log = logging.getLogger(__name__)
 Guard = Callable[[Peer, Command, Row, Request[Any]], None]
 HashSome = Callable[[Command], bool]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-
 
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
 # These requests wait on purpose when there is nothing to return yet.
@@ -469,3 +472,35 @@ def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], 
                     raise ValueError(f"two handlers for {RequestCode(kind.code).name}")
                 routes[kind.code] = (kind, getattr(handler, name))
     return routes
+
+
+class Measuring:
+    """Switches measuring on and off by the settings.
+
+    Args:
+        always: measure even if slow requests are not logged, because metrics are read.
+        turn: of the sessions, if they share one.
+    Attributes:
+        latencies: the measured latencies.
+    """
+
+    def __init__(self, settings: LogSettings, clock: Clock, *, always: bool, turn: Turn | None = None) -> None:
+        self.latencies = Latencies(clock.monotonic)
+        self._settings = settings
+        self._always = always
+        self._turn = turn
+        self._dispatcher: Dispatcher | None = None
+
+    def begin(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.use(self._settings)
+
+    def use(self, settings: LogSettings) -> None:
+        """Apply settings from the next request on."""
+        self._settings = settings
+        self.latencies.use(settings.slow_request_ms / 1000)
+        is_on = self._always or settings.slow_request_ms > 0
+        if self._dispatcher is not None:
+            self._dispatcher.latencies = self.latencies if is_on else None
+        if self._turn is not None:
+            self._turn.now = self.latencies.now if is_on else None

@@ -1,19 +1,25 @@
-"""A sent request that waits for its reply, and the reply that a program gets."""
+"""A sent request that waits for its reply, and the reply or the error that a program gets."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Collection
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.remote_errors import remote_error
 
 log = logging.getLogger(__name__)
 
+# 5.3 and later answer with the code of brokers that may only be read, and have no such beginning.
+# (Java 5.3.3: DefaultAuthenticationHandler, AclAuthorizationHandler)
+_ACCESS_CODE_OF_5: Final = 16
+_ACCESS_REMARK_OF_5: Final = re.compile(
+    "User:.* (has no permission to access|is not found|is disabled)|username cannot be null|check signature failed"
+)
 R = TypeVar("R", bound=Header)
 Answered = Callable[["Response[Any] | None", "Exception | None"], object]
 
@@ -86,3 +92,12 @@ class InFlight:
             told.set_exception(error)
         elif answer is not None:
             told.set_result(answer)
+
+
+def remote_error(code: int, remark: str | None) -> RemoteError:
+    """Return the error that a client raises for the code and the remark of a peer."""
+    if code == 1 and remark and remark.startswith(ACCESS_EXCEPTION):
+        return AccessDenied(remark)
+    if code == _ACCESS_CODE_OF_5 and remark and _ACCESS_REMARK_OF_5.match(remark):
+        return AccessDenied(remark, code)
+    return RemoteError(code, remark)

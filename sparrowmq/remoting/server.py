@@ -21,12 +21,11 @@ from sparrowmq.loop.slices import for_each, to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
-from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.limited_sessions import LimitedSessions
+from sparrowmq.remoting.listener import Door, LimitedSessions
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Dispatch, Session, protocol_of
-from sparrowmq.remoting.tls.first_protocol import Opening
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
+from sparrowmq.remoting.tls.encryption import Opening
 
 log = logging.getLogger(__name__)
 

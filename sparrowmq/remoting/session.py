@@ -26,10 +26,17 @@ from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer, add_reply, take_first
-from sparrowmq.remoting.budget import NOTED_BYTES, Budget, SessionLimits
+from sparrowmq.remoting.budget import (
+    COUNTED_BYTES,
+    LEAST_TURN_BYTES,
+    NOTED_BYTES,
+    SHORT_ANSWERS,
+    Budget,
+    SessionLimits,
+    TurnShare,
+)
+from sparrowmq.remoting.connection_errors import why_closed
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
-from sparrowmq.remoting.tls_errors import why_closed
-from sparrowmq.remoting.turn_share import COUNTED_BYTES, LEAST_TURN_BYTES, SHORT_ANSWERS, TurnShare
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.hosts import address_text, split_address
-from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.listen_address import is_loopback
+from sparrowmq.remoting.listener import Door, is_loopback
 
 Declare = Callable[[Figures], object]
 

@@ -26,7 +26,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
 from sparrowmq.spark.options import ClusterOptions
 

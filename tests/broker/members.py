@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.failover.etcd_client import Etcd
+from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.member import Member
 from sparrowmq.errors import EtcdFailed, NetworkError, RemoteError, SparrowError

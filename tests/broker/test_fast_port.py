@@ -10,14 +10,14 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.ports import BELOW, fast_door
-from sparrowmq.broker.replication.ha_port import ABOVE
+from sparrowmq.broker.replication.ha_master import ABOVE
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.settings.settings import build

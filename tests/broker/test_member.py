@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
 from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication.slave_link import SHOW_S
 from sparrowmq.errors import ConfigError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_state import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member import MemberStart
 from sparrowmq.errors import ConfigError

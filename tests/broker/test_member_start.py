@@ -13,7 +13,7 @@ import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
+from sparrowmq.broker.failover.group_state import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member import RETRY_S, Member, MemberStart
 from sparrowmq.errors import ConfigError, DiskFull, SparrowError

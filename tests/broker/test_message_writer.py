@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.later.delay import delay_levels
+from sparrowmq.broker.delayed.delay import delay_levels
 from sparrowmq.broker.message_writer import MAX_PROPERTIES_BYTES, Writer
 from sparrowmq.broker.redirect import Detour
 from sparrowmq.errors import RemoteError

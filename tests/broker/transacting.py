@@ -9,7 +9,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.transactions.transaction_rules import TransactionRules
+from sparrowmq.broker.transactions.open_transactions import TransactionRules
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts

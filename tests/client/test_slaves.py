@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq import ProducerSettings, RemoteError, SendFailed, SendStatus, SparrowError, connect
 from sparrowmq.broker.broker_settings import BrokerRole
-from sparrowmq.broker.replication import replica
+from sparrowmq.broker.replication import ha_slave
 from sparrowmq.broker.replication import state_mirror as mirror
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
@@ -43,7 +43,7 @@ async def test_a_result_says_how_safely_its_message_is_stored(tmp_path: Path, mo
 
 @pytest.fixture(autouse=True)
 def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "PAUSE_S", 0.1)
+    monkeypatch.setattr(ha_slave, "PAUSE_S", 0.1)
     monkeypatch.setattr(mirror, "PERIOD_S", 0.1)
 
 

@@ -13,7 +13,7 @@ from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.troubles import Troubles
 from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from tests.broker.metrics.visits import samples, visit
 from tests.certificates import authority, signed
 

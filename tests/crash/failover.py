@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from sparrowmq import connect
-from sparrowmq.broker.failover.etcd_client import Etcd
+from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.send_result import SendStatus

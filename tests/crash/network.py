@@ -36,7 +36,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from sparrowmq import connect
-from sparrowmq.broker.failover.etcd_client import Etcd
+from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.errors import EtcdFailed
 from sparrowmq.loop.clock import SystemClock

@@ -3,8 +3,7 @@
 import pytest
 
 from sparrowmq.errors import InvalidFilter
-from sparrowmq.filter.builder import MAX_DEPTH
-from sparrowmq.filter.grammar import parse
+from sparrowmq.filter.grammar import MAX_DEPTH, parse
 from sparrowmq.filter.tree import Texts
 
 

@@ -5,7 +5,7 @@ from time import thread_time
 
 import pytest
 
-from sparrowmq.filter.numbers import double, double_order, integer, whole_order
+from sparrowmq.filter.comparison import double, double_order, integer, whole_order
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from sparrowmq.core.descriptors import share
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.grpc.scripted import ScriptedBrokers, named

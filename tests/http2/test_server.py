@@ -16,7 +16,7 @@ from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ServerTlsSettings
 from tests import certificates
 from tests.http2.peer_frames import OPENING, Peer, call, connected, data, headers, path

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sparrowmq.broker.failover.etcd_access import EtcdAccess
+from sparrowmq.broker.failover.etcd import EtcdAccess
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
 from sparrowmq.metrics.client_certificates import ending
-from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.certificates import authority, signed

@@ -10,7 +10,7 @@ from sparrowmq.core import descriptors
 from sparrowmq.errors import StoreError
 from sparrowmq.metrics import http_endpoint
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 
 
 async def ok(query):

@@ -12,7 +12,7 @@ from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import MetricsSettings
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.version import VERSION

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from sparrowmq.namesrv import dead_brokers, route_table
-from sparrowmq.namesrv.dead_brokers import DeadBrokers
+from sparrowmq.namesrv import namesrv, route_table
 from sparrowmq.namesrv.kv import KeyValues
+from sparrowmq.namesrv.namesrv import DeadBrokers
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
@@ -42,7 +42,7 @@ async def test_a_broker_whose_connection_ended_is_lost_with_its_topics(routes, v
 
 async def test_only_so_many_lost_brokers_and_topics_are_remembered(routes, values, monkeypatch):
     monkeypatch.setattr(route_table, "MOST_LOST", 3)
-    monkeypatch.setattr(dead_brokers, "MOST_LOST", 2)
+    monkeypatch.setattr(namesrv, "MOST_LOST", 2)
     monkeypatch.setattr(route_table, "MOST_LOST_TOPICS", 3)
     for number in range(5):
         broker = A._replace(name=f"broker-{number}", address=f"10.0.1.{number}:1")

@@ -37,7 +37,7 @@ from sparrowmq.protocol.signature import LargeBodies, signer
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, TlsMode
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock

@@ -3,7 +3,7 @@ from errno import ECONNREFUSED, EHOSTUNREACH, EMFILE
 
 import pytest
 
-from sparrowmq.remoting.connect_errors import why_unconnected
+from sparrowmq.remoting.connection_errors import why_unconnected
 
 REFUSED = f"[Errno {ECONNREFUSED}] Connect call failed"
 

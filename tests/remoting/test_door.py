@@ -6,7 +6,7 @@ import resource
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 
 
 async def test_a_taken_port_is_told_with_the_setting_to_change() -> None:

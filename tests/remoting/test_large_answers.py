@@ -6,8 +6,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from sparrowmq.loop.slices import SLICE_S
-from sparrowmq.remoting.handler import Reply
-from sparrowmq.remoting.large_answers import LargeAnswers
+from sparrowmq.remoting.handler import LargeAnswers, Reply
 from tests.peers import Asker
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.remoting.limited_sessions import LimitedSessions
+from sparrowmq.remoting.listener import LimitedSessions
 from sparrowmq.testing.clock import ManualClock
 
 

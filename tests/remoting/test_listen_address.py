@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting.listen_address import is_loopback, refuse_public
+from sparrowmq.remoting.listener import is_loopback, refuse_public
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])

@@ -7,8 +7,7 @@ import pytest
 from sparrowmq.core.logs import LogSettings
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.request_table import Role
-from sparrowmq.remoting.measuring import Measuring
-from sparrowmq.remoting.request_dispatch import Dispatcher
+from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
 from sparrowmq.testing.clock import ManualClock
 
 

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
-from sparrowmq.remoting.ownership import may_act_for, may_take_over, owner_of
+from sparrowmq.remoting.peer import may_act_for, may_take_over, owner_of
 
 ACCOUNTS = """
 accounts:

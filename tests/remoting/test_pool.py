@@ -10,7 +10,7 @@ from sparrowmq.errors import BrokerUnreachable, ClientClosed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, LONGEST_PAUSE_S, UNHEARD_S, Pool
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
+from sparrowmq.remoting.tls.contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings, ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until

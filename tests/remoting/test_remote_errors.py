@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from sparrowmq.errors import AccessDenied
-from sparrowmq.remoting.remote_errors import remote_error
+from sparrowmq.remoting.request_in_flight import remote_error
 
 
 @pytest.mark.parametrize(

@@ -505,7 +505,7 @@ async def test_a_burst_takes_until_the_last_of_it_is_safe(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("BURST_S", "TURN_S"):
-        monkeypatch.setattr(f"sparrowmq.remoting.turn_share.{name}", 10.0)
+        monkeypatch.setattr(f"sparrowmq.remoting.budget.{name}", 10.0)
     hands, mark = Hands(), Watermark()
     safety = promise(mark)
     dispatch, latencies = measured(lambda: hands.takes(0.25, ReplyWhenDurable(safety, 1, HEADER)), hands)

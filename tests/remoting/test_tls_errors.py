@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, NameServerUnreachable, TlsFailed
-from sparrowmq.remoting.tls_errors import reason, why_closed, why_not, why_refused
+from sparrowmq.remoting.connection_errors import reason, why_closed, why_not, why_refused
 
 
 def test_other_errors_are_told_as_they_are() -> None:

@@ -8,9 +8,8 @@ import pytest
 from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage
 from sparrowmq.protocol.wire.codec import encode_request
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.budget import Budget, BudgetLimits
+from sparrowmq.remoting.budget import BURST_S, LEAST_BURST_S, LEAST_TURN_BYTES, TURN_S, Budget, BudgetLimits, TurnShare
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.turn_share import BURST_S, LEAST_BURST_S, LEAST_TURN_BYTES, TURN_S, TurnShare
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import until
 from tests.remoting.test_session import _Transport, pull

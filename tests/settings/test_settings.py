@@ -15,7 +15,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.metrics import metrics_port
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.remoting import measuring
+from sparrowmq.remoting import request_dispatch
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings import settings as config
 from sparrowmq.settings.properties_text import parse_properties
@@ -209,7 +209,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     own = Path(inspect.getfile(settings))
     of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")
     files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings)), Path(logs.__file__)]
-    files += [Path(measuring.__file__), Path(metrics_port.__file__)]  # for brokers and name servers alike
+    files += [Path(request_dispatch.__file__), Path(metrics_port.__file__)]  # for brokers and name servers alike
     files.append(Path(users.__file__))
     files.append(Path(serve.__file__))  # it starts one kind of broker or the other
     read = {name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")}

@@ -30,7 +30,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.loop import clock, slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics import prometheus_text
-from sparrowmq.remoting import door
+from sparrowmq.remoting import listener
 from sparrowmq.store import upkeep, vfs
 from sparrowmq.store.log import flush
 from tests.simulation.disk import SimDisk
@@ -46,9 +46,9 @@ _BURIALS_PER_COLLECTION: Final = 200
 # The order of their sets would depend on addresses. That of all other sets depends on PYTHONHASHSEED at most.
 _ORDERED: Final = (
     "asyncio.taskgroups",
-    "sparrowmq.broker.later.delivery",
-    "sparrowmq.broker.pop.pop_waits",
-    "sparrowmq.broker.replication.primary",
+    "sparrowmq.broker.delayed.delivery",
+    "sparrowmq.broker.pop.popper",
+    "sparrowmq.broker.replication.ha_master",
     "sparrowmq.client.consuming.process_queue",
     "sparrowmq.metrics.http_endpoint",
     "sparrowmq.namesrv.handlers",
@@ -327,7 +327,7 @@ class World:
         yield vfs, "_sync_data", self.files.replaced["fdatasync"]
         yield vfs, "fcntl", Fcntl(self.files)
         yield flush, "boot_id", self._boot_id
-        yield door, "socket", SocketModule(self.network)
+        yield listener, "socket", SocketModule(self.network)
         yield flush, "threading", self.threads
         yield flush, "SimpleQueue", SimQueue
         yield upkeep, "ThreadPoolExecutor", self.threads.executor

@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics.http_endpoint import Answer
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.spark.exposed import exposed
 
 

@@ -4,7 +4,7 @@
     not in sync, or another store      never, but by an operator's decision
     has just started                   it waits for the other members in sync, for a while: it may lack what a power
                                        cut took
-    its recovery cut bytes             it is compared with other members first (member_presence.py)
+    its recovery cut bytes             it is compared with other members first (group_keys.py)
     the lead was handed over           the chosen member goes first
     the start as the master failed     after COOLDOWN_S
     no room, a port that is taken      others go first; without room it tries after a while, to serve reads at least
@@ -19,13 +19,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.broker.failover.member_presence import Present, compare_first, none_can_have_more
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_keys import Present, compare_first, none_can_have_more
+from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
 from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk, Vfs, probe_writes
 

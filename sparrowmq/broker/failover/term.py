@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.remoting.tls.client_tls import ClientContext
+from sparrowmq.remoting.tls.contexts import ClientContext
 
 
 async def no_peers() -> Sequence[str]:

@@ -42,8 +42,7 @@ from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
 from sparrowmq.remoting.handler import Reply, encoded, handles
-from sparrowmq.remoting.ownership import may_act_for
-from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.peer import Peer, may_act_for
 from sparrowmq.remoting.pool import Pool
 
 log = logging.getLogger(__name__)

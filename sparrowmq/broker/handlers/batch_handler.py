@@ -26,7 +26,7 @@ from sparrowmq.broker.batches import PART_OF_ENTRIES, storing
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.part import Part
-from sparrowmq.broker.staging.batch_staging import Staging
+from sparrowmq.broker.staging.staged_batches import Staging
 from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
@@ -42,8 +42,7 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, CopyBatch, CopyBatchReply, StageBatch
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
-from sparrowmq.remoting.ownership import owner_of
-from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.peer import Peer, owner_of
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term

@@ -16,7 +16,7 @@ import msgspec
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.topics_handler import check_few
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, emptied, to_end

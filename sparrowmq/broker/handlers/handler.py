@@ -14,7 +14,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import TopicConfig
-from sparrowmq.remoting.large_answers import LargeAnswers
+from sparrowmq.remoting.handler import LargeAnswers
 from sparrowmq.store.message_store import MessageStore
 
 

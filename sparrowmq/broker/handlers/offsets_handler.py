@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
+from sparrowmq.broker.delayed.delay import DelayedDelivery
 from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
-from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import is_young
-from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol import names

@@ -21,7 +21,7 @@ from typing import Final
 
 from sparrowmq.broker.journal import Journal
 from sparrowmq.broker.pop.pop_queue import PopQueue
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode

@@ -26,10 +26,8 @@ from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.journal import Journal, not_safe
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Part
-from sparrowmq.broker.pop.pop_dead_letters import PopDeadLetters
-from sparrowmq.broker.pop.pop_waits import PopWaits
-from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.popper import MOST, ONE_BY_ONE, PopDeadLetters, Popped, Popping, PopWaits, QueueIds, Wish
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.clock import Clock

@@ -14,10 +14,10 @@ import logging
 import random
 from typing import Final
 
+from sparrowmq.broker.delayed import retry_rules
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
-from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.pop.pop_queue import PopQueue
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.broker.redirect import again
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError

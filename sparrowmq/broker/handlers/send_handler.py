@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once the message is safe.
 
 One message costs one header, one `Entry`, one append and one reply. The answer waits for `MessageStore.safety` as a
-callback, without a task. A message that its producer sends again is stored once (broker/repeated/recognition.py).
+callback, without a task. A message that its producer sends again is stored once (broker/repeated_sends.py).
 Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9.8.
 """
 
@@ -15,12 +15,17 @@ from typing import Final
 from librt.strings import BytesWriter
 
 from sparrowmq.broker import batches
-from sparrowmq.broker.batches import are_neighbours, check_repeated_size, put_missing, render_positions
+from sparrowmq.broker.batches import (
+    are_neighbours,
+    check_repeated_size,
+    put_missing,
+    render_positions,
+)
+from sparrowmq.broker.delayed.retry_rules import is_exhausted
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.handler import SharedParts
-from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
+from sparrowmq.broker.repeated_sends import Before, Repeats, key, looked_up
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
@@ -40,8 +45,7 @@ from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, S
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.fields import Written
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
-from sparrowmq.remoting.ownership import owner_of
-from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.peer import Peer, owner_of
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL

@@ -13,7 +13,7 @@ from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics.consumer_lag import Progress
-from sparrowmq.broker.metrics.measured_parts import Measured
+from sparrowmq.broker.metrics.status import Measured
 from sparrowmq.core.stats import WINDOWS_S
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures, Rows
@@ -47,7 +47,9 @@ RATES: Final = {
 }
 
 
-def declare(figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock) -> None:
+def declare_exporter_names(
+    figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
+) -> None:
     _declare_broker(figures, parts, settings)
     _declare_topics(figures, progress, settings)
     _declare_groups(figures, parts, progress, settings, clock)

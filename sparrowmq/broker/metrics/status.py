@@ -6,6 +6,8 @@ yesterday. Apache's exporter reads nearly all, and fails as a whole if one is mi
 messages that enter the log: those of producers, retries, half messages and their commits, and a delayed message where
 it waits and again where it is delivered. The times of puts are those of the last full minute (put_times.py).
 Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService.getRuntimeInfo, Java 4.9.8.
+
+The parts of a broker that its metrics read.
 """
 
 from __future__ import annotations
@@ -13,11 +15,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.topics import Topics
 from sparrowmq.core.stats import Counter, Rate
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DRAINED
@@ -25,6 +34,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.bodies import CONDITION, OWN_VERSION, PROTOCOL_RELEASE
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 from sparrowmq.store.appender import PutTimes
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.version import VERSION
 
 VERSION_NAME: Final = "V4_9_8"
@@ -254,3 +264,16 @@ def _duration(elapsed_ms: int) -> str:
         count, elapsed_ms = divmod(elapsed_ms, unit_ms)
         parts.append(f"{count} {name}")
     return f"[ {', '.join(parts)} ]"
+
+
+@dataclass(frozen=True)
+class Measured:
+    figures: Figures
+    store: MessageStore
+    status: Status
+    topics: Topics
+    groups: Groups
+    clients: Clients
+    consumption: Consumption
+    offsets: Offsets
+    registration: Registration

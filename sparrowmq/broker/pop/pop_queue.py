@@ -10,8 +10,10 @@ messages are all done is deleted. So one stuck message costs one chunk, however 
 
 A message that becomes visible again goes to `ready`, and is given out again before new messages.
 
-Orderly pops give messages by their message group: then `lanes` has the messages instead of `ready` (lanes.py). Messages
-that wait for others of their group are visible messages with attempt 0.
+Orderly pops give messages by their message group: then `lanes` has the messages instead of `ready`
+(message_groups.py). Messages that wait for others of their group are visible messages with attempt 0.
+
+`PopTable` has the queues of all groups, as the steps of the journal have made them (pop_steps.py).
 """
 
 from __future__ import annotations
@@ -22,8 +24,7 @@ from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.pop.attempts import NO_ATTEMPT, Attempts
-from sparrowmq.broker.pop.lanes import Lanes
+from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, Attempts, Lanes
 from sparrowmq.broker.pop.pop_steps import (
     AckStep,
     AnyStep,
@@ -32,6 +33,7 @@ from sparrowmq.broker.pop.pop_steps import (
     PopStep,
     RestartStep,
     Restored,
+    decoded,
     runs_of,
 )
 
@@ -390,3 +392,46 @@ class PopQueue:
 def _bits(index: int, size: int) -> int:
     """The bits of so many messages of a chunk, from one on."""
     return ((1 << size) - 1) << index
+
+
+class PopTable:
+    """The queues of groups that consume by pop: by topic and group, and then by id."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, str], dict[int, PopQueue]] = {}
+
+    def __iter__(self) -> Iterator[PopQueue]:
+        for queues in list(self.groups.values()):
+            yield from list(queues.values())
+
+    def get(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+        queues = self.groups.get((topic, group))
+        return None if queues is None else queues.get(queue_id)
+
+    def apply(self, step: AnyStep) -> PopQueue:
+        """Take one step. Returns its queue."""
+        queue = self.get(step.topic, step.group, step.queue_id)
+        if queue is None:
+            queue = PopQueue(step.topic, step.group, step.queue_id, 0)
+            self.groups.setdefault((step.topic, step.group), {})[step.queue_id] = queue
+        queue.apply(step)
+        if isinstance(step, Dropped):
+            queues = self.groups[step.topic, step.group]
+            del queues[step.queue_id]
+            if not queues:
+                del self.groups[step.topic, step.group]
+        return queue
+
+    def apply_all(self, piece: list[bytes]) -> None:
+        """Take the steps of one record. Raises: RemoteProtocolError."""
+        for step in decoded(piece):
+            self.apply(step)
+
+    def drop_topic(self, topic: str) -> None:
+        for key in [key for key in self.groups if key[0] == topic]:
+            del self.groups[key]
+
+    def drop_group(self, group: str) -> None:
+        """Forget a group whose offsets are deleted."""
+        for key in [key for key in self.groups if key[1] == group]:
+            del self.groups[key]

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.pop.attempts import NO_ATTEMPT
+from sparrowmq.broker.pop.message_groups import NO_ATTEMPT
 from sparrowmq.errors import RemoteProtocolError
 
 _LARGEST_PIECE: Final = 128 << 10  # bytes of steps in one record
@@ -40,7 +40,7 @@ class PopStep(Step, array_like=True, frozen=True, tag=0):
     Attributes:
         token: of the handles.
         attempt: the number of this delivery, from 1 on; 0: the messages wait.
-        pop: the attempt id of an orderly pop (attempts.py).
+        pop: the attempt id of an orderly pop (message_groups.py).
     """
 
     runs: list[int]

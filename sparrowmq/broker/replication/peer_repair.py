@@ -7,6 +7,9 @@
 
 VIEW_MESSAGE_BY_ID (33) returns the record at an offset. With accounts, each broker asks with its own account. A record
 is taken only if it is sound, belongs to this offset, and has the same neighbours in both logs (store/record_repair.py).
+
+With fixed roles, the name servers know the addresses of the brokers with the same name. A master does not know its
+slaves' addresses otherwise: slaves connect to it.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import ClusterTable
 from sparrowmq.protocol.requests.headers import ViewMessage
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.care.repair import replace_closed
 from sparrowmq.store.message_store import MessageStore
@@ -180,3 +186,28 @@ class SelfRepair:
                 return
             except NotFetched as wanted:
                 await copy.fetch(wanted.offset)
+
+
+async def namesakes(settings: BrokerSettings, own: str, pool: Pool) -> list[str]:
+    """Return the addresses of the others, the master's first; none if no name server answers."""
+    return list((await namesakes_by_number(settings, own, pool)).values())
+
+
+async def namesakes_by_number(settings: BrokerSettings, own: str, pool: Pool) -> dict[int, str]:
+    """Return the addresses of the others by their brokerId, the master's first; none if no name server answers.
+
+    Args:
+        own: the address of this broker.
+    """
+    for namesrv in settings.namesrv:
+        try:
+            session = await pool.session(namesrv)
+            answer = await session.call(GetBrokerCluster(), timeout_s=TIMEOUT_S)
+            known = ClusterTable.decode(answer.body).broker_addr_table.get(settings.name)
+        except SparrowError:
+            continue
+        addresses = known.broker_addrs if known is not None and known.cluster == settings.cluster else {}
+        others = {number: at for number, at in sorted(addresses.items()) if at != own}
+        if others:
+            return others
+    return {}

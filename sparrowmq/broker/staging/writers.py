@@ -1,25 +1,38 @@
 """The writers of staged batches: their runs, attempts and owners.
 
-A writer belongs to the account that sent its first request (remoting/ownership.py). Its records and stagedBatches.json
+A writer belongs to the account that sent its first request (remoting/peer.py). Its records and stagedBatches.json
 keep the owner, so a restart does too. Other accounts get AccessDenied: they could commit a batch without its messages,
 and end its run. A writer without an owner, of an older version or of a time without access control, belongs to the
 first account that uses it.
+
+Each log file gets the state of all writers before retention can delete the previous file.
+
+    open  part  commit  done  ...    kept  kept  open  part  commit  done  ...    kept  kept  ...
+    └──── a file of the log ────┘    └──────────── the next file ─────────┘
+
+Retention may delete a writer's own records while the broker still needs its state. A member that never led has no
+stagedBatches.json, and a member that led long ago has an old one. So a member reads "kept" records: each has the state
+of one writer at this place in the log, without staged batches that are not committed. A reader takes all records in
+their order: a "kept" record replaces the state of its writer, and later records change that state.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import AccessDenied, RemoteError
+from sparrowmq.errors import AccessDenied, DiskFull, InvalidMessage, RemoteError
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.entry import Entry
-from sparrowmq.remoting.ownership import Signer, may_act_for, may_take_over, owner_of
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.remoting.peer import Signer, may_act_for, may_take_over, owner_of
+from sparrowmq.store.message_store import MessageStore
 
 # The latest runs that are remembered of a writer. It begins a run when it is started again.
 REMEMBERED_RUNS: Final = 32
@@ -31,6 +44,10 @@ MOST_DECIDED_BYTES: Final = 128 << 20
 MOST_DECIDED_BYTES_OF_AN_OWNER: Final = 32 << 20
 
 Address = tuple[str, int]
+Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
+OthersJson = bytes  # their JSON, which takes an eighth of the memory; b"" without others
+NO_OTHERS: Final = b"{}"  # in a saved state
+_GROWTH: Final = 4  # write again once the log has grown by this many times the bytes of all kept records
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +111,6 @@ class Publication:
     retry_s: float = 0.0  # the time to try a damaged piece again, by the monotonic clock
 
 
-Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
-OthersJson = bytes  # their JSON, which takes an eighth of the memory; b"" without others
-NO_OTHERS: Final = b"{}"  # in a saved state
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The answer to a commit: the offset up to which the log must be safe, and the decision."""
@@ -122,7 +134,7 @@ class Author:
 
 
 class SavedAuthor(msgspec.Struct):
-    """The state of a writer in the file, and in a record of its own (saved_writers.py)."""
+    """The state of a writer in the file, and in a "kept" record."""
 
     runs: list[str]
     last_batch: int
@@ -236,3 +248,74 @@ def _refuse_too_many(writers: Mapping[str, Author], owner: str | None) -> None:
             f"the broker keeps {most} writers of staged batches, and has them; use the names of writers again. A "
             "writer is forgotten after 30 days without a request",
         )
+
+
+class KeptWriters:
+    """Writes the state of writers to the log.
+
+    Args:
+        append: stores a "kept" record. Raises: as `MessageStore.append`.
+    """
+
+    def __init__(
+        self, store: MessageStore, writers: Mapping[str, Author], append: Callable[[Source, bytes], Placed]
+    ) -> None:
+        self._store = store
+        self._writers = writers
+        self._append = append
+        self._bytes = 0  # of the records that were written last
+
+    async def keep(self) -> None:
+        """Write the writers that the last log file lacks, if they are due. On a full disk they wait."""
+        lacking = self._lacking()
+        if lacking:
+            with suppress(DiskFull):
+                await to_end(self._keep_all(lacking))
+
+    def _lacking(self) -> list[str]:
+        """Return the writers that `keep` has to write now."""
+        end, settings = self._store.end, self._store.settings
+        oldest = min((each.kept_at for each in self._writers.values()), default=end)
+        if oldest >= self._store.begin and end - oldest <= _GROWTH * self._bytes:
+            return []
+        last_file = end - end % settings.commit_log_file_size
+        return [name for name, each in self._writers.items() if each.kept_at < last_file]
+
+    def _keep_all(self, names: list[str]) -> Steps[None]:
+        self._bytes = 0
+        for name in names:
+            author = self._writers.get(name)
+            if author is not None:
+                self._keep_one(name, author)
+            yield
+
+    def _keep_one(self, name: str, author: Author) -> None:
+        source = Source(name, author.runs[-1], author.last_batch, author.owner)
+        try:
+            placed = self._append(source, msgspec.json.encode(saved(author)))
+        except InvalidMessage:  # the record is too large for a file of the log
+            author.kept_at = self._store.end
+        else:
+            author.kept_at = placed.offset
+            self._bytes += placed.size
+
+
+def saved(author: Author) -> SavedAuthor:
+    """Return the state of a writer without its staged messages."""
+    return SavedAuthor(
+        list(author.runs),
+        author.last_batch,
+        author.used_ms,
+        msgspec.Raw(author.others or NO_OTHERS),
+        author.owner,
+        author.plan,
+        author.kept_at,
+    )
+
+
+def take_saved(author: Author, state: SavedAuthor) -> None:
+    """Replace the state of a writer by a saved one."""
+    author.runs, author.last_batch, author.used_ms = state.runs, state.last_batch, state.used_ms
+    others = bytes(state.others)  # a copy, because `Raw` is a view of the whole file
+    author.others = b"" if others == NO_OTHERS else others
+    author.owner, author.plan, author.kept_at = state.owner, state.plan, state.kept_at

@@ -21,27 +21,34 @@ A crash can come between any two steps. The log then keeps a prefix of the appen
 So a transaction ends once. Only a send can double: if a half message was stored but not acknowledged, its producer
 sends another one with the same unique key.
 Source: TransactionalMessageServiceImpl and EndTransactionProcessor, Java 4.9.7.
+
+With access control, these accounts may end a transaction, and may be asked about it:
+
+    the half message's owner                  with PUB of its topic
+    another account of the producer group     no, unless it is an administrator, or the owner's account was deleted;
+                                              then with PUB of the topic
+    no account                                yes: access control is off, or the address needs no permissions
+
+A half message without an owner is of a time without access control, or of such an address. Each account with PUB of its
+topic may end it. An administrator may end the transactions of others, but is not asked about them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.later.delivery import Alarms
+from sparrowmq.broker.delayed.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.redirect import Detour, restore
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.broker.transactions.deciders import Deciders, MaySend
-from sparrowmq.broker.transactions.open_transactions import Transaction
-from sparrowmq.broker.transactions.stored_transactions import StoredTransactions
-from sparrowmq.broker.transactions.transaction_rules import TransactionRules
+from sparrowmq.broker.transactions.open_transactions import StoredTransactions, Transaction, TransactionRules
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import AccessDenied, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import in_turns
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_OPEN
@@ -54,7 +61,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.peer import Peer, may_act_for
 from sparrowmq.store.appender import FULL_TOLD_S
 from sparrowmq.store.message_store import MessageStore
 
@@ -72,6 +79,8 @@ REMEMBERED_ENDS: Final = 10_000
 ABSENCE_TOLD_MS: Final = 60_000
 _LATE_CHECKS: Final = 3  # after so many without an end, a transaction is open for too long
 _MOST_ABSENT: Final = 1000
+# Whether an account, by its access key, may send to a topic; None if there is no such account.
+MaySend: TypeAlias = Callable[[str, str], bool | None]
 
 
 class Transactions:
@@ -466,3 +475,32 @@ def _destination(half: Half) -> Destination:
         return half_message.destination(half)
     except InvalidMessage as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+class Deciders:
+    """Decides by the accounts of the broker."""
+
+    def __init__(self, may_send: MaySend) -> None:
+        self._may_send = may_send
+
+    def may_be_asked(self, account: str | None, owner: str | None, topic: str) -> bool:
+        """Whether a producer of an account may be asked about a message to a topic. The question contains it."""
+        if account is None:
+            return True
+        return bool(self._may_send(account, topic)) and (account == owner or self._is_free(owner, topic))
+
+    def check(self, peer: Peer, owner: str | None, topic: str) -> None:
+        """Check that the account of the current request may end a transaction. Raises: AccessDenied."""
+        principal = peer.principal
+        if principal is None:
+            return
+        if not self._may_send(principal.access_key, topic):
+            raise AccessDenied(f"No default permission for topic:{topic}: a transaction that sends to it needs PUB")
+        if not (may_act_for(peer, owner) or self._is_free(owner, topic)):
+            raise AccessDenied(
+                f"the transaction was begun by another account than accessKey={principal.access_key}; end it with the "
+                "account that sent its half message"
+            )
+
+    def _is_free(self, owner: str | None, topic: str) -> bool:
+        return owner is None or self._may_send(owner, topic) is None

@@ -22,7 +22,7 @@ from typing import Final
 
 from sparrowmq.auth.accounts import LONGEST_TOO_SHORT
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting.listen_address import EVERYWHERE
+from sparrowmq.remoting.listener import EVERYWHERE
 
 ADMINISTRATOR: Final = "administrator"
 AUTHORITY: Final = "ca"

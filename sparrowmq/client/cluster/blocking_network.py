@@ -49,9 +49,8 @@ from sparrowmq.protocol.signature import naming
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.connect_errors import why_unconnected
-from sparrowmq.remoting.remote_errors import remote_error
-from sparrowmq.remoting.tls_errors import why_closed, why_not
+from sparrowmq.remoting.connection_errors import why_closed, why_not, why_unconnected
+from sparrowmq.remoting.request_in_flight import remote_error
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
         return tls
     if isinstance(tls, Path):
         # Imported here, because only programs with such a file need the reader of settings.
-        from sparrowmq.remoting.tls.tls_contexts import client_context
+        from sparrowmq.remoting.tls.contexts import client_context
         from sparrowmq.remoting.tls.tls_settings import read_client_tls
 
         return client_context(read_client_tls(tls))

@@ -27,7 +27,7 @@ class Entry:
         deliver_at_ms: the delivery time of a delayed message; 0 for others. Its queue entry has this time in the place
             of the tag's hash.
         group: the producer group; None for other senders, which begin no transaction.
-        owner: the account that sent it (remoting/ownership.py).
+        owner: the account that sent it (remoting/peer.py).
         terms: the properties for queue and index, if they are known already.
     """
 

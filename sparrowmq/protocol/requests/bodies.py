@@ -137,7 +137,7 @@ class ReportedCondition(Body):
 
 
 class LostBroker(Body):
-    """A broker that died, and its topics, in the values of a name server. Ours (namesrv/dead_brokers.py)."""
+    """A broker that died, and its topics, in the values of a name server. Ours (namesrv/namesrv.py)."""
 
     cluster: str = ""
     address: str = ""

@@ -117,7 +117,7 @@ class DelayOffsets(Body):
     """Next offset to deliver by delay level: code 45 and delayOffset.json.
 
     The other fields are SparrowMQ's own; Java ignores them. The log offset and the earlier points are those of
-    broker/later/delay_progress.py. The last two are in answers only: the log offset from which slaves must keep records
+    broker/delayed/delay.py. The last two are in answers only: the log offset from which slaves must keep records
     once they have the log up to its end of that moment.
     """
 

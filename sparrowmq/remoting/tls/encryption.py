@@ -1,4 +1,16 @@
-"""TLS between a socket and a session, on a server: a protocol to the one, a transport to the other.
+"""TLS on a server: the first byte of a connection decides, and then TLS stands between its socket and its session.
+
+    0x16   a TLS handshake      ── `Encryption` between the socket and the session, which gets decrypted bytes
+    else   a RocketMQ frame     ── the session itself reads from the socket; TLS costs nothing more
+           (its length: 0x16 would be one of 369 MB, which no client sends)
+
+The session exists from the start. So a connection that sends nothing counts as any other, and loses its place like any
+other. The same is true for one whose handshake does not end.
+
+A client that sends plain text where it is refused gets an answer that says so, before the connection ends. Unlike Java,
+which closes it without an answer. A server that demands client certificates sends no answer either.
+
+`Encryption` is a protocol to the socket, and a transport to the session:
 
     socket ── data_received ── incoming ──┐            ┌── plain bytes ── session.data_received
                                           ├ SSLObject ─┤
@@ -10,6 +22,7 @@ socket.
 
 asyncio's own TLS (`loop.start_tls`) is not used for two reasons. It begins with bytes from the socket, but the first
 ones were already read to recognize TLS. It also ends a refused handshake without the alert that tells the client why.
+Source: NettyRemotingServer.HandshakeHandler, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -20,11 +33,22 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.wire.connection import Connection
+from sparrowmq.protocol.wire.reply import Buffer, add_reply
+from sparrowmq.remoting.connection_errors import why_refused
+from sparrowmq.remoting.tls.contexts import ServerTls
+from sparrowmq.remoting.tls.tls_settings import TlsMode
 
 HANDSHAKE_S: Final = 10.0  # for the whole handshake
 GOODBYE_S: Final = 1.0  # for a refused client to read the reason
 CHUNK_BYTES: Final = 256 * 1024  # of plain text that a session gets at once
+TLS_BYTE: Final = 0x16
+_ONLY_TLS: Final = (
+    "this server takes encrypted connections only: connect by TLS (tls=True, --tls; Java: tls.enable=true)"
+)
 
 
 class Plain(Protocol):
@@ -219,3 +243,92 @@ def name_in(certificate: Mapping[str, Any] | None) -> str:
     subject = certificate.get("subject", ()) if certificate else ()
     names = [value for relative in subject for key, value in relative if key == "commonName"]
     return names[0] if len(names) == 1 else ""
+
+
+class Opening:
+    """The protocol of a new connection. `session` replaces it.
+
+    Args:
+        is_silent: whether a refused peer gets no answer.
+    """
+
+    def __init__(self, session: Plain, tls: ServerTls, clock: Clock, *, is_silent: bool = False) -> None:
+        self._session = session
+        self._is_silent = is_silent or tls.demands_certificates
+        self._tls = tls
+        self._clock = clock
+        self._transport: asyncio.Transport | None = None
+        self._first = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._session.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._first:  # it was read before the pause took effect
+            self._first += data
+        elif data[0] == TLS_BYTE:
+            self._open_tls(data)
+        elif self._tls.mode is TlsMode.ENFORCING:
+            self._refuse(f"it speaks plain text, and tls.server.mode is {self._tls.mode.value} here", data)
+        elif self._transport is not None:
+            self._transport.set_protocol(self._session)  # type: ignore[arg-type]  # see session.protocol_of
+            self._session.data_received(data)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._session.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._session.resume_writing()
+
+    def _open_tls(self, data: bytes) -> None:
+        if self._tls.mode is TlsMode.DISABLED:
+            self._refuse("it speaks TLS, and tls.server.mode is disabled here")
+        elif self._tls.context is None and not self._tls.makes_its_own:
+            self._refuse("it speaks TLS, and there is no tls.server.certPath here")
+        elif self._transport is not None:
+            self._first = data
+            self._transport.pause_reading()
+            self._tls.ready(self._encrypt)
+
+    def _encrypt(self, context: ssl.SSLContext | ConfigError) -> None:
+        """Put TLS between the socket and the session, and let it begin with the bytes that arrived already."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if isinstance(context, ConfigError):
+            self._refuse("it speaks TLS, and there is no certificate here (see above)")
+            return
+        encryption = Encryption(transport, self._session, context, self._clock, self._not_shaken)
+        transport.set_protocol(encryption)  # type: ignore[arg-type]  # of a protocol it has all methods
+        self._session.encrypted(encryption)
+        transport.resume_reading()
+        encryption.data_received(self._first)
+        self._first = b""
+
+    def _not_shaken(self, error: BaseException) -> None:
+        self._tls.tell(self._session.address, why_refused(error))
+
+    def _refuse(self, reason: str, request: bytes = b"") -> None:
+        if self._transport is not None:
+            self._tls.tell(self._session.address, reason)
+            if request and not self._is_silent:
+                self._transport.write(_refusal(request))
+            self._transport.close()
+
+
+def _refusal(data: bytes) -> bytes:
+    """Return an answer to the first request in some bytes, if it is whole and wants one."""
+    pieces: list[Buffer] = []
+    try:
+        for request in Connection[None]().receive(data)[:1]:
+            add_reply(pieces, request, ResponseCode.SYSTEM_ERROR, None, _ONLY_TLS)
+    except RemoteProtocolError:
+        pass  # it is no RocketMQ client
+    return b"".join(pieces)

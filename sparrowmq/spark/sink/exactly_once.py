@@ -5,7 +5,7 @@
 
 Repetitions by Spark have no effect. A task's other attempts are not named. A committed batch is not staged or committed
 again. A driver that is still alive when the query was started again elsewhere is refused
-(`broker/staging/batch_staging.py`).
+(`broker/staging/staged_batches.py`).
 One broker decides, that of the option brokerName. It gets all rows; or, with allBrokers=true, the driver first commits
 there, and then commits the decision at each other broker:
 

@@ -34,7 +34,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
-from sparrowmq.remoting.remote_errors import remote_error
+from sparrowmq.remoting.request_in_flight import remote_error
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.partition_ranges import NEW_TOPIC_ADVICE, Bounds, Range, lose, settle
 from sparrowmq.spark.worker import is_of_filter, may_pass

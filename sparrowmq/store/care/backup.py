@@ -18,7 +18,7 @@ copied before such a hole are deleted from the copy too.
 With an earlier copy, files that are full and have not changed since are linked instead (copier.py). Their records were
 checked when they were copied, and are not read again.
 
-The failover state of a broker is not copied (`config/epoch.json`, own_epoch.py). It has the mark of that store, and
+The failover state of a broker is not copied (`config/epoch.json`, group_state.py). It has the mark of that store, and
 says what the store's log is part of. A copy is another store, and lacks messages a moment later. With the mark, it
 would take the lease of the broker that it was copied from.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker import batches
-from sparrowmq.broker.repeated.recognition import Repeats, keys
+from sparrowmq.broker.repeated_sends import Repeats, keys
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock

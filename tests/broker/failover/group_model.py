@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparrowmq.broker.failover import group_state
-from sparrowmq.broker.failover.group_state import GroupState, with_in_sync
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_state import GroupState, OwnEpoch, with_in_sync
 
 Record = tuple[int, int]  # the epoch that it was appended in, and its number
 

@@ -17,15 +17,14 @@ from sparrowmq.broker import broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.failover import candidacy
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
-from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.broker.failover.member_presence import Present
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_keys import Present
+from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
 from sparrowmq.broker.member import LOOK_S, Member
-from sparrowmq.broker.replication import ha_port
-from sparrowmq.broker.replication.ha_port import port_for_slaves
+from sparrowmq.broker.replication import ha_master
+from sparrowmq.broker.replication.ha_master import port_for_slaves
 from sparrowmq.errors import DiskFull, EtcdFailed, RemoteError
 from sparrowmq.protocol.requests.admin_headers import ElectMember
-from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listener import Door
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing import ManualClock
 from tests.broker.members import LEASE_S, LONG_LEASE_S, OK, Members
@@ -82,7 +81,7 @@ async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_on
 ) -> None:
     await members.all_in_sync()
     assert await members.send(1, b"all") == OK
-    door = ha_port.ha_door
+    door = ha_master.ha_door
     failed: list[int] = []
 
     def ha_door(settings: BrokerSettings, port: int) -> Door | None:

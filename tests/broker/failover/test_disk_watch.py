@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker import member
-from sparrowmq.broker.failover import disk_watch
-from sparrowmq.broker.failover.disk_watch import LEAVES_AGAIN_S, PAUSE_S, STAYS_S, RoomWatch, SlowWatch
+from sparrowmq.broker.failover import handover
+from sparrowmq.broker.failover.handover import LEAVES_AGAIN_S, PAUSE_S, STAYS_S, RoomWatch, SlowWatch
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.store import vfs
 from sparrowmq.store.message_store import MessageStore
@@ -194,7 +194,7 @@ async def test_an_idle_disk_is_not_slow(tmp_path: Path) -> None:
 async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_watch, "STAYS_S", 0.0)
+    monkeypatch.setattr(handover, "STAYS_S", 0.0)
     members.change(1, flush=Flush.SYNC)
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK

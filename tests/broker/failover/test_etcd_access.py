@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_access import EtcdAccess, wants_new_token
-from sparrowmq.broker.failover.etcd_client import Etcd, _post
+from sparrowmq.broker.failover.etcd import Etcd, EtcdAccess, _post, wants_new_token
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
 from sparrowmq.errors import ConfigError, EtcdFailed
 from sparrowmq.loop.clock import SystemClock

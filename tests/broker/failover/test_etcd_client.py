@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import Etcd, EtcdValue
+from sparrowmq.broker.failover.etcd import Etcd, EtcdValue
 from sparrowmq.errors import EtcdFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing import ManualClock

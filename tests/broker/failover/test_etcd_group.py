@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import EtcdValue
-from sparrowmq.broker.failover.etcd_group import EtcdGroup, group_in
+from sparrowmq.broker.failover.etcd import EtcdValue
+from sparrowmq.broker.failover.group_keys import EtcdGroup, Present, group_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader, handed_over
-from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.errors import EtcdFailed
 
 LEADER = Leader(member=1, epoch=3, store="s", address="a:1", shipping="a:2")

@@ -9,11 +9,11 @@ from sparrowmq.broker.failover.group_state import (
     MOST_EPOCHS,
     GroupState,
     Leader,
+    OwnEpoch,
     elected,
     handed_over,
     with_in_sync,
 )
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from tests.broker.failover.group_model import Group
 
 

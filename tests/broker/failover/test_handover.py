@@ -14,13 +14,10 @@ from msgspec import structs
 from sparrowmq.broker import batches, journal, member
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover import in_sync as in_sync_module
-from sparrowmq.broker.failover.disk_watch import RoomWatch
-from sparrowmq.broker.failover.etcd_group import EtcdGroup
-from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.handover import check_begin, next_master
+from sparrowmq.broker.failover.group_keys import UNKNOWN, EtcdGroup, Present
+from sparrowmq.broker.failover.group_state import GroupState, OwnEpoch
+from sparrowmq.broker.failover.handover import RoomWatch, check_begin, next_master
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.broker.failover.member_presence import UNKNOWN, Present
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.sending.producer_settings import ProducerSettings

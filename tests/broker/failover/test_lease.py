@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import Etcd
-from sparrowmq.broker.failover.lease import Lease
+from sparrowmq.broker.failover.etcd import Etcd
+from sparrowmq.broker.failover.group_keys import Lease
 from sparrowmq.errors import EtcdFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing import ManualClock

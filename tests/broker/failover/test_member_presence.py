@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import Etcd
-from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.member_presence import (
+from sparrowmq.broker.failover.etcd import Etcd
+from sparrowmq.broker.failover.group_keys import (
     Presence,
     Present,
     compare_first,
     decoded,
     none_can_have_more,
 )
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_state import GroupState, OwnEpoch
 from sparrowmq.loop.clock import SystemClock
 from tests.interop.etcd import LiveEtcd, needs_etcd
 

@@ -1,6 +1,6 @@
 """What a member knows of itself survives its end, and a store has one mark for good."""
 
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_state import OwnEpoch
 
 
 def test_a_new_store_was_part_of_no_epoch_and_gets_a_mark_of_its_own(tmp_path):

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from sparrowmq.broker.failover.group_state import elected
+from sparrowmq.broker.failover.group_state import OwnEpoch, elected
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.testing import ManualClock
 

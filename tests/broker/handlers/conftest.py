@@ -10,6 +10,8 @@ import pytest
 from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.delayed.timer import timer_detour
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler
@@ -21,15 +23,13 @@ from sparrowmq.broker.handlers.offsets_handler import OffsetHandler, ProgressHan
 from sparrowmq.broker.handlers.query_handler import QueryHandler
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
-from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.later.timer import timer_detour
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.pop.pop_table import PopTable
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_queue import PopTable
+from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.store import storage

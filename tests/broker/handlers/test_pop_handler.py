@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.pop import popping
-from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE
+from sparrowmq.broker.pop import popper
+from sparrowmq.broker.pop.popper import MOST, ONE_BY_ONE
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
@@ -262,15 +262,15 @@ async def test_a_pop_of_a_topic_with_very_many_queues_looks_only_at_those_with_m
 
 
 async def test_a_pop_that_has_no_time_goes_on_with_the_next_queues_until_it_has_looked_at_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(popping, "_LONGEST_S", 0.0)
+    monkeypatch.setattr(popper, "_LONGEST_S", 0.0)
     looks: list[int] = []
-    pop_some = popping.Popping.pop
+    pop_some = popper.Popping.pop
 
     def counted(*asked):
         looks.append(1)
         return pop_some(*asked)
 
-    monkeypatch.setattr(popping.Popping, "pop", counted)
+    monkeypatch.setattr(popper.Popping, "pop", counted)
     async with live_broker(tmp_path) as broker:
         await widest(broker)
         for queue_id in range(5):

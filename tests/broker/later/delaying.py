@@ -1,6 +1,6 @@
 """A store, a writer and the delivery of delayed messages, as a broker has them."""
 
-from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
+from sparrowmq.broker.delayed.delay import MOST_LOG_BYTES, DelayProgress
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
 from sparrowmq.protocol.wire import json

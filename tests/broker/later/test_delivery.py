@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.later.delivery import Delivery
+from sparrowmq.broker.delayed.delivery import Delivery
 from sparrowmq.errors import BadStore, DiskFull, StoreFailed
 
 

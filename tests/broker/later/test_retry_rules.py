@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from sparrowmq.broker.later import retry_rules
+from sparrowmq.broker.delayed import retry_rules
 from sparrowmq.protocol.messages.message import StoredMessage
 
 MESSAGE = StoredMessage(

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from sparrowmq.broker.later.delay import delay_levels
-from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
+from sparrowmq.broker.delayed.delay import delay_levels
+from sparrowmq.broker.delayed.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.metrics.figures import Figures

@@ -7,7 +7,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.testing import ManualClock
 from tests.store.stores import Stores, put

@@ -1,4 +1,4 @@
-from sparrowmq.broker.metrics.spans import Spans
+from sparrowmq.broker.metrics.traffic import Spans
 
 
 def grown(spans: Spans[str], key: str, now_s: float) -> tuple[int, ...] | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.broker.metrics.spans import SAMPLE_PERIOD_S
+from sparrowmq.broker.metrics.traffic import SAMPLE_PERIOD_S
 from tests.broker.handlers.conftest import Desk
 
 

@@ -1,6 +1,6 @@
 """The messages of pops whose answer may be lost."""
 
-from sparrowmq.broker.pop.attempts import NO_ATTEMPT, Attempts, number_of
+from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, Attempts, number_of
 
 
 def test_a_message_is_of_the_last_pop_that_got_it():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.broker.pop.lanes import NO_GROUP, Lanes, key_of
+from sparrowmq.broker.pop.message_groups import NO_GROUP, Lanes, key_of
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties

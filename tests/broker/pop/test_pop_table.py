@@ -1,7 +1,7 @@
 """The pop state of all groups, made of steps."""
 
+from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.pop.pop_steps import Dropped, PopStep, RestartStep, encoded
-from sparrowmq.broker.pop.pop_table import PopTable
 
 
 def full():

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from sparrowmq.broker.pop import pop_waits
-from sparrowmq.broker.pop.pop_waits import PopWaits
+from sparrowmq.broker.pop import popper
+from sparrowmq.broker.pop.popper import PopWaits
 from tests.store.conftest import stores
 from tests.store.stores import message
 
@@ -61,7 +61,7 @@ def test_watching_a_topic_makes_no_queues_and_new_queues_ring(stores):
 
 
 async def test_many_queues_are_watched_in_slices_and_ring_at_the_end(stores, monkeypatch):
-    monkeypatch.setattr(pop_waits, "_SLICE_S", 0.0)
+    monkeypatch.setattr(popper, "_SLICE_S", 0.0)
     with stores.open() as store:
         waits = PopWaits(store)
         heard: list[str] = []

@@ -8,9 +8,8 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.pop import pop_steps
-from sparrowmq.broker.pop.pop_queue import Cell
-from sparrowmq.broker.pop.pop_table import PopTable
-from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.pop.pop_queue import Cell, PopTable
+from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn

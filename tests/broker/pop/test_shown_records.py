@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.broker.pop.popping import given_again, shown_as
+from sparrowmq.broker.pop.popper import given_again, shown_as
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render

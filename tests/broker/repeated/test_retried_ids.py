@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from sparrowmq.broker.repeated import retried_ids
-from sparrowmq.broker.repeated.retried_ids import GENERATION_S, RetriedIds
+from sparrowmq.broker import repeated_sends
+from sparrowmq.broker.repeated_sends import GENERATION_S, RetriedIds
 from sparrowmq.testing.clock import ManualClock
 
 
@@ -45,8 +45,8 @@ def test_the_id_of_another_account_or_topic_is_another() -> None:
 
 
 def test_a_flood_displaces_no_other_id_and_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retried_ids, "MOST_OF_ONE", 20)
-    monkeypatch.setattr(retried_ids, "MOST", 50)
+    monkeypatch.setattr(repeated_sends, "MAX_IDS_OF_ACCOUNT", 20)
+    monkeypatch.setattr(repeated_sends, "MAX_IDS", 50)
     ids = RetriedIds(ManualClock(0))
     ids.add("alice", "orders", "a", 7)
     for number in range(100):

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from zlib import crc32
 
-from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.member_presence import Present, compare_first
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_keys import Present, compare_first
+from sparrowmq.broker.failover.group_state import GroupState, OwnEpoch
 from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, SparrowError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.care.repair import replace_closed

@@ -14,11 +14,11 @@ import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
+from sparrowmq.broker.replication.ha_master import demand_role, ha_door, primary_rules
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.settings import build
 from tests.broker.replication.pairs import Pair, pair

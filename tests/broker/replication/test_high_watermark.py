@@ -9,8 +9,8 @@ import pytest
 
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.replication.high_watermark import HighWatermark
-from sparrowmq.broker.replication.replica import Replica, ReplicaRules
+from sparrowmq.broker.replication.ha_slave import Replica, ReplicaRules
+from sparrowmq.broker.replication.role import HighWatermark
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings

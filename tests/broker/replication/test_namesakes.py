@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.namesakes import namesakes, slave_of
+from sparrowmq.broker.replication.ha_master import slave_of
+from sparrowmq.broker.replication.peer_repair import namesakes
 from tests.broker.replication.pairs import pair
 from tests.interop.apache import free_ports
 

@@ -12,7 +12,7 @@ import pytest
 
 from sparrowmq.broker import store
 from sparrowmq.broker.broker_settings import SlaveAck
-from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
+from sparrowmq.broker.failover.group_state import RECOVERING, OwnEpoch
 from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication import peer_repair
 from sparrowmq.broker.replication.peer_repair import LOOK_S, Fetched, PeerLog

@@ -13,7 +13,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.broker.replication import primary
+from sparrowmq.broker.replication import ha_master
 from sparrowmq.core import descriptors
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -168,7 +168,7 @@ async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -
 async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(primary, "BEHIND_S", 0.1)
+    monkeypatch.setattr(ha_master, "BEHIND_S", 0.1)
     async with master(tmp_path, role=BrokerRole.ASYNC_MASTER) as live, following(live) as slave:
         await shows(live.broker)
         await live.send(b"one")
@@ -181,8 +181,8 @@ async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
 async def test_a_slave_that_is_behind_or_gone_is_named_by_its_address_as_a_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(primary, "BEHIND_S", 0.1)
-    monkeypatch.setattr(primary, "NAMES_S", 0.05)
+    monkeypatch.setattr(ha_master, "BEHIND_S", 0.1)
+    monkeypatch.setattr(ha_master, "NAMES_S", 0.05)
     async with master(tmp_path, role=BrokerRole.ASYNC_MASTER, **ON) as live, following(live) as slave:
 
         async def ready() -> str:
@@ -396,9 +396,9 @@ async def test_a_member_that_does_not_come_back_after_an_election_shows_at_the_n
         return {each.kind.name: each.what for each in broker._conditions.now()}.get("slave_gone", "")
 
     await members.second_leads()
-    monkeypatch.setattr(primary, "FOLLOW_S", 1e9)
+    monkeypatch.setattr(ha_master, "FOLLOW_S", 1e9)
     assert gone() == ""  # it has some time to come
-    monkeypatch.setattr(primary, "FOLLOW_S", 0.0)
+    monkeypatch.setattr(ha_master, "FOLLOW_S", 0.0)
     assert gone() == "0 of 1 slaves follow; gone: member 1"
     with monkeypatch.context() as deposed:
         deposed.setattr(InSync, "leads", False)

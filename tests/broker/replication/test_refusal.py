@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
+from sparrowmq.broker.replication.slave_guard import refusing, refusing_once_over
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.admin_headers import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
-from sparrowmq.broker.replication import replica
-from sparrowmq.broker.replication.replica import COMPARE_AGAIN_S, Replica, ReplicaRules
+from sparrowmq.broker.replication import ha_slave
+from sparrowmq.broker.replication.ha_slave import COMPARE_AGAIN_S, Replica, ReplicaRules
 from sparrowmq.cli.mqadmin.main import run as mqadmin
 from sparrowmq.errors import LogsDiffer, RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -37,7 +37,7 @@ from tests.store.stores import Stores, put
 
 @pytest.fixture(autouse=True)
 def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "PAUSE_S", 0.2)
+    monkeypatch.setattr(ha_slave, "PAUSE_S", 0.2)
 
 
 async def test_a_slave_finds_its_master_by_the_name_server_and_takes_its_log(tmp_path: Path) -> None:

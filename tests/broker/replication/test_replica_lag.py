@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.replica_lag import declare_lags, lag_s
+from sparrowmq.broker.replication.slave_link import declare_lags, lag_s
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.handlers.conftest import Desk
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.same_settings import file_size, unlike
+from sparrowmq.broker.replication.state_mirror import file_size, unlike
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from tests.broker.conftest import until

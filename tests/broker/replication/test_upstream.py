@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.replication.upstream import COMPARED_BYTES, Upstream
+from sparrowmq.broker.replication.ha_slave import COMPARED_BYTES, Upstream
 from sparrowmq.errors import CorruptRecord, DiskFull, LogsDiffer, RemoteProtocolError
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import replication

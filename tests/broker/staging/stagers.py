@@ -2,7 +2,7 @@
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.staging.batch_staging import Staging
+from sparrowmq.broker.staging.staged_batches import Staging
 from sparrowmq.broker.staging.writers import Source
 from sparrowmq.broker.topics import Topics
 from sparrowmq.loop.slices import at_once

@@ -1,8 +1,8 @@
-"""sparrowmq.broker.staging.batch_staging: a committed batch appears once, whatever dies in between."""
+"""sparrowmq.broker.staging.staged_batches: a committed batch appears once, whatever dies in between."""
 
 import pytest
 
-from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS
+from sparrowmq.broker.staging.staged_batches import FORGOTTEN_MS
 from sparrowmq.broker.staging.writers import REMEMBERED_RUNS
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import at_once

@@ -1,4 +1,4 @@
-"""sparrowmq.broker.staging.saved_writers: a writer is known as long as it is remembered, whatever retention deletes."""
+"""sparrowmq.broker.staging.writers: a writer is known as long as it is remembered, whatever retention deletes."""
 
 import json
 from dataclasses import replace
@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from sparrowmq.broker.saved_state import records_from
-from sparrowmq.broker.staging import batch_staging
-from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS
+from sparrowmq.broker.staging import staged_batches
+from sparrowmq.broker.staging.staged_batches import FORGOTTEN_MS
 from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source, json_of
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages import batch as batches
@@ -297,7 +297,7 @@ async def commit(session: Session, batch: int) -> bool:
 async def test_a_slave_that_becomes_the_master_knows_a_writer_whose_records_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_staging, "SAVE_PERIOD_S", 0.05)
+    monkeypatch.setattr(staged_batches, "SAVE_PERIOD_S", 0.05)
     async with pair(tmp_path, commit_log_file_bytes=FILE) as both:
         master = await both.start("master")
         await both.start("slave")

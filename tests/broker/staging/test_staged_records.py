@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from sparrowmq.broker.staging import staged_records
-from sparrowmq.broker.staging.staged_records import StagedPart, StagedRecord, read
+from sparrowmq.broker.staging import staged_batches
+from sparrowmq.broker.staging.staged_batches import StagedPart, StagedRecord, read
 from sparrowmq.broker.staging.writers import CommitBody, SavedAuthor, Source
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import batch as batches
@@ -15,8 +15,8 @@ from tests.broker.staging.stagers import parts
 from tests.records import encoded
 
 BODY = batches.encode(parts("a", "b"))
-SAID = staged_records.properties_of("part", Source("w", "r", 7, "owner")) | (
-    staged_records.properties_of_part(StagedPart("t0", 3, ("T", 1)))
+SAID = staged_batches.properties_of("part", Source("w", "r", 7, "owner")) | (
+    staged_batches.properties_of_part(StagedPart("t0", 3, ("T", 1)))
 )
 FOREIGN = [
     *[(SAID | {name: None}, BODY, name) for name in SAID if name != "STAGED_OWNER"],
@@ -60,16 +60,16 @@ def test_record_that_no_broker_writes_is_refused_as_a_whole(said, body, why):
 def test_records_come_back_as_they_were_written():
     source = Source("w", "r", (1 << 63) - 1, "owner")
     part = StagedPart("t0", -(1 << 63) + 1, ("%DLQ%g", 65_534))
-    said = staged_records.properties_of("part", source) | staged_records.properties_of_part(part)
+    said = staged_batches.properties_of("part", source) | staged_batches.properties_of_part(part)
     assert read(stored(said, BODY)) == StagedRecord("part", source, part)
     commit = CommitBody({"t0": 4}, {"T@1": 5}, {"b": {"t1": 1}}, "plan")
     kept = SavedAuthor(["r"], -1, 5, msgspec.Raw(b'{"b":{"t1":1}}'), None, "plan")
     new = Source("w", "r", -1)
-    assert read(stored(staged_records.properties_of("commit", source), msgspec.json.encode(commit))) == (
+    assert read(stored(staged_batches.properties_of("commit", source), msgspec.json.encode(commit))) == (
         "commit",
         source,
         commit,
     )
-    assert read(stored(staged_records.properties_of("kept", new), msgspec.json.encode(kept))).content == kept
+    assert read(stored(staged_batches.properties_of("kept", new), msgspec.json.encode(kept))).content == kept
     for kind in ("open", "done"):
-        assert read(stored(staged_records.properties_of(kind, new), b"")) == StagedRecord(kind, new)
+        assert read(stored(staged_batches.properties_of(kind, new), b"")) == StagedRecord(kind, new)

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sparrowmq.broker.transactions.deciders import Deciders
+from sparrowmq.broker.transactions.transactions import Deciders
 from sparrowmq.errors import AccessDenied
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode

@@ -1,6 +1,6 @@
 """How long a transaction may be left alone."""
 
-from sparrowmq.broker.transactions.transaction_rules import TransactionRules
+from sparrowmq.broker.transactions.open_transactions import TransactionRules
 
 
 def test_no_immunity_is_longer_than_messages_are_kept() -> None:

@@ -3,7 +3,7 @@ from contextlib import suppress
 import pytest
 
 from sparrowmq.broker import redirect
-from sparrowmq.broker.transactions.transaction_rules import TransactionRules
+from sparrowmq.broker.transactions.open_transactions import TransactionRules
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from sparrowmq.broker.failover.etcd_client import Etcd
+from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.loop.clock import SystemClock
 from tests.crash.not_here import skipped_without
 from tests.crash.small_disk import SmallDisk

@@ -10,7 +10,7 @@ from sparrowmq.auth.account_files import Document
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.member import demand_member
-from sparrowmq.broker.replication.ha_port import demand_role
+from sparrowmq.broker.replication.ha_master import demand_role
 from sparrowmq.cli.secure.cluster_plan import Plan, Wishes, plan
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings

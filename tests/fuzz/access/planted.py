@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from sparrowmq.auth import permissions
-from sparrowmq.broker.transactions.deciders import Deciders
+from sparrowmq.broker.transactions.transactions import Deciders
 from sparrowmq.protocol.messages.recalls import Recalls
 
 

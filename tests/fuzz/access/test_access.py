@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sparrowmq.auth.user_check import UserCheck
-from sparrowmq.broker.transactions.deciders import Deciders
+from sparrowmq.broker.transactions.transactions import Deciders
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role

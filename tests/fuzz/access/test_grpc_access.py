@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.broker.grpc_port import LocalLink
-from sparrowmq.broker.transactions.deciders import Deciders
+from sparrowmq.broker.transactions.transactions import Deciders
 from sparrowmq.grpc.statuses import Status
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.recalls import Recalls

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq import connect
-from sparrowmq.broker.replication.refusal import refusing
+from sparrowmq.broker.replication.slave_guard import refusing
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import (
     A_SLAVE,

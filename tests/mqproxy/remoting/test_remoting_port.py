@@ -22,8 +22,8 @@ from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UpdateA
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session, protocol_of
+from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.encryption import Encryption
-from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, RIGHTS, SOON, USERS, add_users
 from tests.broker.live import SUBSCRIPTION, SUSPEND, pull_request, send_request

@@ -16,8 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.tls.client_tls import ClientContext
-from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.contexts import ClientContext, client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
 from tests.certificates import Pair, authority, signed
 

@@ -13,8 +13,8 @@ from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Dispatch
+from sparrowmq.remoting.tls.contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.encryption import GOODBYE_S, HANDSHAKE_S, Encryption, name_in
-from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import until

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sparrowmq.remoting.tls.expiry import ends_at
-from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.contexts import ServerTls, ends_at
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.certificates import authority, signed

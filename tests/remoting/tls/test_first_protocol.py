@@ -15,7 +15,7 @@ from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server, ServerLimits
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
+from sparrowmq.remoting.tls.contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings, ServerTlsSettings, TlsMode
 from tests.remoting.conftest import until
 from tests.remoting.test_server import PULL

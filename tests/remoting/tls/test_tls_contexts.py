@@ -20,7 +20,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls.tls_contexts import (
+from sparrowmq.remoting.tls.contexts import (
     LOOK_PERIOD_S,
     TOLD_AGAIN_S,
     ServerTls,
@@ -216,7 +216,7 @@ def test_a_file_that_goes_while_it_is_loaded_is_told_as_any_other(
     server: Pair, ours: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     paths = {"certificate": server.certificate, "key": server.key, "trust": ours.certificate}
-    monkeypatch.setattr("sparrowmq.remoting.tls.tls_contexts._readable", lambda *_: None)  # it was there a moment ago
+    monkeypatch.setattr("sparrowmq.remoting.tls.contexts._readable", lambda *_: None)  # it was there a moment ago
     with pytest.raises(ConfigError, match="No such file"):
         server_context(ServerTlsSettings(**(paths | {gone: tmp_path / "gone"})))  # type: ignore[arg-type]
 

@@ -168,7 +168,7 @@ class Rig:
         return [pair for part in parts for pair in zip(part["msgId"], part["body"], strict=True)]
 
     def _staged(self) -> int:
-        """How many rows were ever staged at our brokers (`broker/staging/batch_staging.py`)."""
+        """How many rows were ever staged at our brokers (`broker/staging/staged_batches.py`)."""
         return sum(
             len(batches.decode(body))
             for part in self._parts(STAGED_TOPIC, _STAGED)

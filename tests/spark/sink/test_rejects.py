@@ -6,7 +6,7 @@ from sparrowmq.errors import InvalidMessage, SendFailed
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.remoting.remote_errors import remote_error
+from sparrowmq.remoting.request_in_flight import remote_error
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.row_messages import Rejects, letter
 from sparrowmq.spark.sink.sender import Sender

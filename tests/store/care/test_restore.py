@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.group_state import OwnEpoch
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest

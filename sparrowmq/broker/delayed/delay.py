@@ -1,0 +1,437 @@
+"""Delivery of messages with a delay level.
+
+    SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all messages of a queue wait equally long, so they are in the
+                          queue 1 (5 s)   ■ ■ ■       order of their due times, and only the first needs watching
+                          ...
+    due ── restore topic and queue (redirect.py) ── store again, with the place in its level ── offset of the level + 1
+
+`delay_levels` is the detour that puts messages into these queues; `DelayedDelivery` takes them out.
+
+Each queue entry has its due time in the field that has the tags' hash in other queues. The due time is store time plus
+delay. (Birth time plus delay would be wrong: a retried message keeps its old birth time.) One coroutine sleeps until
+the earliest first message is due, or an empty queue gets one. There is no other polling.
+
+Each message is delivered once, also after a crash. A delivered record names the message that it delivers, so the log
+shows how far each level is delivered. delayOffset.json saves a start from reading the whole log:
+
+    delayOffset.json     the offset of each level, by the log before an offset X; the same for a few earlier X
+    the log from X on    each delivered record names its place in SCHEDULE_TOPIC_XXXX, in its prepared offset
+                         ── the progress: the highest place of each level, or the offset in the file
+
+A level delivers in order, so one record says that everything before its place is delivered too. A start takes the last
+point that is in the log. The file can be newer than the log: after a failover that cut the log, and after a power cut
+on a disk that lost synced bytes. Points after the log's end are dropped before the log grows again. The earlier points
+are 16 MiB, 32 MiB, 64 MiB and so on back. So a start that drops points reads at most four times what the log has lost.
+
+A point is saved in each save period in which messages were delivered, or in which the log grew by `MOST_LOG_BYTES`
+while messages wait. So a start reads the log of one period and 16 MiB. It reads in slices, while the broker serves. If
+no message waits, it reads nothing. A slave takes a point of its master once its own log is on disk up to there.
+
+A file of Java's has no X. Its offsets count, and so do the delivered records after the first message that waits by
+them. Records that Java delivered have no mark. So after Java ran, a crash of its process may double messages, as with
+Java alone. Without any file, a start reads the log from the oldest message that was ever delayed.
+Source: ScheduleMessageService, Java 4.9.8. Unlike Java, which delivers again what its file does not have.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.broker.delayed.delivery import LONGEST_WAIT_S, Alarms, Delivery, Redelivery
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.redirect import Detour, move, restore
+from sparrowmq.broker.saved_state import SavedFile, saved_content
+from sparrowmq.core import snapshot
+from sparrowmq.core.digits import whole_number
+from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import DELIVERY_LATE
+from sparrowmq.metrics.figures import Figures, Rows
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.delay_levels import DelayLevels, delivered, delivered_mark, level_of, queue_of
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import mark
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import SCHEDULE_TOPIC
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
+from sparrowmq.protocol.wire import json
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# The number of a level's messages to deliver before other work of the broker gets its turn.
+TURN: Final = 128
+TURN_BYTES: Final = 1 << 20
+# A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
+# once if it is one millisecond further, small corrections of the clock are waited out.
+CLOCK_SLACK_MS: Final = 60_000
+MOST_LOG_BYTES: Final = 16 << 20
+
+
+@dataclass(slots=True)
+class _Level:
+    level: int
+    offset: int = 0
+    retry_s: float = 0.0  # the time to retry a damaged message, by the steady clock
+
+
+def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
+    """Return the detour of messages with a delay level."""
+
+    def park(entry: Entry) -> bool:
+        text = entry.properties.get(Property.DELAY) or "0"
+        try:
+            level = delays.clamp(int(text))
+        except ValueError:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the delay level {text!r} is not a number; the first level is 1",
+            ) from None
+        if level <= 0:
+            return False
+        if whole_number(text) is None:  # as "+3": a queue that is made again from the log knows digits only
+            entry.properties.put(Property.DELAY, str(level))
+        entry.deliver_at_ms = clock.now_ms() + delays.delay_ms(level)
+        move(entry, SCHEDULE_TOPIC, queue_of(level))
+        return True
+
+    return Detour(mark(Property.DELAY), park, _back)
+
+
+def _back(message: StoredMessage) -> Entry:
+    """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
+    entry = restore(message)
+    entry.prepared_offset = delivered_mark(message.queue_id, message.queue_offset)
+    return entry
+
+
+class DelayedDelivery:
+    """The delay levels of one broker.
+
+    Args:
+        detour: `delay_levels`, the same object that the writer uses.
+        path: the path of delayOffset.json.
+    Attributes:
+        delivery: delivers due messages to their queues while it runs.
+    Raises:
+        BadStore: neither the file nor its copies can be read.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        detour: Detour,
+        delays: DelayLevels,
+        path: Path,
+        clock: Clock,
+        figures: Figures,
+    ) -> None:
+        self._store = store
+        self._delays = delays
+        self._clock = clock
+        self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
+        self._progress = DelayProgress(store, path)
+        self._masters_need: int | None = 0
+        self._awaited: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
+        self._alarms = Alarms()
+        self._way_back = Redelivery("delayed message", store, writer, detour)
+        self._levels = [_Level(level) for level in self._known_levels()]
+        self._use(self._progress.saved.offset_table)
+        store.hold.needed_from.append(self._first_waiting)
+        self.file = SavedFile(path, self.content)
+        figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
+        figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
+
+    def part(self, save_period_s: float) -> Part:
+        return Part(
+            chores=(Chore("save delay offsets", save_period_s, self.save),),
+            tasks=(Task("delayed delivery", self.delivery.run),),
+            saves=(self.close,),
+            probes=((DELIVERY_LATE, self.delivery.late),),
+        )
+
+    def part_of_slave(self, save_period_s: float) -> Part:
+        """Return the tasks of a slave: it delivers nothing, and saves its master's progress.
+
+        It may be the next master. So it keeps what its master needs, and everything until the master says what that is.
+        """
+        self._store.hold.needed_from.append(self._needed_by_master)
+        return Part(
+            chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
+            saves=(self._save_masters,),
+        )
+
+    def follow(self, progress: DelayOffsets) -> None:
+        """Take over the master's progress, on a slave. Java's does not say what it needs."""
+        if progress.needed is None:
+            self._masters_need = self._awaited = None
+        else:
+            self._awaited = self._awaited or progress
+        if self._progress.follow(progress):
+            self._use(self._progress.saved.offset_table)
+            self.file.touch()
+
+    async def close(self) -> None:
+        """Stop delivery, and save. Messages that become due now wait for the next start. Raises: as `save`."""
+        self.delivery.close()
+        self._store.flush()
+        await self.save()
+
+    async def save(self) -> None:
+        """Save the progress of the levels, as soon as the log is on disk.
+
+        Raises:
+            StoreFailed: it never will be.
+            OSError: the file could not be written.
+        """
+        progress, end = self._progress, self._store.end
+        if not progress.is_found:
+            return  # so nothing was delivered yet
+        offsets = {each.level: each.offset for each in self._levels if each.offset}
+        is_javas = bool(offsets) and not progress.saved.log_offset
+        is_new = is_javas or offsets != progress.saved.offset_table
+        is_old = end - progress.saved.log_offset >= MOST_LOG_BYTES and any(map(self._waits, self._levels))
+        if is_new or is_old:
+            await self._store.flushed.reached(end)
+            progress.add(DelayPoint(end, offsets))
+            self.file.touch()
+        await self.file.save()
+
+    async def _save_masters(self) -> None:
+        if self._progress.reach():
+            self.file.touch()
+        await self.file.save()
+
+    def content(self) -> DelayOffsets:
+        """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
+        return self._progress.content()
+
+    def progress_for_slave(self) -> DelayOffsets:
+        """Return the answer to a slave: the content, and what this broker needs. Raises: BadStore."""
+        content = self.content()
+        needed = self._store.hold.begin()
+        content.log_end = self._store.end
+        content.needed = content.log_end if needed is None else needed
+        return content
+
+    def leave_master(self) -> None:
+        """Forget what the master needs as soon as our log is as long as its own: another one may follow."""
+        self._awaited = None
+
+    def _needed_by_master(self) -> int | None:
+        """The log offset from which the master needs records. What it no longer needs is delivered in our log too."""
+        told = self._awaited
+        if told is not None and self._store.flushed.value >= (told.log_end or 0):
+            self._masters_need, self._awaited = told.needed, None
+        return self._masters_need
+
+    def _first_waiting(self) -> int | None:
+        return self._progress.first_waiting({each.level: each.offset for each in self._levels})
+
+    def _delivered(self) -> Rows:
+        """Return the progress of each level in use."""
+        return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
+
+    def _parked(self) -> Rows:
+        return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
+
+    def _end_of(self, level: _Level) -> int:
+        return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(level.level))
+
+    def _use(self, offsets: dict[int, int]) -> None:
+        for each in self._levels:
+            each.offset = offsets.get(each.level, 0)
+
+    def _deliver_levels(self) -> float:
+        if not self._progress.is_found:
+            if self._progress.find_some():
+                self._use(self._progress.exact_offsets())
+                for each in self._levels:
+                    self._bring_back(each)
+            return 0
+        return min(map(self._deliver_some, self._levels))
+
+    def _deliver_some(self, level: _Level) -> float:
+        """Deliver due messages of a level, at most one turn's worth; return the seconds to wait for the next one.
+
+        A level with a damaged message stops until the damage is repaired; the other levels continue.
+        """
+        now_s = self._clock.monotonic()
+        if level.retry_s > now_s:
+            return level.retry_s - now_s
+        try:
+            return self._deliver_turn(level)
+        except (CorruptRecord, BadStore) as bad:
+            self._alarms.tell(f"delay level {level.level}, at message {level.offset},", bad)
+            level.retry_s = now_s + LONGEST_WAIT_S
+            return LONGEST_WAIT_S
+
+    def _deliver_turn(self, level: _Level) -> float:
+        """Do `_deliver_some` for a sound level. Raises: CorruptRecord, BadStore: the level is damaged."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
+        if queue is None or level.offset >= queue.max_offset:
+            end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(level.level)).end
+            self.delivery.wake_at(end, level.offset + 1)
+            return LONGEST_WAIT_S
+        level.offset = max(level.offset, queue.min_offset)
+        entries = queue.read(level.offset, TURN)
+        size = 0
+        for i in range(len(entries)):
+            if size >= TURN_BYTES:
+                break
+            wait_ms = self._wait_ms(level.level, entries.tags_code(i))
+            if wait_ms > 0:
+                return wait_ms / 1000
+            if not entries.is_gap(i):
+                size += entries.size(i)
+                message = self._way_back.message(entries.offset(i), entries.size(i))
+                if message is not None:
+                    self._way_back.put(message)
+            level.offset += 1
+        return 0
+
+    def _wait_ms(self, level: int, due_ms: int) -> int:
+        wait_ms = due_ms - self._clock.now_ms()
+        return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
+
+    def _known_levels(self) -> list[int]:
+        """Return the configured levels, and levels of an earlier, longer configuration that still have messages."""
+        parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
+        return sorted(parked | set(range(1, self._delays.max + 1)))
+
+    def _waits(self, level: _Level) -> bool:
+        """Whether a message of a level is not delivered yet."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
+        return queue is not None and level.offset < queue.max_offset
+
+    def _bring_back(self, level: _Level) -> None:
+        """Bring the offset of a level into its queue."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
+        least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        if not least <= level.offset <= most and level.offset:
+            log.warning(
+                "delay level %d was delivered up to %d, but has %d to %d",
+                level.level,
+                level.offset,
+                least,
+                most,
+            )
+        level.offset = min(max(level.offset, least), most)
+
+
+class DelayProgress:
+    """The saved points of delayOffset.json, and the search for later progress in the log.
+
+    Attributes:
+        is_found: whether the log was read to the end that it had at the start.
+    Raises:
+        BadStore: neither the file nor its copies can be read.
+    """
+
+    def __init__(self, store: MessageStore, path: Path) -> None:
+        self.is_found = False
+        self._store = store
+        saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
+        newest = DelayPoint(saved.log_offset or 0, saved.offset_table)
+        points: list[DelayPoint] = [newest, *(saved.earlier or ())]
+        in_log = [point for point in points if point.log_offset <= store.end]
+        self._points = in_log or [DelayPoint()]
+        self._at: int | None = None  # the offset from which the log is not read yet; None before the search
+        self._end = store.end
+        self._marks: set[int] = set()
+        self._awaited: DelayPoint | None = None  # the master's, until our log is on disk up to there
+        if len(in_log) < len(points):
+            log.warning("the progress of delay levels is newer than the log; it is found in the log")
+            self._save_at_once(path)
+
+    @property
+    def saved(self) -> DelayPoint:
+        newest: DelayPoint = self._points[0]
+        return newest
+
+    def content(self) -> DelayOffsets:
+        """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
+        newest, *earlier = self._points
+        return DelayOffsets(dict(newest.offset_table), log_offset=newest.log_offset or None, earlier=earlier or None)
+
+    def find_some(self) -> bool:
+        """Read some of the log; return whether the search is complete. Raises: BadStore, the next call tries again."""
+        if self._at is None:
+            self._at = self._search_from()
+        if self._at < self._end:
+            self._at = self._store.collect_prepared(self._at, self._end, self._marks)
+        self.is_found = self._at >= self._end
+        return self.is_found
+
+    def exact_offsets(self) -> dict[int, int]:
+        """Return the exact offset of each level, once `is_found`."""
+        offsets = dict(self.saved.offset_table)
+        for queue_id, queue_offset in filter(None, map(delivered, self._marks)):
+            level = level_of(queue_id)
+            offsets[level] = max(offsets.get(level, 0), queue_offset + 1)
+        self._marks.clear()
+        return offsets
+
+    def add(self, point: DelayPoint) -> None:
+        """Add a point, which is exact: all that was delivered before its log offset, and the log is on disk there."""
+        if point.log_offset < self.saved.log_offset:
+            return
+        by_distance: dict[int, DelayPoint] = {}
+        for each in self._points:  # of each distance, from 16 MiB to 32, to 64 ..., the oldest stays
+            by_distance[((point.log_offset - each.log_offset) // MOST_LOG_BYTES).bit_length()] = each
+        self._points = [point, *(each for each in by_distance.values() if each.log_offset)]
+
+    def follow(self, progress: DelayOffsets) -> bool:
+        """Take over the master's progress; return whether the file has to be saved."""
+        if progress.log_offset is None:  # Java's
+            is_new = progress.offset_table != self.saved.offset_table or self.saved.log_offset != 0
+            self._points = [DelayPoint(0, dict(progress.offset_table))]
+            return is_new
+        is_new = self.reach()
+        if self._awaited is None and progress.log_offset > self.saved.log_offset:
+            self._awaited = DelayPoint(progress.log_offset, dict(progress.offset_table))
+        return self.reach() or is_new
+
+    def reach(self) -> bool:
+        """Take the awaited point if our log is on disk up to there; return whether that was so."""
+        point = self._awaited
+        if point is None or self._store.flushed.value < point.log_offset:
+            return False
+        self._awaited = None
+        is_new = point.offset_table != self.saved.offset_table
+        if is_new or point.log_offset - self.saved.log_offset >= MOST_LOG_BYTES:
+            self.add(point)
+            return True
+        return False
+
+    def _search_from(self) -> int:
+        """Return the offset from which the log is read: of a record, or the log's end if nothing waits."""
+        begin = self.first_waiting(self.saved.offset_table)
+        return self._end if begin is None else max(self.saved.log_offset, begin, self._store.begin)
+
+    def first_waiting(self, offsets: dict[int, int]) -> int | None:
+        """Return the log offset of the first message that waits; None if none does. Raises: BadStore.
+
+        Args:
+            offsets: how far each level is delivered.
+        """
+        begins = []
+        for queue in self._store.queues.of_topic(SCHEDULE_TOPIC):
+            offset = max(offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
+            if offset < queue.max_offset:
+                entry = queue.entry(offset)
+                begins.append(entry.offset if entry is not None else 0)
+        return min(begins, default=None)
+
+    def _save_at_once(self, path: Path) -> None:
+        """Drop the points from the file before the log grows: later they would look as if they fitted it."""
+        try:
+            snapshot.save(path, self.content(), encode=json.dumps)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", path, error)

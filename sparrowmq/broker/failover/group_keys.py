@@ -1,0 +1,315 @@
+"""The keys of a group in etcd: the lease of its master, and the entry of each member that runs.
+
+    PREFIX/CLUSTER/NAME/leader       the master                                  ends with the master's lease
+    PREFIX/CLUSTER/NAME/state        the state of the group (group_state.py)
+    PREFIX/CLUSTER/NAME/member/ID    address, store, epoch and end of the log    ends with the member's lease
+
+The master may rely on its lease until a deadline:
+
+    request     ├── masterLeaseTime ──────────────────────┤     etcd's time, from the arrival of the request
+    deadline    ├───────────────────────────┤ margin            the master's, from before the request, by a steady clock
+
+So the lease ends first at the master: no other broker is elected while this one still acts as the master. The margin
+covers clocks of different speed, and work that is under way during the check. Acknowledgements that wait for the
+members in sync need no clock, because only one of those members can be the next master (in_sync.py).
+
+A live lease does not prove that its key still exists. An operator may have deleted the key. Another process may own it:
+a copy of our store can mistake us for an earlier process of its own. So each renewal also checks the key.
+
+A member whose recovery cut or fenced off bytes may lack acknowledged messages. It is not elected before its log has
+been compared with the logs of other members (`compare_first`). Damaged records are taken from the addresses here
+(replication/peer_repair.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from sparrowmq.broker.failover.etcd import EtcdValue
+from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
+from sparrowmq.errors import EtcdFailed
+from sparrowmq.loop.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_MARGIN: Final = 0.125  # of the lease time
+_RENEWALS: Final = 4  # per lease time
+_RETRY_S: Final = 0.25
+FOLDER: Final = "member/"
+UNKNOWN: Final = -1
+LEASES: Final = 2  # the lease times for which a member that ended is still seen
+
+
+class Granting(Protocol):
+    """The lease requests of an etcd; they raise EtcdFailed."""
+
+    async def grant(self, ttl_s: int) -> int:
+        """Return a new lease."""
+
+    async def keep_alive(self, lease: int) -> int:
+        """Extend a lease; return its time from now in seconds, 0 if it has ended."""
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease."""
+
+
+async def _stands() -> bool:
+    return True
+
+
+class Lease:
+    """One lease: `begin` it, then `renew` it while it is needed.
+
+    Attributes:
+        number: the lease id of etcd.
+        deadline: the end of the time that the master relies on it, by the clock's `monotonic`.
+    """
+
+    def __init__(self, etcd: Granting, clock: Clock, ttl_s: int) -> None:
+        self.number = 0
+        self.deadline = 0.0
+        self._etcd = etcd
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._is_over = False
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no other broker can own the lease's key."""
+        return self._clock.monotonic() < self.deadline
+
+    async def begin(self) -> None:
+        """Get a new lease from etcd. Raises: EtcdFailed."""
+        asked = self._clock.monotonic()
+        self.number = await self._etcd.grant(self._ttl_s)
+        self._lives_from(asked, self._ttl_s)
+
+    async def renew(self, stands: Callable[[], Awaitable[bool]] = _stands) -> None:
+        """Renew the lease until it has ended, at etcd or here, or until its key is no longer ours.
+
+        Args:
+            stands: whether the key is still ours; called at each renewal. Raises: EtcdFailed.
+        """
+        while self.is_valid:
+            asked = self._clock.monotonic()
+            try:
+                ttl_s = await self._etcd.keep_alive(self.number)
+                is_ours = await stands()
+            except EtcdFailed as error:
+                log.warning("the lease cannot be renewed now: %s", error)
+                await self._pause(_RETRY_S)
+                continue
+            if not ttl_s or not is_ours:
+                what = "its key belongs to another member" if ttl_s else "etcd does not know it"
+                log.error("the lease has ended: %s", what)
+                self.deadline = 0.0
+                return
+            self._lives_from(asked, ttl_s)
+            await self._pause(self._ttl_s / _RENEWALS)
+        if self.deadline:  # otherwise this member has given the lead up
+            log.error("the lease was not renewed in time")
+
+    async def end(self) -> None:
+        """End the lease, at once if etcd answers. The answer to a renewal that comes later does not change that."""
+        self._is_over = True
+        self.deadline = 0.0
+        if self.number:
+            try:
+                await self._etcd.revoke(self.number)
+            except EtcdFailed as error:
+                log.warning("the lease ends by its time: %s", error)
+
+    def _lives_from(self, requested_s: float, ttl_s: float) -> None:
+        self.deadline = 0.0 if self._is_over else requested_s + ttl_s * (1 - _MARGIN)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Sleep, but not past the deadline."""
+        await self._clock.sleep(max(0.0, min(pause_s, self.deadline - self._clock.monotonic())))
+
+
+class Present(msgspec.Struct, frozen=True, kw_only=True):
+    """One member that runs.
+
+    Attributes:
+        store: the mark of its store (`OwnEpoch`).
+        address: its address for clients.
+        epoch, line: the last epoch that its log was part of.
+        end: the end of its log; UNKNOWN while there is a master.
+        problem: why it cannot lead; "" if it can.
+        is_proved: a master has checked since its start that its log lacks nothing. An older version, which does not say
+            this, counts as proved.
+    """
+
+    member: int
+    store: str
+    address: str
+    epoch: int
+    line: str
+    end: int = UNKNOWN
+    problem: str = ""
+    is_proved: bool = True
+
+    @classmethod
+    def of(cls, member: int, own: OwnEpoch, address: str, end: int, problem: str, *, is_proved: bool) -> Present:
+        return cls(
+            member=member,
+            store=own.store,
+            address=address,
+            epoch=own.epoch,
+            line=own.line,
+            end=end,
+            problem=problem,
+            is_proved=is_proved,
+        )
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class Keeping(Granting, Protocol):
+    """The requests to etcd that presence needs; they raise EtcdFailed."""
+
+    async def change(
+        self,
+        versions: Mapping[str, int],
+        puts: Mapping[str, bytes],
+        *,
+        leased: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Put keys."""
+
+
+class Presence:
+    """Keeps the entry of one member in etcd.
+
+    Args:
+        key: of the entry.
+        lease_s: the lease time of a master; the entry lasts `LEASES` times as long.
+    """
+
+    def __init__(self, etcd: Keeping, key: str, lease_s: int) -> None:
+        self._etcd = etcd
+        self._key = key
+        self._ttl_s = LEASES * lease_s
+        self._lease = 0
+        self._shown = b""
+
+    async def show(self, present: Present) -> None:
+        """Let etcd have this entry, for some more time. Raises: EtcdFailed."""
+        content = present.encode()
+        if self._lease and not await self._etcd.keep_alive(self._lease):
+            self._lease = 0
+        if self._lease and content == self._shown:
+            return
+        self._lease = self._lease or await self._etcd.grant(self._ttl_s)
+        self._shown = b""
+        await self._etcd.change({}, {self._key: content}, leased={self._key: self._lease})
+        self._shown = content
+
+    async def end(self) -> None:
+        """Remove the entry, if etcd answers."""
+        if self._lease:
+            with suppress(EtcdFailed):  # it ends by its time
+                await self._etcd.revoke(self._lease)
+
+
+def decoded(content: bytes) -> Present | None:
+    """Return the member that an entry describes; None if it is not one of ours."""
+    try:
+        return msgspec.json.decode(content, type=Present)
+    except msgspec.DecodeError:
+        return None
+
+
+def compare_first(own: OwnEpoch, end: int, state: GroupState, others: Iterable[Present]) -> str:
+    """Return why this store must first be compared with others before it leads; "" if it may lead.
+
+    A member that was not yet proved to be in sync since its start lets a member in sync with a longer log go first. A
+    member in doubt needs at least one other member in sync to be compared with, and then the longest log of all.
+
+    Args:
+        own: the member's own record, with the doubt in its store.
+        end: the end of its log.
+        others: the other members that run.
+    """
+    alike = _comparable(state, others)
+    in_sync = [each for each in alike if each.member in state.in_sync]
+    able = alike if own.doubt else [each for each in in_sync if not each.problem]
+    longest = max(able, key=lambda each: each.end, default=None)
+    if longest is not None and longest.end > end:
+        return f"the log of member {longest.member} ends at {longest.end}, and ours at {end}" + (
+            f"; {own.doubt}" if own.doubt else ""
+        )
+    if own.doubt and not in_sync and len(state.in_sync) > 1:
+        return f"{own.doubt}, and no other member in sync runs, whose log could be compared"
+    return ""
+
+
+def none_can_have_more(member: int, end: int, state: GroupState, others: Iterable[Present]) -> bool:
+    """Return whether all other members in sync run, and none can have more than this store.
+
+    A log ends where its entry says or earlier: the entry was written after the last epoch whose messages were
+    acknowledged, and a log only loses bytes until the next epoch. So nothing more can come. A member that is proved to
+    lack nothing goes first, as a longer log can be that of an epoch without acknowledgements.
+    """
+    shorter = {each.member for each in _comparable(state, others) if each.end <= end and not each.is_proved}
+    return {*state.in_sync} <= {member, *shorter}
+
+
+def _comparable(state: GroupState, others: Iterable[Present]) -> list[Present]:
+    """Return the members whose logs can be compared: they were part of the last epoch that was settled."""
+    return [
+        each for each in others if each.end != UNKNOWN and each.line == state.line and each.epoch >= state.proved_epoch
+    ]
+
+
+class EtcdGroup(NamedTuple):
+    """The state of the group in etcd. A version of 0 means that the key does not exist.
+
+    Attributes:
+        is_read: etcd has answered; not so at the start, or after the end of our lead.
+    """
+
+    leader: Leader | None = None
+    leader_version: int = 0
+    state: GroupState | None = None
+    state_version: int = 0
+    others: tuple[Present, ...] = ()
+    is_read: bool = False
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether there is no master, as etcd said."""
+        return self.is_read and self.leader is None
+
+    @property
+    def expected(self) -> frozenset[int]:
+        """The members that should follow the next master soon: those in sync and those that run.
+
+        A master that died may still be among those that run, so it is left out.
+        """
+        if self.state is None:
+            return frozenset()
+        return frozenset((*self.state.in_sync, *(each.member for each in self.others))) - self.state.away
+
+
+def group_in(values: Mapping[str, EtcdValue], keys: str, me: int) -> EtcdGroup:
+    """Return what these keys say; `keys` is the beginning of their names. Raises: EtcdFailed, they are not ours."""
+    leader, state = values.get(keys + "leader"), values.get(keys + "state")
+    entries = [decoded(each.value) for key, each in values.items() if key.startswith(keys + FOLDER)]
+    try:
+        return EtcdGroup(
+            Leader.decode(leader.value) if leader else None,
+            leader.version if leader else 0,
+            GroupState.decode(state.value) if state else None,
+            state.version if state else 0,
+            tuple(each for each in entries if each and each.member != me),
+            is_read=True,
+        )
+    except msgspec.DecodeError as error:
+        raise EtcdFailed(f"what etcd has below {keys} is not ours ({error}); set another etcdPrefix") from error

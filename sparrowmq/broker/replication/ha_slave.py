@@ -1,0 +1,546 @@
+"""The slave's side of replication: find the master, follow its log, come back when the connection is lost.
+
+    no master known ── haMasterAddress, or the name server's answer to our registration ── connect ── follow
+          ^                                                                                  |         |
+          |             five seconds                                                         |         |
+          +──────────────────────────────────────── unreachable, silent, a full disk <───────+─────────+
+                                                     logs differ: an alarm, and never again with this master; in a
+                                                     group that elects, again after a while
+
+The store shows the copied log to queues and index like appended messages, and clients read it from there. The slave
+reports its end of the log after each piece and every haSendHeartbeatInterval. It leaves a master that is silent for
+haHousekeepingInterval. It checks each message: the record is whole, at its place, and its CRCs are right.
+
+The slave does not cut its log here, because that log may have acknowledged messages. If the slave has more bytes than
+its master, or others, it stops following and logs the steps to take. Where the master is elected, a proof shows the
+common part of both logs, and the log was cut to that part before (store/truncation.py).
+
+A connection (`Upstream`) compares received bytes with the slave's log, or appends and reports them:
+
+    our log     ■■■■■■■■■■■■■■|~~~~~~|             the slave asks again for its last part, up to 64 KiB,
+    master                    |~~~~~~|■■■■■ ■■     and compares: it follows only a master with the same bytes there
+                                     ^ from here on, it appends whole, sound records, and then reports them
+
+Without the comparison, a slave whose log ends inside another log would mix the two, as Java's slaves do. It works with
+a Java master too, which sees a slave that lacks a little more.
+
+A master that sends no bytes during the comparison has lost the end of its log, or never had it. Two heartbeats in a row
+show this, because the first one may have been sent before. A heartbeat with an offset below ours shows it at once;
+SparrowMQ masters send one.
+Source: HAClient, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from typing import Final, cast
+
+from sparrowmq.broker.broker_settings import BrokerSettings, SlaveAck
+from sparrowmq.broker.part import Part, Task
+from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, RemoteProtocolError, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Waiter
+from sparrowmq.metrics.condition_kinds import MASTER_NOT_FOLLOWED
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol import replication
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.replication import (
+    GREETING,
+    HELLO_SIZE,
+    PROOF_SIZE,
+    REPORT,
+    Piece,
+    Transfers,
+    WholeRecords,
+)
+from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus
+from sparrowmq.remoting.connection_errors import why_not
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+_ENDED: Final = "it ended the connection: it was stopped, or its log says why"
+_SAID_NOTHING: Final = "it ended the connection before it said anything: its log says why, or it wants a haSecret"
+PAUSE_S: Final = 5.0
+COMPARE_AGAIN_S: Final = 10.0
+CONNECT_S: Final = 5.0
+COMPARED_BYTES: Final = 64 << 10
+_LAST_HEARTBEATS: Final = 2
+
+
+@dataclass(frozen=True)
+class ReplicaRules:
+    """The rules by which a slave follows, with the names of settings in brackets.
+
+    Attributes:
+        master: the address to follow, instead of that from name servers (haMasterAddress).
+        report_s: the time between two reports (haSendHeartbeatInterval).
+        silence_s: the slave leaves a master that is silent for this long (haHousekeepingInterval).
+        is_flushed_first: whether it reports only what is on disk (slaveAck=flushed).
+        secret: the secret that both sides know (haSecret).
+        introduction: the bytes by which a member introduces itself to an elected master.
+        pause_s: the pause after a connection that ended, instead of PAUSE_S.
+        tls: encrypts the connection (tls.enable, tls.client.*).
+    """
+
+    master: str | None = None
+    report_s: float = 5.0
+    silence_s: float = 20.0
+    is_flushed_first: bool = False
+    secret: str | None = field(default=None, repr=False)
+    introduction: bytes = b""
+    pause_s: float | None = None
+    tls: SSLContext | None = field(default=None, repr=False)
+
+
+def replica_rules(settings: BrokerSettings, tls: SSLContext | None) -> ReplicaRules:
+    return ReplicaRules(
+        settings.ha_master,
+        settings.ha_heartbeat_ms / 1000,
+        settings.ha_silence_ms / 1000,
+        settings.slave_ack is SlaveAck.FLUSHED,
+        settings.ha_secret or None,
+        tls=tls,
+    )
+
+
+class Replica:
+    """Follow a master while the broker runs.
+
+    Attributes:
+        link: the connection to the master, if there is one.
+        alarm: the reason why the master is not followed any more.
+        trusts_master: whether the log of the master at this address was equal to ours, without a difference since.
+        on_trust: called when the logs were found equal.
+        on_lost: called each time there is no master to follow; a name server may know a new address.
+        shown: the offset up to which consumers may read, as an elected master has said it; 0 if it has not.
+        on_shown: called when `shown` has risen.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock, rules: ReplicaRules, figures: Figures) -> None:
+        self.link: Upstream | None = None
+        self.alarm: SparrowError | None = None
+        self.trusts_master = False
+        self.on_trust: Callable[[], object] = lambda: None
+        self.on_lost: Callable[[], object] = lambda: None
+        self.shown = 0
+        self.on_shown: Callable[[], object] = lambda: None
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._address = rules.master
+        self._is_stopped = False
+        self._changed = asyncio.Event()
+        self._logged = ""
+        self._differed_at = 0.0
+        self._why_ended = ""
+        self._speed = 0  # bytes in each second between the last two looks
+        self._seen = clock.monotonic(), 0.0
+        self._copied_bytes = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
+        figures.gauge("sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following))
+        figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the slave lacks", self._behind)
+        figures.gauge("sparrowmq_logs_differ", "1 if the master's log differs", lambda: int(self.alarm is not None))
+
+    def part(self) -> Part:
+        return Part(tasks=(Task("replica", self.run),), probes=((MASTER_NOT_FOLLOWED, lambda: self.problem),))
+
+    def status(self) -> HaStatus:
+        """Return how this slave follows its master."""
+        following = FollowingState(self._address, self._speed, self._store.end)
+        if self.link is not None:
+            following.last_read_timestamp = self._ms_of(self.link.last_heard)
+            following.last_write_timestamp = self._ms_of(self.link.last_reported)
+            following.master_flush_offset = self.link.master_end
+        return HaStatus(ha_client_runtime_info=following)
+
+    def _ms_of(self, moment: float) -> int:
+        return self._clock.now_ms() - round(1000 * (self._clock.monotonic() - moment))
+
+    @property
+    def is_following(self) -> bool:
+        """Whether there is a connection to a master that has everything in our log."""
+        return self.link is not None and self.link.is_following
+
+    @property
+    def problem(self) -> str:
+        """The reason why no master is followed now; "" if one is, or if none is known."""
+        if self.is_following or self._is_stopped:
+            return ""
+        return str(self.alarm) if self.alarm is not None else self._logged
+
+    def use(self, address: str) -> None:
+        """Follow the master at an address from a name server; ignored if haMasterAddress is set."""
+        if self._rules.master is None and not self._is_stopped and address and address != self._address:
+            log.info("the master ships its log at %s", address)
+            self._address = address
+            self.trusts_master = False
+            self._changed.set()
+            if self.link is not None:
+                self.link.close()
+
+    def refuse(self, problem: SparrowError) -> None:
+        """Follow this master no more, for a problem that only an operator can solve."""
+        log.critical("the master is not followed: %s", problem)
+        self.alarm, self.trusts_master = problem, False
+        if self.link is not None:
+            self.link.close(problem)
+
+    def stop(self) -> None:
+        """Take nothing more from any master; the end of our log stays as it is."""
+        self._address, self._is_stopped = None, True
+        if self.link is not None:
+            self.link.close()
+
+    async def run(self) -> None:
+        """Follow the master until cancelled."""
+        while True:
+            self._changed.clear()
+            address, error = self._address, None
+            if address and (self.alarm is None or self._may_compare_again()):
+                error = await self._follow(address)
+                self._note(address, error)
+            self.on_lost()
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._changed.wait(), self._rules.pause_s or PAUSE_S)
+            if self._changed.is_set():
+                self.alarm = None
+
+    def _may_compare_again(self) -> bool:
+        """Whether the logs may be equal by now: an elected master may have repaired its log."""
+        is_due = self._clock.age(self._differed_at) >= COMPARE_AGAIN_S
+        return isinstance(self.alarm, LogsDiffer) and bool(self._rules.introduction) and is_due
+
+    async def _follow(self, address: str) -> SparrowError | None:
+        """Follow until the connection ends; return the reason."""
+        try:
+            link = await self._connect(address)
+        except NetworkError as error:
+            return error
+        self.link = link
+        if self._is_stopped:
+            link.close()
+        try:
+            while not link.ended.is_set():
+                with suppress(TimeoutError):
+                    await self._clock.wait_for(link.ended.wait(), self._rules.report_s / 4)
+                self._look(link)
+        finally:
+            link.close()
+            self.link = None
+        self._why_ended = _ENDED if link.has_heard else _SAID_NOTHING
+        return link.error
+
+    async def _connect(self, address: str) -> Upstream:
+        """Raises: NetworkError."""
+        rules = self._rules
+        try:
+            host, port = split_address(address)
+            _, link = await self._clock.wait_for(
+                asyncio.get_running_loop().create_connection(
+                    lambda: Upstream(
+                        self._store,
+                        self._clock,
+                        secret=rules.secret,
+                        is_flushed_first=rules.is_flushed_first,
+                        introduction=rules.introduction,
+                        took=self._took,
+                        follows=self._follows,
+                        showed=self._showed,
+                    ),
+                    host,
+                    port,
+                    ssl=rules.tls,
+                ),
+                CONNECT_S,
+            )
+        except (SparrowError, OSError, UnicodeError) as error:
+            if rules.tls is not None and isinstance(error, OSError):
+                reason: object = why_not(error)
+            else:
+                reason = getattr(error, "strerror", None) or str(error)
+            reason = reason or f"no answer within {CONNECT_S:g} s"
+            raise BrokerUnreachable(address, reason) from error
+        return link
+
+    def _look(self, link: Upstream) -> None:
+        """Send a heartbeat if it is due, and leave a master that is silent."""
+        now = self._clock.monotonic()
+        before, taken = self._seen
+        if now > before:
+            self._speed = int((self._copied_bytes.value - taken) / (now - before))
+            self._seen = now, self._copied_bytes.value
+        if self._clock.age(link.last_heard) > self._rules.silence_s:
+            link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
+        elif now - link.last_reported >= self._rules.report_s:
+            link.report()
+
+    def _follows(self) -> None:
+        self.trusts_master, self.alarm = True, None
+        self.on_trust()
+
+    def _showed(self, offset: int) -> None:
+        if offset > self.shown:
+            self.shown = offset
+            self.on_shown()
+
+    def _took(self, count: int) -> None:
+        self._copied_bytes.value += count
+        self._logged = ""
+
+    def _behind(self) -> int:
+        return max(self.link.master_end - self._store.end, 0) if self.link is not None else 0
+
+    def _note(self, address: str, error: SparrowError | None) -> None:
+        """Log once why the master is not followed now, or raise the alarm if it will not be followed again."""
+        if isinstance(error, LogsDiffer):
+            is_known, self._differed_at = self.alarm is not None, self._clock.monotonic()
+            self.alarm, self.trusts_master = error, False
+            if is_known:
+                return
+            log.critical(
+                "the master at %s is not followed any more, and nothing is thrown away: %s. If the master is right, "
+                "move the store of this slave away (it may hold messages that exist nowhere else) and start it again, "
+                "empty; if this one is right, stop the master and let this one take its place "
+                "(docs/operate/replication.md)",
+                *(address, error),
+            )
+            return
+        text = str(error) if error is not None else self._why_ended
+        if self.alarm is None and text != self._logged:
+            self._logged = text
+            log.warning("the master at %s is not followed now, trying again and again: %s", address, text)
+
+
+class Upstream(asyncio.Protocol):
+    """One connection to a master.
+
+    Args:
+        secret: the secret that both sides must know; None for a master without one.
+        is_flushed_first: whether only bytes on disk are reported (slaveAck=flushed).
+        introduction: the bytes that a member sends before its first report to an elected master.
+        took: called with the number of bytes that were appended.
+        follows: called when the master is found to have everything in our log.
+        showed: called with the newest offset from the master up to which consumers may read.
+    Attributes:
+        ended: set when the connection is over.
+        error: the reason why this side ended the connection. After `LogsDiffer` another attempt is useless.
+        is_following: whether the master is found to have everything in our log.
+        master_end: the known end of the master's log.
+        has_heard: whether the master has sent anything.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        secret: str | None = None,
+        is_flushed_first: bool = False,
+        introduction: bytes = b"",
+        took: Callable[[int], object] = lambda _: None,
+        follows: Callable[[], object] = lambda: None,
+        showed: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        self.ended = asyncio.Event()
+        self.error: SparrowError | None = None
+        self.is_following = False
+        self.has_heard = False
+        self.master_end = 0
+        self._store = store
+        self._clock = clock
+        self._secret = secret
+        self._is_flushed_first = is_flushed_first
+        self._introduction = introduction
+        self._took = took
+        self._follows = follows
+        self._showed = showed
+        self._transport: asyncio.Transport | None = None
+        self._transfers = Transfers()
+        self._whole: WholeRecords | None = None  # set after the comparison
+        self._compared = self._start()
+        self._heartbeats = 0  # heartbeats since the last compared byte
+        self._waiter: Waiter | None = None
+        self._hello = b""
+        self._handshake = b""
+        self.last_heard = self.last_reported = clock.monotonic()
+
+    # Events of asyncio ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
+        if self._secret is not None:
+            self._hello = replication.hello()
+            self._transport.write(self._hello)
+        else:
+            self._begin()
+
+    def data_received(self, chunk: bytes) -> None:
+        self.last_heard, self.has_heard = self._clock.monotonic(), True
+        try:
+            if self._hello:
+                chunk = self._introduced(chunk)
+            for piece in self._transfers.receive(chunk):
+                self._take(piece)
+        except SparrowError as error:
+            self.close(error)
+            return
+        if self._whole is not None:
+            self._report_soon()
+            self._showed(self._transfers.shown)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close()
+
+    # Calls of the owner ---------------------------------------------------------------------------------------------
+
+    def close(self, error: SparrowError | None = None) -> None:
+        """End the connection. `error`: the reason."""
+        self.error = self.error or error
+        if self._waiter is not None:
+            self._waiter.cancel()
+            self._waiter = None
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        self.ended.set()
+
+    def report(self) -> None:
+        """Report the end of our log; this is also a heartbeat."""
+        if self._transport is not None and not self._hello:
+            self._transport.write(REPORT.pack(self._safe_end()))
+            self.last_reported = self._clock.monotonic()
+
+    # Internal -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> int:
+        """Return the offset to ask from: a little before our log's end, in the same file, and not above `_safe`."""
+        end = self._store.end
+        if self._store.log_bytes(end - 1, 1) is None:
+            return end  # there is nothing to compare
+        file_size = self._store.settings.commit_log_file_size
+        start = max((end - 1) // file_size * file_size, end - COMPARED_BYTES)
+        return max(self._safe(start), self._store.begin)
+
+    def _introduced(self, chunk: bytes) -> bytes:
+        """Check the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
+        self._handshake += chunk
+        whole = HELLO_SIZE + PROOF_SIZE
+        if not self._handshake.startswith(GREETING[: len(self._handshake)]):
+            raise RemoteProtocolError("the master shows no secret (Java has none); haSecret is set here")
+        if len(self._handshake) < whole or self._transport is None:
+            return b""
+        of_master, shown = self._handshake[:HELLO_SIZE], self._handshake[HELLO_SIZE:whole]
+        secret = self._secret or ""
+        if not replication.is_proof(secret, "master", self._hello, of_master, shown):
+            raise RemoteProtocolError("the master has another haSecret than this slave; both need the same")
+        self._transport.write(replication.proof(secret, "slave", self._hello, of_master))
+        self._hello = b""
+        self._begin()
+        return self._handshake[whole:]
+
+    def _begin(self) -> None:
+        if self._introduction and self._transport is not None:
+            self._transport.write(self._introduction)
+        if self._compared == self._store.end and self._store.end > 0:
+            self._follow()
+        self.report()
+
+    def _safe_end(self) -> int:
+        """Return the offset to report. Every report can count as an acknowledgement, also the first one."""
+        return self._safe(self._compared if self._whole is None else self._store.end)
+
+    def _safe(self, offset: int) -> int:
+        """Return the offset, or with slaveAck=flushed the end of the bytes on disk if that is lower.
+
+        After a reconnection, a slow sync may leave more bytes off the disk than the comparison covers.
+        """
+        return min(offset, self._store.flushed.value) if self._is_flushed_first else offset
+
+    def _report_soon(self) -> None:
+        """Report appended bytes: now, or when they are on disk."""
+        end = self._store.end
+        if not self._is_flushed_first:
+            self.report()
+        elif self._waiter is None and self._store.flushed.value < end:
+            self._store.flusher.kick()
+            self._waiter = self._store.flushed.when(end, self._flushed)
+
+    def _flushed(self, error: BaseException | None) -> None:
+        self._waiter = None
+        if error is None:
+            self.report()
+            self._report_soon()
+
+    def _take(self, piece: Piece) -> None:
+        expected = self._whole.end if self._whole is not None else self._compared
+        offset, content = piece
+        if not len(content):
+            self._take_heartbeat(offset, expected)
+            return
+        if self._whole is None and not self._store.end and not self._store.begin:
+            if offset:
+                self._store.begin_at(offset)
+            self._compared = expected = offset
+        if offset != expected:
+            raise RemoteProtocolError(f"the master sent offset {offset} of its log instead of {expected}")
+        self.master_end = max(self.master_end, offset + len(content))
+        if self._whole is None:
+            content = self._compare(offset, content)
+        if self._whole is not None and len(content):
+            self._append(self._whole, content)
+
+    def _take_heartbeat(self, offset: int, expected: int) -> None:
+        """Handle a heartbeat, a piece without bytes. Raises: LogsDiffer, the master lacks a part of our log."""
+        self.master_end = max(self.master_end, offset)
+        if self._whole is not None:
+            return
+        if not self._store.end:
+            if offset == 0:
+                self._follow()  # both logs are empty
+            return
+        if offset > self._store.end:
+            raise LogsDiffer(
+                f"the master's log begins at offset {offset}, and ours ends at {self._store.end}: this slave was away "
+                "for longer than messages are kept (fileReservedTime), and lacks what was deleted meanwhile"
+            )
+        self._heartbeats += 1
+        if offset < expected or self._heartbeats >= _LAST_HEARTBEATS:
+            raise LogsDiffer(
+                f"the master has nothing at offset {expected} of its log, and ours ends at {self._store.end}: it lost "
+                "its last messages, or is another broker's"
+            )
+
+    def _compare(self, offset: int, content: memoryview) -> memoryview:
+        """Compare the master's bytes with ours up to our end; return the bytes after it. Raises: LogsDiffer."""
+        size = min(len(content), self._store.end - offset)
+        while size and content:
+            ours = self._store.log_bytes(self._compared, size)
+            if ours is None or ours != content[: len(ours)]:
+                raise LogsDiffer(f"the master has other bytes than we between {offset} and {offset + size}")
+            self._compared += len(ours)
+            size, content = size - len(ours), content[len(ours) :]
+        self._heartbeats = 0
+        if self._compared == self._store.end:
+            self._follow()
+        return content
+
+    def _follow(self) -> None:
+        self.is_following = True
+        self._whole = WholeRecords(self._store.end, self._store.settings.commit_log_file_size)
+        log.info("following the master from offset %d on: it has everything in our log", self._store.end)
+        self._follows()
+
+    def _append(self, records: WholeRecords, content: memoryview) -> None:
+        """Append all complete records. Raises: CorruptRecord, and as `MessageStore.follow`."""
+        offset = records.position
+        whole = records.take(content)
+        if len(whole):
+            self._store.follow(offset, whole, records.has_crcs)
+            self._took(len(whole))
+        if records.problem is not None:
+            raise records.problem

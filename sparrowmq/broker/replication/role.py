@@ -1,0 +1,215 @@
+"""The role of a broker in replication: a master ships its log to slaves, a slave takes that of its master.
+
+without failover    the settings say who is master, and name servers say where it is
+with failover       the term says both: name servers may know a new master too late
+
+Other members may lack a part of a member's log, and one of them may lead next. So consumers may read (`HighWatermark`):
+
+    no failover              all
+    no master is known       nothing
+    the master               nothing until its epoch is settled, then what all members in sync have (in_sync.py)
+    its slave                up to the offset that the master says, once this has reached the end that the log had
+                             when the slave began: any of those messages may be of an earlier master
+    ... of an older master   all, once the log is proved to be the beginning of the master's
+    ... without room         all, if the log was proved so at an earlier start: it follows no master
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.delayed.delay import DelayedDelivery
+from sparrowmq.broker.failover.term import Term
+from sparrowmq.broker.part import Part
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.replication.ha_master import Primary, primary_rules
+from sparrowmq.broker.replication.peer_repair import namesakes, namesakes_by_number
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol.requests.bodies import HaStatus
+from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.tls.contexts import ServerTls
+from sparrowmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:  # a master does not load it
+    from sparrowmq.broker.replication.ha_slave import Replica, ReplicaRules
+
+
+_MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
+
+
+@dataclass(frozen=True)
+class BrokerContext:
+    """The broker whose role it is.
+
+    Attributes:
+        address: of the broker.
+        term: of a member with failover.
+        slaves: the port for slaves, if there is one.
+        tls, client_tls: of that port, and of connections to a master.
+        is_full: whether the store takes nothing, because its disk had no room at the start.
+    """
+
+    settings: BrokerSettings
+    address: str
+    store: MessageStore
+    clock: Clock
+    figures: Figures
+    term: Term | None
+    slaves: Door | None
+    tls: ServerTls
+    client_tls: ssl.SSLContext | None
+    is_full: bool
+
+
+class OwnRole:
+    """The role. Call `lead` or `follow` once.
+
+    Attributes:
+        shown: what consumers may read of the log.
+        status: returns the state of the replication.
+    """
+
+    def __init__(self, broker: BrokerContext) -> None:
+        store = broker.store
+        self.shown = HighWatermark(store, broker.term, is_full=broker.is_full)
+        self.status: Callable[[], HaStatus] = lambda: HaStatus(True, store.end)
+        self._broker = broker
+        self._replica: Replica | None = None
+        self._master_address = ""  # of a slave's master, as far as it is known
+
+    @property
+    def problem(self) -> str:
+        """Why there is no master, or why a slave does not follow it; "" if all is well."""
+        term, replica = self._broker.term, self._replica
+        missing = term.problem() if term is not None else ""
+        return missing or (replica.problem if replica is not None else "")
+
+    def stop(self) -> None:
+        """Stop taking the log of the master."""
+        if self._replica is not None:
+            self._replica.stop()
+
+    def lead(self, pool: Pool) -> list[Part]:
+        """Return the part that ships the log, if slaves can connect."""
+        this = self._broker
+        if this.slaves is None:
+            return []
+        epoch, in_sync = (this.term.epoch, this.term.in_sync) if this.term else (None, None)
+        rules = primary_rules(this.settings, epoch)
+        names = partial(namesakes_by_number, this.settings, this.address, pool)
+        store, clock, figures = this.store, this.clock, this.figures
+        primary = Primary(store, this.slaves, clock, rules, figures, in_sync, this.tls, names)
+        self.status = primary.status
+        return [primary.part()]
+
+    def follow(self, state: KeptState, delayed: DelayedDelivery, registration: Registration, pool: Pool) -> list[Part]:
+        """Return the parts that take the log of the master, and its topics, groups and offsets."""
+        from sparrowmq.broker.replication.ha_slave import Replica
+        from sparrowmq.broker.replication.state_mirror import Mirror, SameSettings  # a master does not load them
+
+        store, clock, term = self._broker.store, self._broker.clock, self._broker.term
+        self._replica = replica = Replica(store, clock, self._replica_rules(), self._broker.figures)
+        if self._broker.is_full:
+            replica.stop()  # its reports would say that what its queues show is on disk
+        mirror = Mirror(store, state, delayed, pool, clock, lambda: replica.trusts_master)
+        replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
+        self.shown.follow(replica)
+        self.status = replica.status
+        same = SameSettings(self._broker.settings, replica, pool, clock)
+
+        def follow_master(master: str, shipping: str) -> None:
+            self._master_address = master
+            same.use(master)
+            mirror.use(master)
+            replica.use(shipping)
+
+        def trusted() -> None:
+            assert term is not None
+            term.joined()
+            self.shown.joined()
+            mirror.wake()
+
+        if term is None:
+            registration.on_master = follow_master
+        else:
+            replica.on_trust, replica.on_lost = trusted, lambda: None
+            if term.leader is not None:
+                follow_master(term.leader.address, term.leader.shipping)
+        return [replica.part(), mirror.part(), same.part()]
+
+    async def peers(self, pool: Pool) -> Sequence[str]:
+        """The addresses of brokers that should have the same log."""
+        this = self._broker
+        if this.term is not None:
+            others = await this.term.peers()
+        else:
+            others = await namesakes(this.settings, this.address, pool)
+        return (self._master_address, *others) if self._master_address else others
+
+    def _replica_rules(self) -> ReplicaRules:
+        from sparrowmq.broker.replication.ha_slave import replica_rules
+        from sparrowmq.protocol import replication
+
+        rules, term = replica_rules(self._broker.settings, self._broker.client_tls), self._broker.term
+        if term is None:
+            return rules
+
+        who = replication.introduction(term.member, term.epoch, asks_shown=self.shown.asks)
+        return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
+
+
+class HighWatermark:
+    """Decides whether consumers may read, and how far.
+
+    Args:
+        is_full: whether the store takes nothing, because its disk had no room at the start.
+    Attributes:
+        asks: whether a slave asks its master how far.
+        on_change: called when they may read now, and could not before.
+    """
+
+    def __init__(self, store: MessageStore, term: Term | None, *, is_full: bool) -> None:
+        self.on_change: Callable[[], object] = lambda: None
+        self._store = store
+        self._term = term
+        self._begin = store.end
+        leader = term.leader if term is not None else None
+        self.asks = leader is not None and leader.tells_shown and not is_full
+        self._is_unproved = term is not None and (self.asks or term.may_have_more(store.end))
+        if term is not None and term.in_sync is not None:
+            term.in_sync.on_settled = lambda: self.on_change()
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether consumers must not read."""
+        return self._term is not None and (self._term.hides_log or self._is_unproved)
+
+    def follow(self, replica: Replica) -> None:
+        """Show what the master of a slave says."""
+        if self.asks:
+            show = self._store.show_within(lambda: replica.shown)
+
+            def said() -> None:
+                show()
+                if replica.shown >= self._begin:
+                    self._prove()
+
+            replica.on_shown = said
+
+    def joined(self) -> None:
+        """Note that the log is proved to be the beginning of the master's."""
+        if not self.asks:
+            self._prove()
+
+    def _prove(self) -> None:
+        if self._is_unproved:
+            self._is_unproved = False
+            self.on_change()

@@ -1,0 +1,722 @@
+"""Staged batches: messages that are invisible until one request publishes all of them, once. An extension of ours.
+
+    stage  (writer, run, batch, attempt, number)  messages for one queue, stored in rmq_sys_STAGED as one record
+    commit (writer, run, batch, [attempts])       one record decides; the attempts' messages go to their queues,
+                                                  then a "done" record
+    commit again, or stage, of that batch         nothing more is stored: it was committed
+
+A writer, such as a Spark query, numbers its batches upwards. It may crash and repeat the last one. A batch may have any
+number of staged attempts. The commit names the attempts to publish; the others are never published. A run is one life
+of a writer. The first request of a new run ends the runs before it, and their later requests are refused.
+
+The log has the whole state, and a crash keeps a prefix of the log. If the broker is killed, the log may have:
+    nothing of the commit          the batch was not committed; its writer stages it again
+    the commit record              the batch was committed, and the next start publishes it
+    some of its messages           likewise: the start reads each queue from its end at the commit, and does not store
+                                   the messages again that it finds there, by unique keys in their order
+    all of them, no "done"         the same, and nothing is left to store
+So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon.
+The oldest batch goes first. A damaged piece stops its batch and the later ones of its writer, and is tried again.
+
+A batch may be staged at several brokers. One of them decides: its commit record also names the attempts that the others
+publish, and a repeated commit there returns them. So a writer that crashed between two commits can complete a decided
+batch with the attempts of its earlier run. For that, an ended run's attempts stay here until their batch is decided.
+
+A start reads the state (`writers`) from the topic's records, from a saved position on. Retention may have deleted some
+of them, so the topic also has the state of each writer in full (writers.py). The saved position is at or before
+the first record of every batch that is staged and undecided, or committed and not done. The file is saved only after
+the log that it describes is on disk. A member that has lost an election may have to cut the end of its log. If that
+end is in the file, the member deletes the file before its log grows again, and a start reads the whole topic.
+
+The records of rmq_sys_STAGED are:
+
+    open, done    begin a run of a writer, and end the publication of a batch
+    part          messages for one queue
+    commit        the decision on a batch
+    kept          the state of a writer (writers.py)
+
+A log that came from a false master, or from another program, may hold anything in this topic. So each record is checked
+as a whole before any of it counts. One that no broker of ours writes is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sparrowmq.broker.batches import PART, PART_OF_ENTRIES, pieces
+from sparrowmq.broker.delayed.delivery import LONGEST_WAIT_S, Alarms
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.saved_state import SavedFile, records_from
+from sparrowmq.broker.staging.writers import (
+    GONE,
+    NO_OTHERS,
+    REMEMBERED_RUNS,
+    Address,
+    Attempt,
+    Author,
+    CommitBody,
+    Decision,
+    KeptWriters,
+    OpenPiece,
+    Others,
+    OthersJson,
+    Piece,
+    Publication,
+    SavedAuthor,
+    SavedStaging,
+    Source,
+    begins,
+    demand_repetition,
+    demand_room,
+    json_of,
+    saved,
+    take_saved,
+)
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.core import snapshot
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import shown
+from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, at_once, to_end
+from sparrowmq.loop.tasks import in_turns
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.names import STAGED_TOPIC, check_topic, is_closed_to_clients
+from sparrowmq.protocol.requests.bodies import MOST_QUEUES
+from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# The properties and the kinds of the records of rmq_sys_STAGED.
+_KIND: Final = "STAGED_KIND"
+_WRITER: Final = "STAGED_WRITER"
+_RUN: Final = "STAGED_RUN"
+_BATCH: Final = "STAGED_BATCH"
+_ATTEMPT: Final = "STAGED_ATTEMPT"
+_NUMBER: Final = "STAGED_NUMBER"
+_TOPIC: Final = "STAGED_TOPIC"
+_QUEUE: Final = "STAGED_QUEUE"
+_OWNER: Final = "STAGED_OWNER"
+_RUN_OPENED, _STAGED, _COMMITTED, _PUBLISHED, _WRITER_STATE = "open", "part", "commit", "done", "kept"
+
+_END_OF_NUMBERS: Final = 1 << 63
+
+# A writer without requests for so long is forgotten, with the messages that it staged.
+FORGOTTEN_MS: Final = 30 * 86_400_000
+SAVE_PERIOD_S: Final = 5.0
+_DISK_FULL_PAUSE_S: Final = 10.0
+
+
+class Staging:
+    """The staged batches of one broker.
+
+    Args:
+        path: of stagedBatches.json.
+        is_masters: this is a slave, whose log a master writes. So it has no writers, and publishes nothing.
+    Raises:
+        BadStore: neither the file nor one of its copies can be read.
+        CorruptRecord: a staged record is damaged.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        path: Path,
+        clock: Clock,
+        figures: Figures,
+        *,
+        is_masters: bool = False,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._clock = clock
+        self._is_masters = is_masters
+        self._host = store.settings.store_host
+        self.writers: dict[str, Author] = {}
+        self._saved = SavedStaging()
+        self._seen: tuple[SavedStaging, int] | None = None  # a state, and the log end to wait for
+        self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
+        self.publishing = Publishing(
+            store, writer, clock, figures, lambda source: self._append(_PUBLISHED, source, b"done")
+        )
+        self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
+        self.saved_writers = KeptWriters(store, self.writers, partial(self._append, _WRITER_STATE))
+        if not is_masters:
+            self._recover(self._load(path))
+        else:
+            with suppress(BadStore):
+                self._load(path)
+
+    def part(self) -> Part:
+        """A part that publishes, and saves its progress; on a slave an empty one."""
+        if self._is_masters:
+            return Part()
+        return Part(
+            chores=(
+                Chore("keep writers in the log", SAVE_PERIOD_S, self.saved_writers.keep),
+                Chore("save staged batches", SAVE_PERIOD_S, self.save),
+            ),
+            tasks=(Task("publish staged batches", self.publishing.run),),
+            saves=(self.close,),
+        )
+
+    # Requests of writers ---------------------------------------------------------------------------------------------
+
+    def check(self, shared: Entry, places: bytes) -> Steps[None]:
+        """Check messages before they are staged. Raises: RemoteError, one of them could not be published later."""
+        body = bytes(shared.body)
+        for part in pieces(places, PART):
+            plain = self._writer.plain(shared, body, part)
+            yield
+            if plain is None or not plain.have_unique_keys:
+                for few in pieces(part, PART_OF_ENTRIES):
+                    for entry in batches.entries(shared, body, few):
+                        self._check(entry.properties)
+                    yield
+
+    def stage(self, source: Source, attempt: str, number: int, entry: Entry) -> Placed | None:
+        """Store messages for one queue that `check` has passed, to publish them with their batch.
+
+        Args:
+            number: the number of the request in its attempt. A repeated request stores nothing.
+            entry: topic, queue, body as received, birth.
+        Returns: The place of the record; None if it is a repeated request, or the batch was committed.
+        Raises:
+            RemoteError: the writer has a newer run.
+            StoreFailed, DiskFull: nothing was stored.
+        """
+        author = self._author(source)
+        known = author.attempts.get(attempt)
+        is_here = known is not None and known.run == source.run and number in known.pieces
+        if source.batch <= author.last_batch or is_here:
+            return None
+        to = entry.topic, entry.queue_id
+        said = properties_of_part(StagedPart(attempt, number, to))
+        placed = self._append(_STAGED, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
+        self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
+        return placed
+
+    def commit(
+        self, source: Source, attempts: Mapping[str, int], others: Others | None = None, plan: str = ""
+    ) -> Decision:
+        """Decide that these attempts are the batch. They are published soon, if need be after a restart.
+
+        Args:
+            attempts: the number of requests that each attempt has staged.
+            others: the same for the attempts that other brokers publish.
+            plan: names what the batch was made of; "" if the writer does not say it.
+        Raises:
+            RemoteError: the writer has a newer run, or a request of the attempts is missing here, or another batch was
+                committed under this number.
+            StoreFailed, DiskFull: nothing was decided.
+        """
+        others = others or {}
+        kept = json_of(others)
+        demand_room(self.writers, source, kept)
+        author = self._author(source)
+        if source.batch <= author.last_batch:
+            demand_repetition(author, source, plan)
+            self._drop(author, source.batch)
+            return Decision(author.commit_end, True, author.others)
+        pieces, position = self._pieces(author, source, attempts)
+        if not pieces and not others:
+            raise RemoteError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"{source} has no staged messages; stage them before the commit",
+            )
+        body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
+        placed = self._append(_COMMITTED, source, msgspec.json.encode(body))
+        self._decide(author, _publication(author, source, position, pieces), kept, plan, placed.end)
+        self._committed.value += 1
+        return Decision(placed.end, False, kept)
+
+    def topics_of(self, source: Source, attempts: Mapping[str, int]) -> set[str]:
+        """The topics to which a commit of these attempts would publish."""
+        author = self.writers.get(source.writer)
+        if author is None or source.batch <= author.last_batch:
+            return set()
+        named = [author.attempts[name] for name in attempts if name in author.attempts]
+        return {piece.to[0] for each in named for piece in each.pieces.values()}
+
+    async def save(self) -> None:
+        """Save a state once the log that it describes is on disk. Raises: OSError."""
+        if self._seen is not None and self._store.flushed.value >= self._seen[1]:
+            if self._seen[0] != msgspec.structs.replace(self._saved, log_end=self._seen[0].log_end):
+                self._saved = self._seen[0]
+                self.file.touch()
+            self._seen = None
+        if self._seen is None:
+            await to_end(self._forget())
+            self._see(await to_end(self._content()))
+        await self.file.save()
+
+    async def close(self) -> None:
+        """Save the last state. Raises: as `save`."""
+        self._store.flush()
+        self._see(at_once(self._content()))
+        await self.save()
+
+    def _see(self, state: SavedStaging) -> None:
+        self._seen = state, state.log_end
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _author(self, source: Source) -> Author:
+        """Return the writer if this is its latest run. A new run ends those before it. Raises: RemoteError."""
+        author = self.writers.get(source.writer)
+        if author is None or not author.runs or author.runs[-1] != source.run:
+            if author is not None and source.run in author.runs:
+                raise RemoteError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"{shown(source.writer)} was started again as run {shown(author.runs[-1])}, which ends run "
+                    f"{shown(source.run)}; do not run a query twice",
+                )
+            placed = self._append(_RUN_OPENED, source, b"open")
+            author = self._begin_run(source, placed.offset)
+        author.owner = source.owner
+        author.used_ms = self._clock.now_ms()
+        return author
+
+    def _begin_run(self, source: Source, kept_at: int) -> Author:
+        """Return the writer with this run. For a new one, `kept_at` says from where on the log has all of it."""
+        author = self.writers.setdefault(source.writer, Author(kept_at=kept_at))
+        if source.run in author.runs:
+            return author
+        author.runs = [*author.runs[1 - REMEMBERED_RUNS :], source.run]
+        author.attempts = {name: each for name, each in author.attempts.items() if each.run in author.runs}
+        return author
+
+    def _check(self, properties: Properties) -> None:
+        if half_message.is_half(properties):
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction")
+        if properties.unique_key is None:
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged message needs a unique key (UNIQ_KEY)")
+        self._writer.check_plain(properties)
+
+    def _pieces(
+        self, author: Author, source: Source, attempts: Mapping[str, int], *, is_decided: bool = False
+    ) -> tuple[list[Piece], int]:
+        """Return the pieces of the attempts in their order, and the position of the first record of them.
+
+        Of a batch that was decided, pieces may be deleted. Raises: RemoteError, pieces of another one are missing.
+        """
+        pieces: list[Piece] = []
+        position = self._end
+        for name, count in attempts.items():
+            attempt = author.attempts.get(name)
+            found = {} if attempt is None or attempt.batch != source.batch else attempt.pieces
+            if len(found) != count:
+                if not is_decided:
+                    raise RemoteError(
+                        ResponseCode.ILLEGAL_OPERATION,
+                        f"{source} cannot be committed: of {count} requests of "
+                        f"attempt {shown(name)} {len(found)} are here; stage the batch again",
+                    )
+                pieces.append(GONE)
+            pieces += [found[number] for number in sorted(found)]
+            if attempt is not None:
+                position = min(position, attempt.position)
+        return pieces, position
+
+    def _decide(self, author: Author, publication: Publication, others: OthersJson, plan: str, end: int) -> None:
+        batch = publication.source.batch
+        author.last_batch, author.others, author.plan = batch, others, plan
+        author.commit_end = end
+        self._drop(author, batch)
+        self.publishing.begin(publication)
+
+    def _drop(self, author: Author, batch: int) -> None:
+        """Forget the attempts of decided batches. Retention deletes their records."""
+        author.attempts = {name: each for name, each in author.attempts.items() if each.batch > batch}
+
+    def _add(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
+        attempts = self.writers[source.writer].attempts
+        found = attempts.get(attempt)
+        if found is None or found.run != source.run:
+            found = attempts[attempt] = Attempt(source.batch, source.run, position)
+        found.pieces.setdefault(number, piece)
+
+    def _append(
+        self,
+        kind: str,
+        source: Source,
+        body: bytes | bytearray | memoryview,
+        extra: Mapping[str, str] | None = None,
+        born_ms: int | None = None,
+        born_host: bytes | None = None,
+    ) -> Placed:
+        self._topics.ensure_own(STAGED_TOPIC)
+        found = properties_of(kind, source)
+        properties = Properties(render(found | dict(extra or {})))
+        born_ms = self._clock.now_ms() if born_ms is None else born_ms
+        entry = Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host)
+        return self._store.append(entry)[0]
+
+    def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
+        """Return the ends of the queues that the pieces go to."""
+        self._store.publish()
+        addresses = {piece.to for piece in pieces}
+        return {f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value for topic, queue in addresses}
+
+    @property
+    def _end(self) -> int:
+        queue = self._store.queues.get(STAGED_TOPIC, 0)
+        return 0 if queue is None else queue.end.value
+
+    # After a start ---------------------------------------------------------------------------------------------------
+
+    def _load(self, path: Path) -> SavedStaging:
+        """Return the saved state; an empty one if the log was cut since then. Raises: BadStore."""
+        saved = snapshot.load(path, SavedStaging) or SavedStaging()
+        if saved.log_end <= self._store.end:
+            return saved
+        log.warning("%s is newer than the log; staged batches are read from the log", path)
+        try:
+            snapshot.delete(path)
+        except OSError as error:
+            log.warning("%s cannot be deleted: %s", path, error)
+        return SavedStaging()
+
+    def _recover(self, saved: SavedStaging) -> None:
+        self._saved = saved
+        for name, each in saved.writers.items():
+            take_saved(self.writers.setdefault(name, Author()), each)
+        lines = LogLimit(self._clock)
+        for raw in records_from(self._store, STAGED_TOPIC, 0, saved.position):
+            message = record.decode(raw)
+            try:
+                self._replay(message, read(message))
+            except RemoteProtocolError as foreign:
+                place, why = message.physical_offset, shown(foreign)
+                lines.log(
+                    log,
+                    logging.ERROR,
+                    "a record at log offset %d is no staged one, and left out: %s",
+                    place,
+                    why,
+                )
+        for publication in self.publishing.pending:
+            log.warning("%s was committed, and is published to its end", publication.source)
+            publication.skipped = {
+                to: self._count_published(publication.pieces, to, begin) for to, begin in publication.begins.items()
+            }
+
+    def _replay(self, message: StoredMessage, staged: StagedRecord) -> None:
+        kind, source, content = staged
+        at = message.physical_offset
+        if isinstance(content, SavedAuthor):
+            self._take_kept(source.writer, at, content)
+            return
+        author = self._begin_run(source, at if kind == _RUN_OPENED else -1)
+        author.owner = source.owner
+        author.used_ms = message.store_timestamp_ms
+        if kind == _PUBLISHED:
+            self.publishing.end(source)
+        elif source.batch <= author.last_batch:
+            return
+        elif isinstance(content, StagedPart):
+            piece = Piece(at, message.store_size, content.to)
+            self._add(source, content.attempt, content.number, message.queue_offset, piece)
+        elif content is not None:
+            pieces, first = self._pieces(author, source, content.attempts, is_decided=True)
+            publication = _publication(author, source, first, pieces)
+            publication.begins = begins(content)
+            end = at + message.store_size
+            self._decide(author, publication, json_of(content.others), content.plan, end)
+
+    def _take_kept(self, name: str, at: int, state: SavedAuthor) -> None:
+        """Take the state of a writer at this place of the log. All that changed it since comes later in the log."""
+        author = self.writers.setdefault(name, Author())
+        take_saved(author, state)
+        author.kept_at = at
+
+    def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
+        """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
+        keys = self._keys(piece for piece in pieces if piece.to == to)
+        count, wanted = 0, next(keys, None)
+        for message in map(record.decode, records_from(self._store, *to, begin)):
+            if wanted is None:
+                break
+            if message.unique_key == wanted:
+                count, wanted = count + 1, next(keys, None)
+        return count
+
+    def _keys(self, pieces: Iterable[Piece]) -> Iterator[str | None]:
+        for piece in pieces:
+            message = self.publishing.stored(piece)
+            for part in batches.decode(message.body) if message is not None else ():
+                yield Properties.decode(part.properties).unique_key
+
+    # Saving ----------------------------------------------------------------------------------------------------------
+
+    def _content(self) -> Steps[SavedStaging]:
+        """Return the state that a start needs besides the topic's records from `position` on.
+
+        Records that are stored in a pause are between `position` and `log_end`. So a start reads them, and leaves out
+        those that the state of their writer has already.
+        """
+        position, writers = self._end, dict[str, SavedAuthor]()
+        for name in list(self.writers):
+            author = self.writers.get(name)
+            if author is not None:
+                writers[name] = saved(author)
+                position = min([position, *(each.position for each in author.attempts.values())])
+            yield
+        for publication in reversed(self.publishing.pending):
+            position = min(position, publication.position)
+            if (each := writers.get(publication.source.writer)) is not None:
+                each.last_batch, each.plan = publication.previous_batch, publication.previous_plan
+                each.others = msgspec.Raw(publication.previous_others or NO_OTHERS)
+        return SavedStaging(position, self._store.end, writers)
+
+    def _forget(self) -> Steps[None]:
+        """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""
+        now_ms = self._clock.now_ms()
+        busy = {publication.source.writer for publication in self.publishing.pending}
+        queue = self._store.queues.get(STAGED_TOPIC, 0)
+        begin = 0 if queue is None else queue.min_offset
+        for name, author in list(self.writers.items()):
+            if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:
+                self.writers.pop(name, None)
+            author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
+            yield
+
+
+def _publication(author: Author, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
+    """A batch that is decided now, with what was decided before it."""
+    return Publication(source, author.last_batch, author.others, author.plan, position, deque(pieces))
+
+
+class Publishing:
+    """Publishes the committed batches of one broker.
+
+    Args:
+        done: stores the "done" record of a batch. Raises: StoreFailed, DiskFull.
+    Attributes:
+        pending: the batches that are not published yet, the oldest first.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        clock: Clock,
+        figures: Figures,
+        done: Callable[[Source], object],
+    ) -> None:
+        self.pending: deque[Publication] = deque()
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+        self._done = done
+        self._wake = asyncio.Event()
+        self._alarms = Alarms()
+        self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
+        figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self.pending))
+
+    def begin(self, publication: Publication) -> None:
+        """Publish a batch after those before it."""
+        self.pending.append(publication)
+        self._wake.set()
+
+    def end(self, source: Source) -> None:
+        """Leave out a batch that is published already, by the log at a start."""
+        self.pending = deque(each for each in self.pending if each.source != source)
+
+    async def run(self) -> None:
+        """Publish committed batches as long as the broker runs."""
+        while True:
+            self._wake.clear()
+            try:
+                await in_turns(self.publish_some)
+            except DiskFull as error:
+                log.warning("committed batches wait: %s", error)
+                await self._clock.sleep(_DISK_FULL_PAUSE_S)
+                continue
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
+
+    def publish_some(self) -> bool:
+        """Publish some messages of the oldest committed batch, or store its "done". Returns False if there is none.
+
+        Raises: StoreFailed, DiskFull, the batch is not published yet.
+        """
+        publication = self._next()
+        if publication is None:
+            return False
+        if publication.pieces:
+            try:
+                is_whole = self._publish(publication, publication.pieces[0])
+            except CorruptRecord as bad:
+                self._alarms.tell(str(publication.source), bad)
+                publication.retry_s = self._clock.monotonic() + LONGEST_WAIT_S
+                return True
+            if is_whole:
+                publication.pieces.popleft()
+        else:
+            self._done(publication.source)
+            self.pending.remove(publication)
+        return True
+
+    def stored(self, piece: Piece) -> StoredMessage | None:
+        """Return the message of a piece; None if it is deleted, or damaged and skipped. Raises: CorruptRecord."""
+        raw = None if piece is GONE else self._store.parked_at(piece.offset, piece.size)
+        return None if raw is None else record.decode(raw)
+
+    def _next(self) -> Publication | None:
+        """Return the oldest batch that need not wait. A damaged batch waits, and later ones of its writer with it."""
+        now_s = self._clock.monotonic()
+        waiting: set[str] = set()
+        for publication in self.pending:
+            writer = publication.source.writer
+            if writer not in waiting and publication.retry_s <= now_s:
+                return publication
+            waiting.add(writer)
+        return None
+
+    def _publish(self, publication: Publication, piece: Piece) -> bool:
+        """Publish some messages of a piece. Returns whether that was all of it."""
+        if publication.open_piece is None:
+            publication.open_piece = self._opened(publication, piece)
+        opened = publication.open_piece
+        if opened is not None and opened.left:
+            self._publish_part(opened)
+        if opened is not None and opened.left:
+            return False
+        publication.open_piece = None
+        return True
+
+    def _opened(self, publication: Publication, piece: Piece) -> OpenPiece | None:
+        """Read a piece, without its messages that were published before a restart. Returns None if it is deleted."""
+        message = self.stored(piece)
+        if message is None:
+            if piece.offset < self._store.begin:
+                log.error("messages of %s are gone: they were older than fileReservedTime", publication.source)
+            return None
+        body, skipped = bytes(message.body), publication.skipped
+        places = batches.places(body)
+        there = min(skipped.get(piece.to, 0), len(places) // batches.PLACE_BYTES)
+        skipped[piece.to] = skipped.get(piece.to, 0) - there
+        born = message.born_timestamp_ms, hosts.pack(message.born_host)
+        shared = Entry(*piece.to, b"", Properties(), *born)
+        return OpenPiece(shared, body, places[there * batches.PLACE_BYTES :])
+
+    def _publish_part(self, piece: OpenPiece) -> None:
+        part, shared, body = next(pieces(piece.left, PART)), piece.shared, piece.body
+        try:
+            if self._writer.put_plain(shared, body, part) is None:
+                part = next(pieces(part, PART_OF_ENTRIES))
+                self._writer.put_batch(batches.entries(shared, body, part))
+            self._note_published(piece, len(part))
+        # Together they are too long for a file of the log; or one was staged under a shorter name of the cluster.
+        except (InvalidMessage, RemoteError):
+            for entry in batches.entries(shared, body, part):
+                self._put_alone(entry)
+                self._note_published(piece, batches.PLACE_BYTES)
+
+    def _note_published(self, piece: OpenPiece, places_bytes: int) -> None:
+        piece.left = piece.left[places_bytes:]
+        self._published.value += places_bytes // batches.PLACE_BYTES
+
+    def _put_alone(self, entry: Entry) -> None:
+        try:
+            self._writer.put(entry)
+        except (InvalidMessage, RemoteError) as error:
+            log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
+
+
+class StagedPart(NamedTuple):
+    """The place of messages in their batch, and the queue to publish them in."""
+
+    attempt: str
+    number: int
+    to: Address
+
+
+class StagedRecord(NamedTuple):
+    """A record: `content` is a `StagedPart`, a `CommitBody` or a `SavedAuthor` by its kind; None of the other kinds."""
+
+    kind: str
+    source: Source
+    content: StagedPart | CommitBody | SavedAuthor | None = None
+
+
+def properties_of(kind: str, source: Source) -> dict[str, str]:
+    """Return the properties that a record of any kind has."""
+    found = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
+    return found if source.owner is None else found | {_OWNER: source.owner}
+
+
+def properties_of_part(part: StagedPart) -> dict[str, str]:
+    """Return the other properties of a part."""
+    topic, queue_id = part.to
+    return {_ATTEMPT: part.attempt, _NUMBER: str(part.number), _TOPIC: topic, _QUEUE: str(queue_id)}
+
+
+def read(message: StoredMessage) -> StagedRecord:
+    """Return a record of the topic. Raises: RemoteProtocolError, no broker of ours has written it."""
+    said = message.properties
+    try:
+        source = Source(said[_WRITER], said[_RUN], _number(said[_BATCH]), said.get(_OWNER))
+        return StagedRecord(said[_KIND], source, _content(said[_KIND], message))
+    except KeyError as absent:
+        raise RemoteProtocolError(f"it has no property {absent}") from None
+    except (ValueError, RecursionError, msgspec.DecodeError) as error:
+        raise RemoteProtocolError(str(error)) from None
+
+
+def _content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | SavedAuthor | None:
+    """Raises: KeyError, ValueError, RecursionError, DecodeError, RemoteProtocolError."""
+    if kind == _STAGED:
+        said = message.properties
+        batches.places(bytes(message.body))
+        return StagedPart(said[_ATTEMPT], _number(said[_NUMBER]), _address(said[_TOPIC], said[_QUEUE]))
+    if kind == _COMMITTED:
+        body = msgspec.json.decode(message.body, type=CommitBody)
+        begins(body)
+        return body
+    if kind == _WRITER_STATE:
+        state = msgspec.json.decode(message.body, type=SavedAuthor)
+        msgspec.json.decode(state.others, type=Others)
+        if not state.runs or max(abs(state.last_batch), abs(state.used_ms)) >= _END_OF_NUMBERS:
+            raise ValueError("it has no run, or a number that no writer can have")
+        return state
+    if kind not in (_RUN_OPENED, _PUBLISHED):
+        raise ValueError(f"{kind!r} is no kind of record")
+    return None
+
+
+def _address(topic: str, queue_id: str) -> Address:
+    if is_closed_to_clients(check_topic(topic)) or not 0 <= _number(queue_id) < MOST_QUEUES:
+        raise ValueError(f"no client may send to queue {queue_id[:32]} of topic {topic}")
+    return topic, _number(queue_id)
+
+
+def _number(text: str) -> int:
+    """The number of a batch, a request or a queue; a writer without a batch has -1 in its record."""
+    number = whole_number(text.removeprefix("-"), len(str(_END_OF_NUMBERS)))
+    if number is None or number >= _END_OF_NUMBERS:
+        raise ValueError(f"{text[:32]!r} is no number of a batch, a request or a queue")
+    return -number if text.startswith("-") else number

@@ -1,0 +1,235 @@
+"""A listening socket, and the connections that it accepts. A server has one, or several that share its sessions.
+
+A server is open to all clients that can reach it if it does not check their accounts. Such a server starts only when
+its operator says that this is intended (`refuse_public`). Unlike Java, whose servers listen on every address.
+
+The number of connections is limited (`LimitedSessions`). Above the limit a new connection takes the place of a
+stranger: one that has not asked for anything yet. The oldest stranger goes first. If there is none, the new connection
+goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from sparrowmq.core.stats import Recent
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
+
+# The event loop accepts, begins a task that creates the transport, and calls `connection_made`: a turn for each.
+_TURNS_TO_BEGIN: Final = 4
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+EVERYWHERE = "0.0.0.0"
+LOOPBACK = "127.0.0.1"
+S = TypeVar("S")
+
+
+class Guest(Protocol):
+    """A connection that a door accepted."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Door:
+    """One listen address.
+
+    Args:
+        setting: the setting to change when the address cannot be used.
+    Attributes:
+        port: the real port once it is bound.
+    """
+
+    def __init__(self, host: str, port: int, setting: str = "listenPort") -> None:
+        self.host = host
+        self.port = port
+        self._setting = setting
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
+
+    def bind(self) -> None:
+        """Bind the port without listening yet; port 0 takes a free one. Does nothing if the port is bound already.
+
+        Raises: ConfigError, the address cannot be used.
+        """
+        if self._socket is not None:
+            return
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                self.host.strip("[]"), self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family, kind, protocol)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(address)
+        except OSError as error:
+            self.release()
+            advice = f"stop the program that uses the port, or choose another {self._setting} or address"
+            if error.errno in _NO_DESCRIPTOR:
+                advice = "raise `ulimit -n` (LimitNOFILE= of systemd)"
+            raise self._refused(error, f"; {advice}") from error
+        self.port = self._socket.getsockname()[1]
+
+    async def open(self, make: Callable[[], Any], backlog: int) -> None:
+        """Listen, after `bind` if it was not called; `make` creates the protocol of a connection.
+
+        Raises: ConfigError, as `bind`.
+        """
+        self.bind()
+        assert self._socket is not None
+        try:
+            self._server = await asyncio.get_running_loop().create_server(make, sock=self._socket, backlog=backlog)
+        except OSError as error:
+            self.release()
+            raise self._refused(error) from error
+
+    async def serve(
+        self,
+        make: Callable[[], Any],
+        backlog: int,
+        guests: Collection[Guest],
+        opened: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Listen until cancelled, and then close the connections in `guests`. `opened` is called once it listens.
+
+        Raises: ConfigError, as `bind`.
+        """
+        await self.open(make, backlog)
+        try:
+            opened()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self.all_begun()
+            self.close()
+            for guest in list(guests):
+                guest.close()
+            await self.closed()
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        if self._server is not None:
+            self._server.close()
+        else:
+            self.release()
+
+    async def all_begun(self) -> None:
+        """Accept no more connections, and let those begin that were accepted.
+
+        Otherwise one of them begins after all others were ended, and the peer stays connected to a server that is gone.
+        """
+        if self._server is None or self._socket is None or self._socket.fileno() < 0:
+            return
+        with suppress(NotImplementedError):  # a loop that accepts in another way
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        for _ in range(_TURNS_TO_BEGIN):
+            await asyncio.sleep(0)
+
+    async def closed(self) -> None:
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._server = None
+        self._socket = None
+
+    def release(self) -> None:
+        """Release a port that is bound but not listening."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _refused(self, error: OSError, rest: str = "") -> ConfigError:
+        return ConfigError(f"cannot listen on {self.host}:{self.port} ({error.strerror or error}){rest}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. All names except localhost count as public."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def refuse_public(host: str, insecure: bool) -> None:
+    """Refuse a public address, unless `insecure` is set: the operator allows it, or the server checks its peers.
+
+    Raises: ConfigError, other machines would reach the server, and it would not check who they are.
+    """
+    if not is_loopback(host) and not insecure:
+        raise ConfigError(
+            f"listening on {host} would let everybody who reaches it read, write and delete. Give the server accounts "
+            "(aclEnable=true; docs/operate/security.md), start with --insecure (or insecure=true) "
+            "if the network is trusted, or listen on 127.0.0.1"
+        )
+
+
+class LimitedSessions(Generic[S]):
+    """The connections of one port.
+
+    Args:
+        most: the limit.
+        is_known: whether a connection has asked for something that it may.
+        what: the connections, in texts.
+        host_of: returns the host of a connection; with it, `problem` says from where most of them come.
+    Attributes:
+        sessions: the live connections, the oldest first: the order of their ends does not depend on memory addresses.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        clock: Clock,
+        is_known: Callable[[S], bool],
+        kind: str = "connections",
+        host_of: Callable[[S], str] | None = None,
+    ) -> None:
+        self.sessions: dict[S, None] = {}
+        self._most = most
+        self._is_known = is_known
+        self._host_of = host_of
+        self._kind = kind
+        # Those that had asked for nothing when they were last looked at; the oldest first.
+        self._strangers: dict[S, None] = {}
+        self._full = Recent(clock)
+
+    @property
+    def problem(self) -> str:
+        """Why connections are closed, or were within the last seconds; "" if there is room for more."""
+        if len(self.sessions) < self._most:
+            return self._full.last
+        text = f"{self._most} {self._kind} are open, and no more may be: others are closed"
+        if self._host_of is None or not self.sessions:
+            return text
+        [(host, count)] = Counter(map(self._host_of, self.sessions)).most_common(1)
+        return f"{text}; {count} of them come from {host}"
+
+    def add(self, session: S) -> S | None:
+        """Add a new connection. Return the one to end, if there are too many."""
+        self.sessions[session] = None
+        self._strangers[session] = None
+        if len(self.sessions) <= self._most:
+            return None
+        self._full.note(f"{self._kind} above {self._most} were closed a moment ago")
+        return self._oldest_stranger()
+
+    def discard(self, session: S) -> None:
+        """Remove a connection that has ended."""
+        self.sessions.pop(session, None)
+        self._strangers.pop(session, None)
+
+    def _oldest_stranger(self) -> S:
+        """Return the connection to end. The new one is the last of the strangers, so there is always one."""
+        while True:
+            session = next(iter(self._strangers))
+            del self._strangers[session]
+            if not self._is_known(session):
+                return session

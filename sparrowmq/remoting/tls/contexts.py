@@ -1,0 +1,444 @@
+"""The two ends of TLS: the certificate of a server, loaded again when its files change, and the trust of a client.
+
+    tls.server.certPath given     it and its key are loaded at the start. They are loaded again when a file has changed
+                                  and then stayed the same for one look. An invalid pair is logged once, the old one
+                                  stays, and each look tries again: the cause may pass by itself
+    none given                    a self-signed certificate is made when the first client asks for TLS (self_signed.py)
+
+The oldest version is TLS 1.2. Open connections keep the certificate with which they began.
+
+A client loads changed files when its next connection begins: asyncio and sockets ask a context for each connection, and
+a `ClientContext` looks at its files then. So its owners hold it as any other context. A pair of files that cannot be
+used is an error once it has stayed the same for one look: before, perhaps only one of the two is replaced. The old
+files stay in use, and each look tries again.
+
+The end of a certificate is its field notAfter, read from the file without a library:
+
+    Certificate ::= SEQUENCE { SEQUENCE { [0] version, serial, algorithm, issuer, SEQUENCE { notBefore, notAfter } ...
+
+Source: TlsHelper, FileWatchService and TlsMode, Java 4.9.8; RFC 5280, sections 4.1 and 4.1.2.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.connection_errors import reason
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
+from sparrowmq.settings.changed_files import ChangedFiles, Stamp, stamp
+
+log = logging.getLogger(__name__)
+
+_PEM_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_PEM_END: Final = "-----END CERTIFICATE-----"
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17  # two digits of the year, 1950 to 2049
+_BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
+_SOON_DAYS: Final = 14
+_DAY_S: Final = 86_400
+LOOK_PERIOD_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
+TOLD_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
+MOST_TOLD: Final = 1000
+_VERIFY: Final = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
+}
+
+
+class ServerTls:
+    """The encryption of one server.
+
+    Attributes:
+        mode: the kinds of connections that are accepted.
+        context: for new connections; None while there is no certificate.
+        ends_at: when the certificate of the file ends, if it says so.
+        refused: the number of connections that were refused.
+    Raises:
+        ConfigError: the files cannot be used, or the settings contradict each other.
+    """
+
+    def __init__(self, settings: ServerTlsSettings, clock: Clock) -> None:
+        self.mode = settings.tls_mode
+        self.context: ssl.SSLContext | None = None
+        self._settings = settings
+        self._clock = clock
+        self._making: asyncio.Future[ssl.SSLContext] | None = None
+        self._logged: dict[tuple[str, str], float] = {}
+        files = (settings.certificate, settings.key, settings.trust)
+        self._files = [path for path in files if path is not None]
+        self._changed = ChangedFiles(lambda: self._files)
+        self._complaint = ""
+        self.ends_at: datetime | None = None
+        self.refused = 0
+        _refuse_contradictions(settings)
+        if self.mode is not TlsMode.DISABLED and settings.certificate is not None:
+            self.context = server_context(settings)
+            self.ends_at = ends_at(settings.certificate)
+
+    @property
+    def problem(self) -> str:
+        """The problem of the certificate; "" if it has none, and does not end soon."""
+        if self._complaint:
+            return f"the changed TLS files are not used: {self._complaint}"
+        file = self._settings.certificate
+        if file is None or self.context is None:
+            return ""
+        return ends_soon(file, self.ends_at, self._clock.now_ms(), "clients refuse it")
+
+    @property
+    def admits_without_certificate(self) -> str:
+        """Why clients need no certificate although a setting seems to say so; "" if none does."""
+        settings = self._settings
+        is_alone = settings.checks_client and settings.client_auth is ClientAuth.NONE
+        if not is_alone or self.mode is TlsMode.DISABLED:
+            return ""
+        return (
+            "tls.server.authClient=true without tls.server.need.client.auth asks no client for a certificate, and lets "
+            "clients without one in, as Java's servers do"
+        )
+
+    @property
+    def demands_certificates(self) -> bool:
+        """Whether every client must show a certificate."""
+        return self.mode is TlsMode.ENFORCING and self._settings.client_auth is ClientAuth.REQUIRE
+
+    @property
+    def makes_its_own(self) -> bool:
+        """Whether a certificate is made if none is given."""
+        return self._settings.certificate is None and self._settings.tls_test_mode is not False
+
+    def ready(self, then: Callable[[ssl.SSLContext | ConfigError], object]) -> None:
+        """Call `then` with the context: at once if there is one, otherwise when a certificate was made. Or with the
+        error.
+        """
+        if self.context is not None:
+            then(self.context)
+            return
+        if self._making is None:
+            loop = asyncio.get_running_loop()
+            self._making = loop.run_in_executor(None, self_signed_context, self._settings)
+            self._making.add_done_callback(self._made)
+        self._making.add_done_callback(lambda made: then(_outcome(made)))
+
+    async def watch(self) -> None:
+        """Load the files when they have changed, until cancelled. The owner runs it in its task group."""
+        while self._files and self.mode is not TlsMode.DISABLED:
+            await self._clock.sleep(LOOK_PERIOD_S)
+            if await asyncio.to_thread(self._changed.look):
+                await self._load_again()
+
+    def tell(self, peer: str, reason: str) -> None:
+        """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
+        self.refused += 1
+        key, now = (peer.rpartition(":")[0], reason), self._clock.monotonic()
+        if now - self._logged.get(key, -TOLD_AGAIN_S) < TOLD_AGAIN_S:
+            return
+        if len(self._logged) >= MOST_TOLD:
+            self._logged.clear()
+        self._logged[key] = now
+        log.warning("refused the connection of %s: %s", peer, reason)
+
+    async def _load_again(self) -> None:
+        try:
+            self.context = await asyncio.to_thread(server_context, self._settings)
+        except ConfigError as error:
+            self._changed.loaded = None
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.error("the changed TLS files are not used, new connections get the old ones: %s", error)
+        else:
+            self._complaint = ""
+            if self._settings.certificate is not None:
+                self.ends_at = await asyncio.to_thread(ends_at, self._settings.certificate)
+            log.info("the TLS files have changed; new connections get %s", self._settings.certificate)
+
+    def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:
+        outcome = _outcome(made)
+        if isinstance(outcome, ConfigError):
+            self._making = None  # the next client tries again
+            log.error("%s", outcome)
+            return
+        self.context = outcome
+        log.warning(
+            "TLS clients are shown a self-signed certificate that was made just now, which proves nothing to them; "
+            "give tls.server.certPath and tls.server.keyPath"
+        )
+
+
+def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
+    """Return a server's certificate and its demands on clients, from its files. Raises: ConfigError."""
+    context = _new_server_context()
+    _load_pair(context, "tls.server", settings.certificate, settings.key, settings.key_password)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    if settings.trust is not None:
+        _load_trust(context, "tls.server", settings.trust)
+    return context
+
+
+def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
+    """Return the context of a server without a certificate file. Raises: ConfigError."""
+    context = _new_server_context()
+    from sparrowmq.remoting.tls import self_signed  # few servers make a certificate
+
+    self_signed.load(context)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    if settings.trust is not None:
+        _load_trust(context, "tls.server", settings.trust)
+    return context
+
+
+def _new_server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client of TLS 1.2 could ask for one handshake after the other
+    context.set_alpn_protocols(["h2"])  # gRPC clients demand it; others do not ask
+    return context
+
+
+class ClientContext(ssl.SSLContext):
+    """A client's context; new connections get the files as they are then. Open ones keep theirs.
+
+    Args:
+        load: loads the files into a context. Raises: ConfigError, one cannot be used.
+        certificate: the file that is shown to servers, if one is.
+        more: the other files that `load` reads.
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+
+    def __new__(cls, *_: object) -> Self:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
+
+    def __init__(self, load: Callable[[ssl.SSLContext], object], certificate: Path | None, *more: Path | None) -> None:
+        self._load = load
+        self._certificate = certificate
+        self._files = [path for path in (certificate, *more) if path is not None]
+        self._loaded = stamp(self._files)
+        self._failed: Stamp | None = None
+        self._complaint = ""
+        self._newer: ssl.SSLContext | None = None  # of changed files
+        load(self)
+        self._ends_at = ends_at(certificate) if certificate is not None else None
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        """As ssl.SSLContext does, with the files as they are now."""
+        self._look()
+        return (
+            super().wrap_bio(*arguments, **named) if self._newer is None else self._newer.wrap_bio(*arguments, **named)
+        )
+
+    def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
+        """As ssl.SSLContext does, with the files as they are now."""
+        self._look()
+        newer = self._newer
+        return super().wrap_socket(*arguments, **named) if newer is None else newer.wrap_socket(*arguments, **named)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """The end of the certificate that new connections show; None if they show none."""
+        self._look()
+        return self._ends_at
+
+    def problem(self, now_ms: int) -> str:
+        """The problem of the certificate; "" if there is none, or it has no problem and does not end soon."""
+        end = self.ends_at
+        if self._complaint:
+            return f"the changed TLS files are not used: {self._complaint}"
+        if self._certificate is None:
+            return ""
+        return ends_soon(self._certificate, end, now_ms, "other servers refuse it")
+
+    def _look(self) -> None:
+        now = stamp(self._files)
+        if now == self._loaded:
+            self._complaint = ""
+            return
+        newer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            self._load(newer)
+        except ConfigError as error:
+            if now == self._failed and str(error) != self._complaint:
+                self._complaint = str(error)
+                log.error("the changed TLS files are not used, other servers are shown the old ones: %s", error)
+            self._failed = now
+            return
+        self._newer, self._loaded, self._complaint = newer, now, ""
+        if self._certificate is not None:
+            self._ends_at = ends_at(self._certificate)
+        log.info("the TLS files have changed; other servers are shown %s", self._certificate or "none")
+
+
+def client_context(settings: ClientTlsSettings) -> ClientContext:
+    """Return a client's certificate and the servers that it trusts. Raises: ConfigError, a file cannot be used."""
+    files = settings.client_certificate, settings.client_key, settings.client_trust
+    return ClientContext(partial(_load_client, settings), *files)
+
+
+def trusting_context(keys: str, trust: Path | None, certificate: Path | None, key: Path | None) -> ClientContext:
+    """Return the context of a client of other servers than RocketMQ's, whose certificates are always checked.
+
+    Args:
+        keys: the prefix of the settings of these files, for errors.
+        trust: the CA certificates for these servers; by default those of the system.
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+
+    def load(context: ssl.SSLContext) -> None:
+        _load_servers(context, keys, trust)
+        if certificate is not None:
+            _load_pair(context, keys, certificate, key, None)
+
+    return ClientContext(load, certificate, key, trust)
+
+
+def _load_client(settings: ClientTlsSettings, context: ssl.SSLContext) -> None:
+    if not settings.checks_server or settings.tls_test_mode:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.check_hostname = settings.checks_server_name
+        _load_servers(context, "tls.client", settings.client_trust)
+    if settings.client_certificate is not None:
+        _load_pair(
+            context,
+            "tls.client",
+            settings.client_certificate,
+            settings.client_key,
+            settings.client_key_password,
+        )
+
+
+def _load_servers(context: ssl.SSLContext, keys: str, trust: Path | None) -> None:
+    if trust is not None:
+        _load_trust(context, keys, trust)
+    else:
+        context.load_default_certs()
+
+
+def _refuse_contradictions(settings: ServerTlsSettings) -> None:
+    if settings.tls_mode is TlsMode.DISABLED:
+        return
+    asks = settings.client_auth is not ClientAuth.NONE
+    if asks and settings.checks_client is False:
+        raise ConfigError(
+            f"tls.server.need.client.auth={settings.client_auth.value} with tls.server.authClient=false lets everybody "
+            "in who shows any certificate: set tls.server.authClient=true and tls.server.trustCertPath"
+        )
+    if asks and settings.trust is None:
+        raise ConfigError(
+            f"tls.server.need.client.auth={settings.client_auth.value} needs tls.server.trustCertPath, the "
+            "certificates that vouch for clients"
+        )
+    if settings.certificate is None and settings.tls_test_mode is False and settings.tls_mode is TlsMode.ENFORCING:
+        raise ConfigError(
+            "tls.server.mode=enforcing needs tls.server.certPath and tls.server.keyPath, or "
+            "tls.test.mode.enable=true for a certificate that proves nothing"
+        )
+
+
+def _load_pair(
+    context: ssl.SSLContext, keys: str, certificate: Path | None, key: Path | None, password: str | None
+) -> None:
+    assert certificate is not None, "checked by the caller"
+    _readable(f"{keys}.certPath", certificate)
+    if key is not None:
+        _readable(f"{keys}.keyPath", key)
+    try:
+        # Without a password OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(certificate, key, password or "")
+    except (OSError, ValueError) as error:  # also a file that was deleted just now
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"{keys}.certPath = {certificate} and {keys}.keyPath = {key} cannot be used ({why}): both must be PEM, "
+            f"the key must be that of the certificate, and {keys}.keyPassword its password if it has one"
+        ) from error
+
+
+def _load_trust(context: ssl.SSLContext, keys: str, trust: Path) -> None:
+    _readable(f"{keys}.trustCertPath", trust)
+    try:
+        context.load_verify_locations(trust)
+    except OSError as error:
+        raise ConfigError(f"{keys}.trustCertPath = {trust} holds no certificate in PEM ({reason(error)})") from error
+
+
+def _readable(key: str, path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"{key} = {path} cannot be read ({error.strerror})") from error
+
+
+def _outcome(made: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigError:
+    if made.cancelled():
+        return ConfigError("the server is stopping")
+    error = made.exception()
+    if error is None:
+        return made.result()
+    if not isinstance(error, ConfigError):
+        raise error
+    return error
+
+
+def ends_at(certificate: Path) -> datetime | None:
+    """Return when the first certificate in a PEM file ends; None if the file has none that can be read."""
+    try:
+        text = certificate.read_text(errors="replace")
+        begin = text.index(_PEM_BEGIN)
+        pem = text[begin : text.index(_PEM_END, begin) + len(_PEM_END)]
+        return _not_after(ssl.PEM_cert_to_DER_cert(pem))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def ends_soon(certificate: Path, end: datetime | None, now_ms: int, effect: str) -> str:
+    """Return a sentence if a certificate ends within 14 days; "" otherwise.
+
+    Args:
+        effect: of a certificate that has ended.
+    """
+    if end is None:
+        return ""
+    days = (end.timestamp() - now_ms / 1000) / _DAY_S
+    if days > _SOON_DAYS:
+        return ""
+    moment = f"{end:%Y-%m-%d %H:%M} UTC"
+    return f"{certificate} ended at {moment}; {effect}" if days < 0 else f"{certificate} ends at {moment}"
+
+
+def _not_after(der: bytes) -> datetime:
+    """Raises: ValueError, IndexError, it is no certificate."""
+    _, _, at = _header(der, 0)  # the certificate
+    _, _, at = _header(der, at)  # what is signed
+    if der[at] == _VERSION:
+        at = _behind(der, at)
+    for _ in range(_BEFORE_VALIDITY):
+        at = _behind(der, at)
+    _, _, at = _header(der, at)  # the validity
+    kind, size, begin = _header(der, _behind(der, at))
+    form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(der[begin : begin + size].decode("ascii"), form).replace(tzinfo=UTC)
+
+
+def _header(der: bytes, at: int) -> tuple[int, int, int]:
+    """Return the tag, the size and the begin of the content of the value at an offset."""
+    size, begin = der[at + 1], at + 2
+    if size & 0x80:
+        count = size & 0x7F
+        size, begin = int.from_bytes(der[begin : begin + count]), begin + count
+    return der[at], size, begin
+
+
+def _behind(der: bytes, at: int) -> int:
+    _, size, begin = _header(der, at)
+    return begin + size
