@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.cli.secure.authority import Files, make_authority, sign
+from sparrowmq.cli.secure import Files, make_authority, sign
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrokerConfig
 from sparrowmq.protocol.wire.connection import Connection

@@ -11,9 +11,9 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.member import demand_member
 from sparrowmq.broker.replication.ha_master import demand_role
-from sparrowmq.cli.operator.cluster_commands import _HEADS as HEADS
-from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.cli.cluster import _HEADS as HEADS
 from sparrowmq.settings.settings import build
+from sparrowmq.settings.settings_files import parse_properties
 
 PAGES = Path(__file__).parents[1] / "docs" / "operate"
 FAILOVER = (PAGES / "failover.md").read_text()

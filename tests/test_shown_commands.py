@@ -24,7 +24,7 @@ from bench.chaos.__main__ import rigs
 from sparrowmq.cli.main import main as sparrowmq
 from sparrowmq.cli.mqadmin import java_options as mqadmin_options
 from sparrowmq.cli.mqadmin.subcommand_table import find
-from sparrowmq.cli.servers.proxy_command import proxy
+from sparrowmq.cli.servers.proxy import proxy
 from sparrowmq.cli.servers.serve import broker, namesrv
 from tests.environments import program_run, python_with, variables
 

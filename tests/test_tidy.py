@@ -56,7 +56,7 @@ CIRCLES = [
 # The place, what is below it, and what reads bytes, times with fractions, or digits that a pattern has found.
 READ_DIGITS = {
     "sparrowmq/broker/transactions/half_message.py",
-    "sparrowmq/cli/terminal/time_arguments.py",
+    "sparrowmq/cli/terminal/arguments.py",
     "sparrowmq/core/digits.py",
     "sparrowmq/filter/comparison.py",
     "sparrowmq/protocol/wire/json.py",

@@ -64,7 +64,7 @@ AREAS: Final = {
     "replication": ("broker/replication/*.py",),
     "failover": ("broker/failover/*.py", "broker/member.py"),
     "snapshot": ("core/snapshot.py", "broker/saved_state.py", "broker/offsets.py", "broker/state/*.py"),
-    "care": ("store/care/*.py", "cli/store/*.py"),
+    "care": ("store/care/*.py", "cli/store.py"),
     "transactions": ("broker/transactions/*.py", "broker/staging/*.py"),
     "access": ("auth/*.py", "broker/access_control.py", "broker/handlers/access_handler.py"),
 }

@@ -34,8 +34,7 @@ from sparrowmq.core.digits import whole_number
 from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
-from sparrowmq.settings.changed_files import ChangedFiles
-from sparrowmq.settings.file_text import read_text, value_of
+from sparrowmq.settings.settings_files import ChangedFiles, read_text, value_of
 
 Node = Any  # yaml.Node, whose kinds PyYAML's types do not tell apart
 ADDRESSES: Final = "globalWhiteRemoteAddresses"

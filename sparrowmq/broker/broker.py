@@ -68,13 +68,11 @@ from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
 from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics import condition_kinds as kinds
-from sparrowmq.metrics.client_certificates import ending
 from sparrowmq.metrics.condition_kinds import Probe
-from sparrowmq.metrics.conditions import LOOK_S, Conditions
-from sparrowmq.metrics.denials import declare_denials
+from sparrowmq.metrics.conditions import LOOK_S, Conditions, Machine, ending
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.metrics.server_figures import declare_denials
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role

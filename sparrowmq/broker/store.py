@@ -43,8 +43,8 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Kind, Probe
-from sparrowmq.metrics.disks import disk_use, with_logs
 from sparrowmq.metrics.figures import Figures, Rows
+from sparrowmq.metrics.server_figures import disk_use, with_logs
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.tls.contexts import client_context

@@ -53,7 +53,7 @@ def mqbroker() -> None:
 
 def mqproxy() -> None:
     with _ending("mqproxy"):
-        _run("mqproxy", "sparrowmq.cli.servers.proxy_command", "proxy")
+        _run("mqproxy", "sparrowmq.cli.servers.proxy", "proxy")
 
 
 def mqadmin() -> None:

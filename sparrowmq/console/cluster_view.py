@@ -29,9 +29,8 @@ from sparrowmq.client.cluster.name_servers import addresses_of
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.metrics.client_certificates import ending
 from sparrowmq.metrics.condition_kinds import Probe
-from sparrowmq.metrics.conditions import Conditions
+from sparrowmq.metrics.conditions import Conditions, ending
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.changed_files import ChangedFiles
+from sparrowmq.settings.settings_files import ChangedFiles
 
 _COST: Final = (1 << 14, 8, 1)  # n, r, p: what RFC 7914 gives for log-ins
 _LONGEST: Final = 1024  # characters of a password; more is no password but an attempt to keep us busy

@@ -18,11 +18,10 @@ from sparrowmq.core import stats
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end
+from sparrowmq.metrics.exposition import Series, all_series, page, process_series
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
-from sparrowmq.metrics.prometheus_text import page, process_series
-from sparrowmq.metrics.series import Series, all_series
 from sparrowmq.remoting.listener import Door
 from sparrowmq.version import VERSION
 

@@ -35,7 +35,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.series import Buckets, Series
+from sparrowmq.metrics.exposition import Buckets, Series
 from sparrowmq.version import VERSION
 
 log = logging.getLogger(__name__)

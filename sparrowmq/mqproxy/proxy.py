@@ -16,9 +16,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background
-from sparrowmq.metrics.client_certificates import ending
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL, Probe
-from sparrowmq.metrics.conditions import LOOK_S, Conditions
+from sparrowmq.metrics.conditions import LOOK_S, Conditions, ending
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster

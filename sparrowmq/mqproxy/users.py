@@ -43,7 +43,7 @@ from sparrowmq.protocol.requests.user_headers import SUBJECT, ListAcls, ListUser
 from sparrowmq.protocol.signature import ACCESS_KEY, LargeBodies
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.settings.settings_files import parse_properties
 
 log = logging.getLogger(__name__)
 

@@ -26,15 +26,11 @@ from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
-from sparrowmq.metrics.conditions import LOOK_S, Conditions
-from sparrowmq.metrics.denials import declare_denials
-from sparrowmq.metrics.disks import declare_disks
+from sparrowmq.metrics.conditions import LOOK_S, Conditions, Machine
 from sparrowmq.metrics.figures import Figures, Rows
-from sparrowmq.metrics.latency_histograms import declare_latencies
-from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import metrics_door
-from sparrowmq.metrics.server_figures import Port, declare_port
+from sparrowmq.metrics.server_figures import Port, declare_denials, declare_disks, declare_latencies, declare_port
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings

@@ -46,7 +46,7 @@ from sparrowmq.protocol.requests.user_headers import UserTable
 from sparrowmq.protocol.signature import LargeBodies
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.settings.changed_files import ChangedFiles
+from sparrowmq.settings.settings_files import ChangedFiles
 
 ANY_CLUSTER: Final = ""  # brokers of several clusters register here; only `Cluster:*` fits this name
 _SHOWN: Final = 3  # accounts in a text

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.file_text import read_text, value_of
-from sparrowmq.settings.properties_text import parse_properties
 from sparrowmq.settings.setting_kinds import Kind, OutOfRange, Unreadable
+from sparrowmq.settings.settings_files import parse_properties, read_text, value_of
 
 S = TypeVar("S", bound="Settings")
 

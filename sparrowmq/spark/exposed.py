@@ -18,10 +18,9 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.slices import at_once
+from sparrowmq.metrics.exposition import page, process_series, series_of
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
-from sparrowmq.metrics.prometheus_text import page, process_series
-from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.hosts import address_text, split_address
 from sparrowmq.remoting.listener import Door, is_loopback
 

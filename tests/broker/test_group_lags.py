@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import sparrowmq
+from sparrowmq.cli.group import group as group_command
 from sparrowmq.cli.mqadmin.main import run
-from sparrowmq.cli.operator.group_commands import group as group_command
 from sparrowmq.testing.cluster import Cluster
 from tests.broker.metrics.visits import ON, samples
 

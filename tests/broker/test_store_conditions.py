@@ -16,7 +16,7 @@ from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.condition_kinds import DISK_HANGS, STORE_FAILED
-from sparrowmq.metrics.disks import DiskUse
+from sparrowmq.metrics.server_figures import DiskUse
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store import vfs
 from sparrowmq.store.message_store import MessageStore

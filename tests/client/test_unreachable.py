@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.operator.topic_commands import topic
+from sparrowmq.cli.topic import topic
 from sparrowmq.client.client import connect
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import BrokerUnreachable, SendFailed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.store.log_copy import LogCopy
+from sparrowmq.cli.store import LogCopy
 from sparrowmq.core import snapshot
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparrowmq.broker.failover.etcd import EtcdAccess
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
-from sparrowmq.metrics.client_certificates import ending
+from sparrowmq.metrics.conditions import ending
 from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
 from sparrowmq.testing.clock import ManualClock

@@ -1,8 +1,8 @@
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.server_figures import declare_denials
 from tests.auth.asked import received, send
 
 

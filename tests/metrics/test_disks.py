@@ -10,8 +10,8 @@ import pytest
 
 from sparrowmq.core import logs
 from sparrowmq.core.logs import Form
-from sparrowmq.metrics.disks import declare_disks, disk_use, with_logs
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.server_figures import declare_disks, disk_use, with_logs
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples
 from tests.crash.not_here import skipped_without

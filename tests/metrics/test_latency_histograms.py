@@ -1,7 +1,7 @@
 """How long requests took, under 5.x's name."""
 
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.latency_histograms import declare_latencies
+from sparrowmq.metrics.server_figures import declare_latencies
 from sparrowmq.remoting.latencies import Latencies
 from tests.metrics.test_series import read
 

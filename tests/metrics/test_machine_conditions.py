@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.metrics.machine_conditions import JUMP_S, PAUSED_S, TRUST_S, WITHIN_S, Machine
+from sparrowmq.metrics.conditions import JUMP_S, PAUSED_S, TRUST_S, WITHIN_S, Machine
 from sparrowmq.testing.clock import ManualClock
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.cli.secure.authority import Files, make_authority, sign
+from sparrowmq.cli.secure import Files, make_authority, sign
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.remoting.tls.tls_settings import TlsMode

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparrowmq.settings.changed_files import ChangedFiles
+from sparrowmq.settings.settings_files import ChangedFiles
 
 
 def test_a_change_counts_once_two_looks_have_seen_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
-from sparrowmq.settings.number_type import Number, Whole
+from sparrowmq.settings.argument_types import Number, Whole
 
 
 def commands(command: click.Command) -> Iterator[click.Command]:

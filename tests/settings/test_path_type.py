@@ -1,4 +1,4 @@
-"""sparrowmq.settings.path_type: paths on a command line."""
+"""sparrowmq.cli.terminal.arguments: paths on a command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
-from sparrowmq.settings.path_type import WrittenPath
+from sparrowmq.settings.argument_types import WrittenPath
 from tests.settings.test_number_type import commands
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.settings.settings_files import parse_properties
 
 
 @given(text=st.text(alphabet=" \t\f\n\r\\=:#!abnu0d83é"))

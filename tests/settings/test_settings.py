@@ -18,7 +18,6 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting import request_dispatch
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings import settings as config
-from sparrowmq.settings.properties_text import parse_properties
 from sparrowmq.settings.setting_kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
 from sparrowmq.settings.settings import (
     Settings,
@@ -28,6 +27,7 @@ from sparrowmq.settings.settings import (
     load,
     setting,
 )
+from sparrowmq.settings.settings_files import parse_properties
 
 
 class Flush(Enum):

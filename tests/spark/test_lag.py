@@ -9,9 +9,8 @@ pytest.importorskip("pyspark")
 
 
 from sparrowmq.loop.slices import at_once
+from sparrowmq.metrics.exposition import page, series_of
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.prometheus_text import page
-from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
 from sparrowmq.spark.source.stream_source import HAS_LIMITS

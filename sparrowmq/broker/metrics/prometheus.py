@@ -33,11 +33,10 @@ from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.replication.slave_link import declare_lags
 from sparrowmq.broker.store import folders
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.disks import declare_disks
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.metrics.http_endpoint import Endpoint
-from sparrowmq.metrics.latency_histograms import declare_latencies
 from sparrowmq.metrics.metrics_port import MetricsPort
+from sparrowmq.metrics.server_figures import declare_disks, declare_latencies
 from sparrowmq.protocol.names import DLQ, RETRY, is_system_group, is_system_topic
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.listener import Door

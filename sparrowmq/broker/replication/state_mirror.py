@@ -53,7 +53,7 @@ from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, DelayOffs
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.settings.settings_files import parse_properties
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

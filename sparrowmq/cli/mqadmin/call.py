@@ -1,27 +1,30 @@
-"""One call of a command: its options, the cluster, and its output.
+"""One call of a command: its options, the cluster, the brokers that it goes to, and its output.
 
 A `Call` sends the requests of the catalogue (client/admin/operations), as the `Servers` of the client's `Admin` do. It
 raises the `Failure` for Java's exception, so commands can distinguish errors as Java's commands do.
 
 A server that does not answer is waited for once. Commands that only read print the answers of the other servers (`each`
 and `first`), unlike Java's. The end of the command names the servers that did not answer, and the command has failed.
+Source for the brokers of a command: CommandUtil, DefaultMQAdminExtImpl and BrokerData, Java 4.9.8.
 """
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
-from sparrowmq.cli.mqadmin.failures import Failure, no_route, null_failure, number_failure, of
+from sparrowmq.cli.mqadmin.java import Failure, failure_from, no_route, null_failure, number_failure
 from sparrowmq.cli.mqadmin.java_options import usage
 from sparrowmq.cli.mqadmin.subcommand_table import Command
-from sparrowmq.client.admin.operations import topic_names, topic_route
+from sparrowmq.client.admin import operations
+from sparrowmq.client.admin.operations import cluster_table, delete_route, topic_names, topic_route
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.errors import NetworkError, SparrowError
-from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.bodies import MASTER, BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.settings.setting_kinds import whole_number
@@ -33,6 +36,7 @@ T = TypeVar("T")
 _CELL: Final = re.compile(r"%(-?[0-9]*)(?:\.[0-9]+)?[dfs]")
 INT: Final = (1 << 31) - 1
 LONG: Final = (1 << 63) - 1
+NO_CLUSTER: Final = "Make sure the specified clusterName exists or the name server connected to is correct."
 
 
 class Call:
@@ -140,7 +144,7 @@ class Call:
             timeout_s = self.servers.timeout_s * patience
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except SparrowError as error:
-            failure = of(error, request, address)
+            failure = failure_from(error, request, address)
             if isinstance(error, NetworkError):
                 self._silent[address] = failure
             raise failure from None
@@ -189,7 +193,7 @@ class Call:
         try:
             return await self.servers.ask_namesrv(request, body, accept=accept, address=address)
         except SparrowError as error:
-            raise of(error, request, address or "") from None
+            raise failure_from(error, request, address or "") from None
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, in Java's order. Raises: Failure."""
@@ -201,3 +205,108 @@ class Call:
         if route is None:
             raise no_route(topic)
         return route
+
+
+# The brokers that a command goes to ----------------------------------------------------------------------------------
+
+
+def address_to_ask(addresses: Mapping[int, str]) -> str | None:
+    """Return the master's address; without a master any slave's."""
+    if MASTER in addresses:
+        return addresses[MASTER]
+    return random.choice(list(addresses.values())) if addresses else None
+
+
+def brokers_to_ask(route: TopicRoute) -> Iterator[tuple[BrokerRoute, str]]:
+    """Yield the brokers of a route, each with the address to ask."""
+    for broker in route.broker_datas:
+        address = address_to_ask(broker.broker_addrs)
+        if address is not None:
+            yield broker, address
+
+
+def addresses_to_ask(route: TopicRoute) -> list[str]:
+    """Return the address to ask of each broker of a route."""
+    return [address for _, address in brokers_to_ask(route)]
+
+
+async def masters_of(call: Call, cluster: str) -> list[str]:
+    """Return the addresses of a cluster's masters; an unknown cluster is reported and has none."""
+    rows = await _brokers(call, cluster)
+    return java.names({row.broker_addrs[MASTER] for row in rows if MASTER in row.broker_addrs})
+
+
+async def addresses_of(call: Call, cluster: str) -> list[str]:
+    """Return the addresses of a cluster's masters and slaves; an unknown cluster is reported and has none."""
+    rows = await _brokers(call, cluster)
+    return java.names({address for row in rows for address in row.broker_addrs.values()})
+
+
+async def target_addresses(
+    call: Call, of_cluster: Callable[[Call, str], Awaitable[list[str]]] = masters_of
+) -> list[str]:
+    """Return the broker of -b; without it those of -c, by default its masters."""
+    return [call.text("b")] if call.has("b") else await of_cluster(call, call.text("c"))
+
+
+async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[str]]]:
+    """Return each master of a cluster with its slaves; an unknown cluster is reported and has none."""
+    found = {
+        row.broker_addrs[MASTER]: [row.broker_addrs[key] for key in sorted(row.broker_addrs) if key != MASTER]
+        for row in await _brokers(call, cluster)
+        if MASTER in row.broker_addrs
+    }
+    return java.table(found)
+
+
+async def change_each(call: Call, change: Callable[[str], Awaitable[None]], pause_s: float = 0.0) -> bool:
+    """Change the broker of -b, or each master of -c; without both, print the usage.
+
+    A master that fails is reported, and the next one follows after a pause. Returns whether there was a place.
+    """
+    if call.has("b"):
+        await change(call.text("b"))
+    elif call.has("c"):
+        for address in await masters_of(call, call.text("c")):
+            try:
+                await change(address)
+            except Failure as failure:
+                call.complain(failure)
+                await call.pause(pause_s)
+    else:
+        call.show_usage()
+        return False
+    return True
+
+
+async def remove_topic(call: Call, topic: str, cluster: str) -> None:
+    """Delete a topic, and print that. Raises: Failure."""
+    for address in await masters_of(call, cluster):
+        await operations.delete_topic(call, address, topic)
+    call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
+    for address in call.namesrvs:
+        await delete_route(call, address, topic, cluster)
+    call.line("delete topic [%s] from NameServer success.", topic)
+
+
+async def broker_name_at(call: Call, address: str) -> str:
+    """Return the name of the broker at an address. Raises: Failure."""
+    for name, row in java.table((await cluster_table(call)).broker_addr_table):
+        if address in row.broker_addrs.values():
+            return name
+    raise Failure("java.lang.Exception", NO_CLUSTER)
+
+
+def cluster_of(table: ClusterTable, broker: str) -> str | None:
+    clusters = java.table(table.cluster_addr_table)
+    return next((name for name, brokers in clusters if broker in brokers), None)
+
+
+async def _brokers(call: Call, cluster: str) -> list[BrokerRoute]:
+    table = await cluster_table(call)
+    brokers = table.cluster_addr_table.get(cluster)
+    if brokers is None:
+        call.failed = True  # Unlike Java, for which this is a success.
+        call.write(f"[error] {NO_CLUSTER}")
+        return []
+    return [table.broker_addr_table[name] for name in java.names(brokers) if name in table.broker_addr_table]

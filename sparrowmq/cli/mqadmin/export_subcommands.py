@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.cli.mqadmin import brokers_of, java
-from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.cli.mqadmin.failures import Failure, null_failure
-from sparrowmq.cli.mqadmin.progress_subcommands import members
-from sparrowmq.cli.mqadmin.tool_files import write
+from sparrowmq.cli.mqadmin import java
+from sparrowmq.cli.mqadmin.call import Call, masters_of, masters_with_slaves
+from sparrowmq.cli.mqadmin.group_subcommands import members
+from sparrowmq.cli.mqadmin.java import Failure, null_failure, write
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
 from sparrowmq.client.admin.operations import (
     broker_figures,
@@ -27,10 +26,9 @@ from sparrowmq.client.admin.operations import (
     system_topics_of_broker,
     topic_table,
 )
-from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import version_name
-from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.bodies import MASTER, GroupConfig, TopicConfig
 
 FOLDER: Final = "/tmp/rocketmq/export"
 _SETTINGS: Final = tuple(
@@ -67,7 +65,7 @@ async def _export_broker(call: Call, folder: str, address: str) -> None:
 async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
     topics: dict[str, TopicConfig] = {}
     groups: dict[str, GroupConfig] = {}
-    for address in await brokers_of.masters(call, cluster):
+    for address in await masters_of(call, cluster):
         for name, topic in (await user_topics(call, address, call.has("s"))).items():
             if (known := topics.get(name)) is not None:
                 topic.write_queue_nums += known.write_queue_nums
@@ -113,7 +111,7 @@ def _json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
 
 
 async def export_configs(call: Call) -> None:
-    brokers = await brokers_of.masters_with_slaves(call, call.text("c"))
+    brokers = await masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
     for master, _ in brokers:
         settings = await broker_settings(call, master)

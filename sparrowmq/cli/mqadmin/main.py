@@ -105,7 +105,7 @@ def _help(name: str, out: TextIO, wrong: int) -> int:
 async def _execute(command: Command, given: dict[str, str], out: TextIO, err: TextIO) -> bool:
     """Run a command against the cluster; returns whether it failed."""
     from sparrowmq.cli.mqadmin.call import Call
-    from sparrowmq.cli.mqadmin.failures import Failure, of
+    from sparrowmq.cli.mqadmin.java import Failure, failure_from
     from sparrowmq.client.admin.servers import Servers
     from sparrowmq.client.cluster.network import Network
     from sparrowmq.errors import ConfigError, SparrowError
@@ -120,7 +120,7 @@ async def _execute(command: Command, given: dict[str, str], out: TextIO, err: Te
             try:
                 await do(call)
             except SparrowError as error:
-                raise of(error) from error
+                raise failure_from(error) from error
             except Failure as failure:
                 call.name_silent(failure)
                 raise
@@ -144,7 +144,7 @@ def account() -> Credentials | None:
 
     from sparrowmq.client.cluster.credentials import Credentials
     from sparrowmq.errors import ConfigError
-    from sparrowmq.settings.file_text import read_text, value_of
+    from sparrowmq.settings.settings_files import read_text, value_of
 
     try:
         said = yaml.safe_load(read_text(file)) or {}

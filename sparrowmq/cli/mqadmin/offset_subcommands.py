@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.cli.mqadmin import brokers_of, java
-from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.cli.mqadmin.failures import Failure, null_failure
-from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats
+from sparrowmq.cli.mqadmin import java
+from sparrowmq.cli.mqadmin.call import (
+    Call,
+    brokers_to_ask,
+)
+from sparrowmq.cli.mqadmin.group_subcommands import consume_stats
+from sparrowmq.cli.mqadmin.java import Failure, null_failure
 from sparrowmq.client.admin.operations import (
     commit_offset,
     group_progress,
@@ -56,7 +59,7 @@ async def clone_group_offset(call: Call) -> None:
     stats = await consume_stats(call, source)
     call.need_all()
     route = await call.route(topic)
-    addresses = {broker.broker_name: address for broker, address in brokers_of.asked(route)}
+    addresses = {broker.broker_name: address for broker, address in brokers_to_ask(route)}
     for queue, row in stats.offset_table.items():
         address = addresses.get(queue.broker_name)
         if address is None:
@@ -109,7 +112,7 @@ async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
     -c changes nothing: our brokers write to C++ members in their format; Apache's do so only for a C++ admin.
     """
     moved: dict[MessageQueue, int] = {}
-    for _, address in brokers_of.asked(await call.route(wish.topic)):
+    for _, address in brokers_to_ask(await call.route(wish.topic)):
         moved |= await reset_members(call, address, wish.group, wish.topic, wish.timestamp, force=wish.force)
     return moved
 
@@ -124,7 +127,7 @@ async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
     found: list[_Moved] = []
     route = await call.route(wish.topic)
     counts = {row.broker_name: row.read_queue_nums for row in route.queue_datas}
-    for broker, address in brokers_of.asked(route):
+    for broker, address in brokers_to_ask(route):
         table = (await group_progress(call, address, wish.group)).offset_table
         rows = {queue: row for queue, row in table.items() if queue.topic == wish.topic}
         if not rows:

@@ -74,7 +74,7 @@ deleteSubGroup group_subcommands:delete_sub_group DeleteSubscriptionGroupCommand
      c clusterName : delete subscription group from which cluster
     *g groupName : subscription group name
      r removeOffset : remove offset
-updateBrokerConfig broker_subcommands:update_broker_config UpdateBrokerConfigSubCommand
+updateBrokerConfig server_subcommands:update_broker_config UpdateBrokerConfigSubCommand
     : Update broker's config
      b brokerAddr : update which broker
      c clusterName : update which cluster
@@ -96,39 +96,39 @@ topicStatus topic_subcommands:topic_status TopicStatusSubCommand
 topicClusterList topic_subcommands:topic_cluster_list TopicClusterSubCommand
     : get cluster info for topic
     *t topic : topic name
-brokerStatus broker_subcommands:broker_status BrokerStatusSubCommand
+brokerStatus server_subcommands:broker_status BrokerStatusSubCommand
     : Fetch broker runtime status data
      b brokerAddr : Broker address
      c clusterName : which cluster
-queryMsgById query_subcommands:query_msg_by_id QueryMsgByIdSubCommand
+queryMsgById message_subcommands:query_msg_by_id QueryMsgByIdSubCommand
     : Query Message by Id
     *i msgId : Message Id
      g consumerGroup : consumer group name
      d clientId : The consumer's client id
      s sendMessage : resend message
      u unitName : unit name
-queryMsgByKey query_subcommands:query_msg_by_key QueryMsgByKeySubCommand
+queryMsgByKey message_subcommands:query_msg_by_key QueryMsgByKeySubCommand
     : Query Message by Key
     *t topic : topic name
     *k msgKey : Message Key
-queryMsgByUniqueKey query_subcommands:query_msg_by_unique_key QueryMsgByUniqueKeySubCommand
+queryMsgByUniqueKey message_subcommands:query_msg_by_unique_key QueryMsgByUniqueKeySubCommand
     : Query Message by Unique key
     *i msgId : Message Id
      g consumerGroup : consumer group name
      d clientId : The consumer's client id
     *t topic : The topic of msg
     -a showAll : Print all message, the limit is 32
-queryMsgByOffset query_subcommands:query_msg_by_offset QueryMsgByOffsetSubCommand
+queryMsgByOffset message_subcommands:query_msg_by_offset QueryMsgByOffsetSubCommand
     : Query Message by offset
     *t topic : topic name
     *b brokerName : Broker Name
     *i queueId : Queue Id
     *o offset : Queue Offset
-queryMsgTraceById query_subcommands:query_msg_trace_by_id QueryMsgTraceByIdSubCommand
+queryMsgTraceById message_subcommands:query_msg_trace_by_id QueryMsgTraceByIdSubCommand
     : query a message trace
     *i msgId : Message Id
      t traceTopic : The name value of message trace topic
-printMsg print_subcommands:print_msg PrintMessageSubCommand
+printMsg message_subcommands:print_msg PrintMessageSubCommand
     : Print Message Detail
     *t topic : topic name
      c charsetName  : CharsetName(eg: UTF-8,GBK)
@@ -136,7 +136,7 @@ printMsg print_subcommands:print_msg PrintMessageSubCommand
      b beginTimestamp  : Begin timestamp[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]
      e endTimestamp  : End timestamp[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]
      d printBody  : print body
-printMsgByQueue print_subcommands:print_msg_by_queue PrintMessageByQueueCommand
+printMsgByQueue message_subcommands:print_msg_by_queue PrintMessageByQueueCommand
     : Print Message Detail
     *t topic : topic name
     *a brokerName  : broker name
@@ -148,30 +148,30 @@ printMsgByQueue print_subcommands:print_msg_by_queue PrintMessageByQueueCommand
      p print msg : print msg. eg: true | false(default)
      d printBody  : print body. eg: true | false(default)
      f calculate : calculate by tag. eg: true | false(default)
-sendMsgStatus send_subcommands:send_msg_status SendMsgStatusCommand
+sendMsgStatus message_subcommands:send_msg_status SendMsgStatusCommand
     : send msg to broker.
     *b brokerName : Broker Name
      s messageSize : Message Size, Default: 128
      c count : send message count, Default: 50
-brokerConsumeStats broker_subcommands:broker_consume_stats BrokerConsumeStatsSubCommad
+brokerConsumeStats server_subcommands:broker_consume_stats BrokerConsumeStatsSubCommad
     : Fetch broker consume stats data
     *b brokerAddr : Broker address
      t timeoutMillis : request timeout Millis
      l level : threshold of print diff
      o order : order topic
-producerConnection progress_subcommands:producer_connection ProducerConnectionSubCommand
+producerConnection group_subcommands:producer_connection ProducerConnectionSubCommand
     : Query producer's socket connection and client version
     *g producerGroup : producer group name
     *t topic : topic name
-consumerConnection progress_subcommands:consumer_connection ConsumerConnectionSubCommand
+consumerConnection group_subcommands:consumer_connection ConsumerConnectionSubCommand
     : Query consumer's socket connection, client version and subscription
     *g consumerGroup : consumer group name
      b brokerAddr : broker address
-consumerProgress progress_subcommands:consumer_progress ConsumerProgressSubCommand
+consumerProgress group_subcommands:consumer_progress ConsumerProgressSubCommand
     : Query consumers's progress, speed
      g groupName : consumer group name
      s showClientIP : Show Client IP per Queue
-consumerStatus monitoring_subcommands:consumer_status ConsumerStatusSubCommand
+consumerStatus group_subcommands:consumer_status ConsumerStatusSubCommand
     : Query consumer's internal data structure
     *g consumerGroup : consumer group name
      i clientId : The consumer's client id
@@ -183,29 +183,29 @@ cloneGroupOffset offset_subcommands:clone_group_offset CloneGroupOffsetCommand
     *d destGroup : set destination consumer group
     *t topic : set the topic
      o offline : the group or the topic is offline
-producer broker_subcommands:producer ProducerSubCommand
+producer server_subcommands:producer ProducerSubCommand
     : Query producer's instances, connection, status, etc.
     *b broker : broker address
-clusterList cluster_subcommands:cluster_list ClusterListSubCommand
+clusterList server_subcommands:cluster_list ClusterListSubCommand
     : List all of clusters
     -m moreStats : Print more stats
      i interval : specify intervals numbers, it is in seconds
 topicList topic_subcommands:topic_list TopicListSubCommand
     : Fetch all topic list from name server
     -c clusterModel : clusterModel
-updateKvConfig namesrv_subcommands:update_kv_config UpdateKvConfigCommand
+updateKvConfig server_subcommands:update_kv_config UpdateKvConfigCommand
     : Create or update KV config.
     *s namespace : set the namespace
     *k key : set the key name
     *v value : set the key value
-deleteKvConfig namesrv_subcommands:delete_kv_config DeleteKvConfigCommand
+deleteKvConfig server_subcommands:delete_kv_config DeleteKvConfigCommand
     : Delete KV config.
     *s namespace : set the namespace
     *k key : set the key name
-wipeWritePerm namesrv_subcommands:wipe_write_perm WipeWritePermSubCommand
+wipeWritePerm server_subcommands:wipe_write_perm WipeWritePermSubCommand
     : Wipe write perm of broker in all name server you defined in the -n param
     *b brokerName : broker name
-addWritePerm namesrv_subcommands:add_write_perm AddWritePermSubCommand
+addWritePerm server_subcommands:add_write_perm AddWritePermSubCommand
     : Add write perm of broker in all name server you defined in the -n param
     *b brokerName : broker name
 resetOffsetByTime offset_subcommands:reset_offset_by_time ResetOffsetByTimeCommand
@@ -220,25 +220,25 @@ skipAccumulatedMessage offset_subcommands:skip_accumulated_message SkipAccumulat
     *g group : set the consumer group
     *t topic : set the topic
      f force : set the force rollback by timestamp switch[true|false]
-updateOrderConf namesrv_subcommands:update_order_conf UpdateOrderConfCommand
+updateOrderConf server_subcommands:update_order_conf UpdateOrderConfCommand
     : Create or update or delete order conf
     *t topic : topic name
     *m method : option type [eg. put|get|delete
      v orderConf : set order conf [eg. brokerName1:num;brokerName2:num]
-cleanExpiredCQ broker_subcommands:clean_expired_cq CleanExpiredCQSubCommand
+cleanExpiredCQ server_subcommands:clean_expired_cq CleanExpiredCQSubCommand
     : Clean expired ConsumeQueue on broker.
      b brokerAddr : Broker address
      c cluster : clustername
-deleteExpiredCommitLog broker_subcommands:delete_expired_commit_log DeleteExpiredCommitLogSubCommand
+deleteExpiredCommitLog server_subcommands:delete_expired_commit_log DeleteExpiredCommitLogSubCommand
     : Delete expired CommitLog files
      n namesrvAddr : Name server address
      b brokerAddr : Broker address
      c cluster : clustername
-cleanUnusedTopic broker_subcommands:clean_unused_topic CleanUnusedTopicCommand
+cleanUnusedTopic server_subcommands:clean_unused_topic CleanUnusedTopicCommand
     : Clean unused topic on broker.
      b brokerAddr : Broker address
      c cluster : cluster name
-startMonitoring monitoring_subcommands:start_monitoring StartMonitoringSubCommand
+startMonitoring group_subcommands:start_monitoring StartMonitoringSubCommand
     : Start Monitoring
 statsAll topic_subcommands:stats_all StatsAllSubCommand
     : Topic and Consumer tps stats
@@ -248,12 +248,12 @@ allocateMQ topic_subcommands:allocate_mq AllocateMQSubCommand
     : Allocate MQ
     *t topic : topic name
     *i ipList : ipList
-checkMsgSendRT send_subcommands:check_msg_send_rt CheckMsgSendRTCommand
+checkMsgSendRT message_subcommands:check_msg_send_rt CheckMsgSendRTCommand
     : check message send response time
     *t topic : topic name
      a amount : message amount | default 100
      s size : message size | default 128 Byte
-clusterRT send_subcommands:cluster_rt CLusterSendMsgRTCommand
+clusterRT message_subcommands:cluster_rt CLusterSendMsgRTCommand
     : List All clusters Message Send RT
      a amount : message amount | default 100
      s size : message size | default 128 Byte
@@ -261,20 +261,20 @@ clusterRT send_subcommands:cluster_rt CLusterSendMsgRTCommand
      p print log : print as tlog | default false
      m machine room : machine room name | default noname
      i interval : print interval | default 10 seconds
-getNamesrvConfig namesrv_subcommands:get_namesrv_config GetNamesrvConfigCommand
+getNamesrvConfig server_subcommands:get_namesrv_config GetNamesrvConfigCommand
     : Get configs of name server.
-updateNamesrvConfig namesrv_subcommands:update_namesrv_config UpdateNamesrvConfigCommand
+updateNamesrvConfig server_subcommands:update_namesrv_config UpdateNamesrvConfigCommand
     : Update configs of name server.
     *k key : config key
     *v value : config value
-getBrokerConfig broker_subcommands:get_broker_config GetBrokerConfigCommand
+getBrokerConfig server_subcommands:get_broker_config GetBrokerConfigCommand
     : Get broker config by cluster or special broker!
      b brokerAddr : get which broker
      c clusterName : get which cluster
 getConsumerConfig group_subcommands:get_consumer_config GetConsumerConfigSubCommand
     : Get consumer config by subscription group name!
     *g groupName : subscription group name
-queryCq broker_subcommands:query_cq QueryConsumeQueueCommand
+queryCq server_subcommands:query_cq QueryConsumeQueueCommand
     : Query cq command.
     *t topic : topic name
     *q queue : queue num, ie. 1
@@ -282,7 +282,7 @@ queryCq broker_subcommands:query_cq QueryConsumeQueueCommand
      c count : how many.
      b broker : broker addr.
      g consumer : consumer group.
-sendMessage send_subcommands:send_message SendMessageCommand
+sendMessage message_subcommands:send_message SendMessageCommand
     : Send a message
     *t topic : Topic name
     *p body : UTF-8 string format of the message body
@@ -291,7 +291,7 @@ sendMessage send_subcommands:send_message SendMessageCommand
      b broker : Send message to target broker
      i qid : Send message to target queue
      m msgTraceEnable : Message Trace Enable, Default: false
-consumeMessage print_subcommands:consume_message ConsumeMessageCommand
+consumeMessage message_subcommands:consume_message ConsumeMessageCommand
     : Consume message
     *t topic : Topic name
      b brokerName : Broker name
@@ -301,7 +301,7 @@ consumeMessage print_subcommands:consume_message ConsumeMessageCommand
      s beginTimestamp  : Begin timestamp[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]
      e endTimestamp  : End timestamp[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]
      c MessageNumber : Number of message to be consumed
-updateAclConfig account_subcommands:update_acl_config UpdateAccessConfigSubCommand
+updateAclConfig access_subcommands:update_acl_config UpdateAccessConfigSubCommand
     : Update acl config yaml file in broker
     |b brokerAddr : update acl config file to which broker
     |c clusterName : update acl config file to which cluster
@@ -313,16 +313,16 @@ updateAclConfig account_subcommands:update_acl_config UpdateAccessConfigSubComma
      t topicPerms : set topicPerms list,eg: topicA=DENY,topicD=SUB
      g groupPerms : set groupPerms list,eg: groupD=DENY,groupD=SUB
      m admin : set admin flag in acl config file
-deleteAclConfig account_subcommands:delete_acl_config DeleteAccessConfigSubCommand
+deleteAclConfig access_subcommands:delete_acl_config DeleteAccessConfigSubCommand
     : Delete Acl Config Account in broker
     |b brokerAddr : delete acl config account from which broker
     |c clusterName : delete acl config account from which cluster
     *a accessKey : set accessKey in acl config file for deleting which account
-clusterAclConfigVersion account_subcommands:cluster_acl_config_version ClusterAclConfigVersionListSubCommand
+clusterAclConfigVersion access_subcommands:cluster_acl_config_version ClusterAclConfigVersionListSubCommand
     : List all of acl config version information in cluster
     |b brokerAddr : query acl config version for which broker
     |c clusterName : query acl config version for specified cluster
-updateGlobalWhiteAddr account_subcommands:update_global_white_addr UpdateGlobalWhiteAddrSubCommand
+updateGlobalWhiteAddr access_subcommands:update_global_white_addr UpdateGlobalWhiteAddrSubCommand
     : Update global white address for acl Config File in broker
     |b brokerAddr : update global white address to which broker
     |c clusterName : update global white address to which cluster
@@ -355,19 +355,19 @@ setConsumeMode group_subcommands:set_consume_mode SetConsumeModeSubCommand
     *g groupName : consumer group name
     *m mode : consume mode. PULL/POP
      q popShareQueueNum : num of queue which share in pop mode
-haStatus broker_subcommands:ha_status HAStatusSubCommand
+haStatus server_subcommands:ha_status HAStatusSubCommand
     : Fetch ha runtime status data.
     |c clusterName : which cluster
     |b brokerAddr : which broker to fetch
      i interval : the interval(second) of get info
-createUser user_subcommands:create_user CreateUserSubCommand
+createUser access_subcommands:create_user CreateUserSubCommand
     : Create user to cluster.
     |b brokerAddr : create user to which broker
     |c clusterName : create user to which cluster
     *u username : the username of user to create.
     *p password : the password of user to create
      t userType : the userType of user to create
-updateUser user_subcommands:update_user UpdateUserSubCommand
+updateUser access_subcommands:update_user UpdateUserSubCommand
     : Update user to cluster.
     |b brokerAddr : update user to which broker
     |c clusterName : update user to which cluster
@@ -375,27 +375,27 @@ updateUser user_subcommands:update_user UpdateUserSubCommand
      p password : the password of user to update
      t userType : the userType of user to update
      s userStatus : the userStatus of user to update
-deleteUser user_subcommands:delete_user DeleteUserSubCommand
+deleteUser access_subcommands:delete_user DeleteUserSubCommand
     : Delete user from cluster.
     |b brokerAddr : delete user from which broker
     |c clusterName : delete user from which cluster
     *u username : the username of user to delete.
-getUser user_subcommands:get_user GetUserSubCommand
+getUser access_subcommands:get_user GetUserSubCommand
     : Get user from cluster.
     |b brokerAddr : get user for which broker
     |c clusterName : get user for specified cluster
     *u username : the username of user to get
-listUser user_subcommands:list_user ListUserSubCommand
+listUser access_subcommands:list_user ListUserSubCommand
     : List user from cluster.
     |b brokerAddr : list user for which broker
     |c clusterName : list user for specified cluster
      f filter : the filter to list users
-copyUser user_subcommands:copy_user CopyUsersSubCommand
+copyUser access_subcommands:copy_user CopyUsersSubCommand
     : Copy user to cluster.
     *f fromBroker : the source broker that the users copy from
     *t toBroker : the target broker that the users copy to
      u usernames : the username list of user to copy.
-createAcl user_subcommands:create_acl CreateAclSubCommand
+createAcl access_subcommands:create_acl CreateAclSubCommand
     : Create acl to cluster.
     |b brokerAddr : create acl to which broker
     |c clusterName : create acl to which cluster
@@ -404,7 +404,7 @@ createAcl user_subcommands:create_acl CreateAclSubCommand
     *a actions : the actions of acl to create
     *d decision : the decision of acl to create
      i sourceIp : the sourceIps of acl to create
-updateAcl user_subcommands:update_acl UpdateAclSubCommand
+updateAcl access_subcommands:update_acl UpdateAclSubCommand
     : Update acl to cluster.
     |b brokerAddr : update acl to which broker
     |c clusterName : update acl to which cluster
@@ -413,24 +413,24 @@ updateAcl user_subcommands:update_acl UpdateAclSubCommand
     *a actions : the actions of acl to update
     *d decision : the decision of acl to update
      i sourceIp : the sourceIps of acl to update
-deleteAcl user_subcommands:delete_acl DeleteAclSubCommand
+deleteAcl access_subcommands:delete_acl DeleteAclSubCommand
     : Delete acl from cluster.
     |b brokerAddr : delete acl from which broker
     |c clusterName : delete acl from which cluster
     *s subject : the subject of acl to delete.
      r resources : the resources of acl to delete
-getAcl user_subcommands:get_acl GetAclSubCommand
+getAcl access_subcommands:get_acl GetAclSubCommand
     : Get acl from cluster.
     |b brokerAddr : get acl for which broker
     |c clusterName : get acl for specified cluster
     *s subject : the subject of acl to get
-listAcl user_subcommands:list_acl ListAclSubCommand
+listAcl access_subcommands:list_acl ListAclSubCommand
     : List acl from cluster.
     |b brokerAddr : list acl for which broker.
     |c clusterName : list acl for specified cluster.
      s subject : the subject of acl to filter.
      r resource : the resource of acl to filter.
-copyAcl user_subcommands:copy_acl CopyAclsSubCommand
+copyAcl access_subcommands:copy_acl CopyAclsSubCommand
     : Copy acl to cluster.
     *f fromBroker : the source broker that the acls copy from
     *t toBroker : the target broker that the acls copy to

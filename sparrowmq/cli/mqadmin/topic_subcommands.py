@@ -11,18 +11,26 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.cli.mqadmin import brokers_of, java
-from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.cli.mqadmin.failures import Failure, client_failure
-from sparrowmq.cli.mqadmin.namesrv_subcommands import put_order, put_order_of_broker
-from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, lag_of, measured
-from sparrowmq.client.admin import operations as operations
-from sparrowmq.client.admin.operations import cluster_table, delete_route
-from sparrowmq.client.cluster.routes import MASTER, Route
+from sparrowmq.cli.mqadmin import java
+from sparrowmq.cli.mqadmin.call import (
+    NO_CLUSTER,
+    Call,
+    addresses_to_ask,
+    broker_name_at,
+    cluster_of,
+    masters_of,
+    remove_topic,
+)
+from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, lag_of, measured
+from sparrowmq.cli.mqadmin.java import Failure, client_failure
+from sparrowmq.cli.mqadmin.server_subcommands import put_order, put_order_of_broker
+from sparrowmq.client.admin import operations
+from sparrowmq.client.admin.operations import cluster_table
+from sparrowmq.client.cluster.routes import Route
 from sparrowmq.protocol import names
 from sparrowmq.protocol.allocation import portion_of
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ClusterTable, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import MASTER, ClusterTable, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
 _ROUTE: Final = "%-45s %-32s %-50s %-10s %-11s %-5s"
@@ -58,20 +66,20 @@ async def _put(call: Call, address: str, topic: TopicConfig) -> None:
 async def _update_at(call: Call, topic: TopicConfig, address: str) -> None:
     await _put(call, address, topic)
     if topic.order:
-        order = f"{await brokers_of.name_at(call, address)}:{topic.write_queue_nums}"
+        order = f"{await broker_name_at(call, address)}:{topic.write_queue_nums}"
         await put_order_of_broker(call, topic.topic_name, order)
         call.write(f"set broker orderConf. isOrder=true, orderConf=[{order}]")
     call.line("create topic to %s success.", address)
 
 
 async def _update_in(call: Call, topic: TopicConfig, cluster: str) -> None:
-    for address in await brokers_of.masters(call, cluster):
+    for address in await masters_of(call, cluster):
         await _put(call, address, topic)
         call.line("create topic to %s success.", address)
     if topic.order:
         there = (await cluster_table(call)).cluster_addr_table.get(cluster)
         if not there:
-            raise Failure("java.lang.Exception", brokers_of.NO_CLUSTER)
+            raise Failure("java.lang.Exception", NO_CLUSTER)
         order = ";".join(f"{name}:{topic.write_queue_nums}" for name in java.names(there))
         await put_order(call, topic.topic_name, order)
         call.write(f"set cluster orderConf. isOrder=true, orderConf=[{order}]")
@@ -85,7 +93,7 @@ async def update_topic_perm(call: Call) -> None:
     if call.has("b"):
         await _update_perm_at(call, route, topic, call.text("b"))
     elif call.has("c"):
-        for address in await brokers_of.masters(call, call.text("c")):
+        for address in await masters_of(call, call.text("c")):
             await operations.put_topic(call, address, topic)
             call.line("update topic perm from %s to %s in %s success.", row.perm, perm, address)
     else:
@@ -109,16 +117,6 @@ async def _update_perm_at(call: Call, route: TopicRoute, topic: TopicConfig, add
 
 async def delete_topic(call: Call) -> None:
     await remove_topic(call, call.text("t"), call.text("c"))
-
-
-async def remove_topic(call: Call, topic: str, cluster: str) -> None:
-    """Delete a topic, and print that. Raises: Failure."""
-    for address in await brokers_of.masters(call, cluster):
-        await operations.delete_topic(call, address, topic)
-    call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
-    for address in call.namesrvs:
-        await delete_route(call, address, topic, cluster)
-    call.line("delete topic [%s] from NameServer success.", topic)
 
 
 async def topic_route(call: Call) -> None:
@@ -180,7 +178,7 @@ async def topic_status(call: Call) -> None:
 async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
     """Return the queues of a topic at the brokers that answer. Raises: Failure."""
     found: dict[MessageQueue, TopicOffset] = {}
-    addresses = brokers_of.addresses(await call.route(topic))
+    addresses = addresses_to_ask(await call.route(topic))
     for share in await call.each(addresses, lambda address: operations.topic_offsets(call, address, topic)):
         found |= share
     if not found:
@@ -207,7 +205,7 @@ async def _consumers(call: Call, topic: str, cluster: ClusterTable) -> list[tupl
     groups: list[str] = []
     try:
         brokers = (await call.route(topic)).broker_datas
-        where = brokers_of.cluster_of(cluster, brokers[0].broker_name) or "null"
+        where = cluster_of(cluster, brokers[0].broker_name) or "null"
         groups = await consumers_of(call, topic)
     except Failure:
         pass

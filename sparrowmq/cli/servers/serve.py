@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeV
 
 import click
 
+from sparrowmq import compiled
 from sparrowmq.cli.servers import hangup
-from sparrowmq.cli.servers.proxy_file import PORT
-from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, PORT, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
-from sparrowmq.cli.servers.version_line import identity, keeping
 from sparrowmq.core import descriptors, logs, process
 from sparrowmq.core.exit_status import exit_status
 from sparrowmq.core.logs import LogSettings
@@ -39,13 +38,15 @@ from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import ConfigError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings import settings as config
-from sparrowmq.settings.number_type import Whole
+from sparrowmq.settings.argument_types import Whole
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.version import VERSION
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each command loads its own server alone
     from sparrowmq.broker.broker import Broker
+    from sparrowmq.broker.broker_settings import BrokerSettings
     from sparrowmq.broker.member import Member
+
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ IMPORTANT: Final = [
     "kvConfigPath",
 ]
 
+FROM_SOURCE: Final = "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
 
 # Environment variables that Apache's scripts set, and the keys that they stand for.
 _HOME: Final = {"ROCKETMQ_HOME": "rocketmqHome"}
@@ -137,7 +139,7 @@ def namesrv(**given: Any) -> None:
     """Run a name server: clients ask it which brokers have a topic."""
     hangup.remember()
     from sparrowmq.namesrv.namesrv import Namesrv
-    from sparrowmq.namesrv.namesrv_settings import NamesrvSettings  # each command loads its own server alone
+    from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 
     given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
     settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_", _HOME)
@@ -401,6 +403,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # There is none for Windows.
         return None
     return uvloop.new_event_loop
+
+
+def identity() -> str:
+    form = "compiled" if compiled.is_in_use() else FROM_SOURCE
+    return f"sparrowmq {VERSION}, {form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
+
+
+def keeping(settings: BrokerSettings) -> str:
+    """Return where a broker stores messages, and what a send waits for."""
+    return f"store {settings.store_path}, {settings.flush.value}"
 
 
 def log_on_stderr(verbose: bool) -> None:

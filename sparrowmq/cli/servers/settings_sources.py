@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self, TypeVar
 
 import click
 
-from sparrowmq.cli.servers.proxy_file import ProxyFile
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.tls_settings import FILE_KEY, SHARED_FILE, ClientTlsSettings, shared_file
 from sparrowmq.settings import settings as config
-from sparrowmq.settings.settings import Settings
+from sparrowmq.settings.settings import Settings, keyed
+from sparrowmq.settings.settings_files import read_text, value_of
+from sparrowmq.settings.user_settings import INNER_CREDENTIALS, UserSettings, named_secret
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +24,27 @@ S = TypeVar("S", bound=Settings)
 Source = tuple[str, Mapping[str, str]]
 
 BROKER_VARIABLES: Final = "RMQ_BROKER_"  # how the environment names a broker's settings: RMQ_BROKER_listenPort
+
+PORT: Final = "8081"
+_OF_BROKER: Final = {
+    "grpcServerPort": "grpcServerPort",
+    "namesrvAddr": "namesrvAddr",
+    "tlsTestModeEnable": "tls.test.mode.enable",
+    "tlsCertPath": "tls.server.certPath",
+    "tlsKeyPath": "tls.server.keyPath",
+    **{key: key for field in keyed(UserSettings) for key in field.metadata["keys"]},
+}
+_OF_PROXY: Final = {
+    "grpcServerPort": "port",
+    "remotingListenPort": "remoting_port",
+    "namesrvAddr": "namesrv",
+    "tlsCertPath": "certificate",
+    "tlsKeyPath": "key",
+    "metricsPromExporterPort": "metrics_port",
+    "proxyMode": "mode",
+    "brokerConfigPath": "broker_file",
+}
+_OF_TLS: Final = ("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath")
 
 FILE_OPTION: Final = click.option(
     "-c", "--config", "--configFile", "file", metavar="FILE", help="Settings: a .properties or .toml file."
@@ -77,3 +102,70 @@ def _pair(change: str) -> tuple[str, str]:
     if not separator or not key.strip():
         raise ConfigError(f"{change!r} is no setting: write key=value, as in listenPort=10921")
     return key.strip(), value
+
+
+@dataclass(frozen=True)
+class ProxyFile:
+    """Apache's rmq-proxy.json (`-pc`): keys that the gRPC port of a broker has, too, or `mqproxy`.
+
+        mqbroker --enable-proxy -pc FILE     settings of the broker, stronger than broker.conf
+        mqproxy -pc FILE                     values of the options that the command line does not have
+
+    One line of the log names the keys without effect. Source: ProxyStartup, ProxyConfig and AuthConfig, Java 5.3.3.
+    """
+
+    path: str
+    values: Mapping[str, str]
+
+    @classmethod
+    def load(cls, path: str) -> Self:
+        """Raises: ConfigError, it cannot be read, or is no object of JSON."""
+        try:
+            table = json.loads(read_text(Path(path).expanduser()))
+            if not isinstance(table, dict):
+                raise ValueError("it is no object in { }")
+        except OSError as error:
+            raise ConfigError(f"cannot read {path} ({error.strerror}); check the path of -pc") from error
+        except ValueError as error:
+            raise ConfigError(f"{path} must be JSON, as Apache's rmq-proxy.json is: {error}") from error
+        values = {key: _text(value, f"{path}: {key}") for key, value in table.items() if value is not None}
+        if values.get("tlsTestModeEnable") == "true":  # then Java makes a certificate, and so does a port here
+            values = {key: value for key, value in values.items() if key not in _OF_TLS}
+        return cls(path, values)
+
+    def broker_settings(self) -> dict[str, str]:
+        """Return the settings of a broker with a gRPC port."""
+        self._warn({*_OF_BROKER, "proxyMode", "brokerConfigPath"})
+        return {_OF_BROKER[key]: value for key, value in self.values.items() if key in _OF_BROKER}
+
+    def options(self) -> dict[str, str]:
+        """Return values of options of `mqproxy`, by the names of their parameters. Raises: ConfigError."""
+        options = {_OF_PROXY[key]: value for key, value in self.values.items() if key in _OF_PROXY}
+        if self.values.get("metricsExporterType", "").upper() == "PROM":
+            options.setdefault("metrics_port", "5557")
+        else:
+            options.pop("metrics_port", None)
+        if account := self.values.get(INNER_CREDENTIALS):
+            options["access_key"], options["secret_key"] = named_secret(account, INNER_CREDENTIALS)
+        return options
+
+    def check_proxy(self, has_account: bool) -> None:
+        """Name the keys that have no effect at `mqproxy`.
+
+        Raises: ConfigError, the file wants clients to be checked, and mqproxy has no account to read their users with.
+        """
+        if self.values.get("authenticationEnabled") == "true" and not has_account:
+            raise ConfigError(
+                f"{self.path}: authenticationEnabled=true needs an account of the brokers, a Super user: give "
+                "--access-key and --secret-key"
+            )
+        of_tls = _OF_TLS if "tlsCertPath" in self.values else ()
+        self._warn({*_OF_PROXY, *of_tls, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"})
+
+    def _warn(self, effective: Collection[str]) -> None:
+        if rest := sorted(self.values.keys() - effective):
+            log.warning("%s: these keys have no effect here: %s", self.path, ", ".join(rest))
+
+
+def _text(value: object, place: str) -> str:
+    return value_of(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), place)

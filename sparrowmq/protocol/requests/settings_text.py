@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.settings.settings_files import parse_properties
 
 _IN_VALUE = re.compile(r"^[ \t\f]|[\\\n\r]|[^\x00-\x7f]")
 _IN_KEY = re.compile(r"[ \t\f\\\n\r=:#!]|[^\x00-\x7f]")

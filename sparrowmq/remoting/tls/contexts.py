@@ -34,7 +34,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.connection_errors import reason
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
-from sparrowmq.settings.changed_files import ChangedFiles, Stamp, stamp
+from sparrowmq.settings.settings_files import ChangedFiles, Stamp, stamp
 
 log = logging.getLogger(__name__)
 

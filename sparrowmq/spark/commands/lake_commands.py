@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import click
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.settings.path_type import PATH
+from sparrowmq.settings.argument_types import PATH
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.shared import Ended
 

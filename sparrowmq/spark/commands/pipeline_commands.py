@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.number_type import ABOVE_ZERO, Whole
-from sparrowmq.settings.path_type import PATH
+from sparrowmq.settings.argument_types import ABOVE_ZERO, PATH, Whole
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.shared import Ended
 

@@ -35,7 +35,7 @@ import click
 from sparrowmq.core.exit_status import INCOMPLETE
 from sparrowmq.core.safe_text import sentence
 from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.settings.path_type import PATH, WrittenPath
+from sparrowmq.settings.argument_types import PATH, WrittenPath
 from sparrowmq.spark.failures import ours
 
 F = TypeVar("F", bound=Callable[..., object])

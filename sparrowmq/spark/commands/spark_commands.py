@@ -39,7 +39,7 @@ import click
 
 from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.path_type import PATH, WrittenPath
+from sparrowmq.settings.argument_types import PATH, WrittenPath
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.java import spark_environment
 

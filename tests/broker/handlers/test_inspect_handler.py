@@ -10,7 +10,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     ViewBrokerStats,
 )
 from sparrowmq.protocol.requests.bodies import BrokerStats, KVTable
-from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.settings.settings_files import parse_properties
 
 
 async def test_settings_are_told_as_a_properties_file(desk, client):

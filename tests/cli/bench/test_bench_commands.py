@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.bench.bench_commands import LARGEST_BYTES, Load, Taker, bench
+from sparrowmq.cli.bench import LARGEST_BYTES, Load, Taker, bench
 from sparrowmq.client.client import Client
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.background import BackgroundCluster

@@ -1,8 +1,8 @@
-"""sparrowmq.cli.bench.run_result: figures of a run, by a clock that is turned by hand."""
+"""sparrowmq.cli.bench: figures of a run, by a clock that is turned by hand."""
 
 import pytest
 
-from sparrowmq.cli.bench.run_result import Tally, name_of
+from sparrowmq.cli.bench import Tally, name_of
 from sparrowmq.errors import RemoteError, RequestTimeout, SendFailed
 from sparrowmq.testing.clock import ManualClock
 

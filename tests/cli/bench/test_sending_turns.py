@@ -1,4 +1,4 @@
-"""sparrowmq.cli.bench.sending_turns: when each message of a run may leave, by a clock that is turned by hand."""
+"""sparrowmq.cli.bench: when each message of a run may leave, by a clock that is turned by hand."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sparrowmq.cli.bench.sending_turns import Turns, interrupting
+from sparrowmq.cli.bench import Turns, interrupting
 from sparrowmq.testing.clock import ManualClock
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.cli.mqadmin.failures import Failure
+from sparrowmq.cli.mqadmin.java import Failure
 from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
 from sparrowmq.client.admin.operations import broker_figures
 from sparrowmq.client.admin.servers import Servers

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.cli.mqadmin import failures
+from sparrowmq.cli.mqadmin import java
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -16,8 +16,8 @@ FAQ = "\nFor more information, please visit the url, http://rocketmq.apache.org/
 
 def test_a_brokers_refusal_names_the_broker_for_some_requests_only() -> None:
     error = RemoteError(1, "no")
-    of_broker = failures.of(error, GetTopicStats("T"), "a:1")
-    of_client = failures.of(error, DeleteTopic("T"), "a:1")
+    of_broker = java.failure_from(error, GetTopicStats("T"), "a:1")
+    of_client = java.failure_from(error, DeleteTopic("T"), "a:1")
     client = "org.apache.rocketmq.client.exception"
     assert str(of_broker) == f"{client}.MQBrokerException: CODE: 1  DESC: no BROKER: a:1{FAQ}"
     assert str(of_client) == f"{client}.MQClientException: CODE: 1  DESC: no{FAQ}"
@@ -45,14 +45,12 @@ def test_a_brokers_refusal_names_the_broker_for_some_requests_only() -> None:
     ],
 )
 def test_a_network_that_fails_is_told_in_javas_words(error: Exception, words: str) -> None:
-    assert str(failures.of(error)) == f"org.apache.rocketmq.remoting.exception.{words}"  # type: ignore[arg-type]
+    assert str(java.failure_from(error)) == f"org.apache.rocketmq.remoting.exception.{words}"  # type: ignore[arg-type]
 
 
 def test_what_java_does_not_know_keeps_our_words() -> None:
-    assert "tell me" in str(failures.of(ConfigError("tell me")))
+    assert "tell me" in str(java.failure_from(ConfigError("tell me")))
 
 
 def test_a_topic_without_a_route_points_to_its_own_page() -> None:
-    assert str(failures.no_route("T")).endswith(
-        "topic: T\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-    )
+    assert str(java.no_route("T")).endswith("topic: T\nSee http://rocketmq.apache.org/docs/faq/ for further details.")

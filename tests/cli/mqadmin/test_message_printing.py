@@ -1,4 +1,4 @@
-from sparrowmq.cli.mqadmin.message_printing import Message
+from sparrowmq.cli.mqadmin.message_subcommands import PrintedMessage
 from sparrowmq.protocol.messages.message import StoredMessage
 
 STORED = StoredMessage(
@@ -24,7 +24,7 @@ STORED = StoredMessage(
 
 
 def test_a_message_is_described_as_java_does() -> None:
-    message = Message(STORED, "b", {"MIN_OFFSET": "0", **STORED.properties})
+    message = PrintedMessage(STORED, "b", {"MIN_OFFSET": "0", **STORED.properties})
     assert str(message) == (
         "MessageExt [brokerName=b, queueId=1, storeSize=99, queueOffset=2, sysFlag=0, bornTimestamp=1700000000000, "
         "bornHost=/1.2.3.4:5, storeTimestamp=1700000000001, storeHost=/127.0.0.1:10911, "

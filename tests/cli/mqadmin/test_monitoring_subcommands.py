@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from sparrowmq.cli.mqadmin import monitoring_subcommands as running
+from sparrowmq.cli.mqadmin import group_subcommands as running
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ProcessQueueState
 from sparrowmq.protocol.requests.offset_bodies import ConsumeStats, QueueProgress

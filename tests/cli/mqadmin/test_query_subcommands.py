@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.mqadmin.query_subcommands import BODIES
+from sparrowmq.cli.mqadmin.message_subcommands import BODIES
 from sparrowmq.client.client import Client
 from tests.interop.wire import SEND, Wire, send_fields
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 
-from sparrowmq.cli.mqadmin.send_subcommands import result_text, status_name
+from sparrowmq.cli.mqadmin.message_subcommands import result_text, status_name
 from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.protocol.messages.message import MessageQueue
 

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.cli.mqadmin.tool_files import write
+from sparrowmq.cli.mqadmin.java import Failure, write
 
 
 def test_a_file_is_written_again_in_a_folder_that_is_made(tmp_path):

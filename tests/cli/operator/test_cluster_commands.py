@@ -3,8 +3,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.operator import cluster_commands
-from sparrowmq.cli.operator.cluster_commands import cluster
+from sparrowmq.cli import cluster as cluster_module
+from sparrowmq.cli.cluster import cluster
 from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.testing.background import BackgroundCluster
 
@@ -42,8 +42,8 @@ def test_programs_get_all_of_it(run):
 def test_members_that_may_not_follow_a_new_master_are_in_parentheses_and_not_told_to_programs(monkeypatch):
     new = Standing("c", "b", 0, "h:1", inherited=(1, 3))
     for is_people, shown in ((True, "(1,3)"), (False, None)):
-        monkeypatch.setattr(cluster_commands, "is_for_people", lambda is_people=is_people: is_people)
-        assert cluster_commands._row(new)[cluster_commands._HEADS.index("IN SYNC")] == shown
+        monkeypatch.setattr(cluster_module, "is_for_people", lambda is_people=is_people: is_people)
+        assert cluster_module._row(new)[cluster_module._HEADS.index("IN SYNC")] == shown
 
 
 def test_a_cluster_that_is_not_there_is_an_error(run):

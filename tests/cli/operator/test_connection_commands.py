@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 import sparrowmq.sync
-from sparrowmq.cli.operator.connection_commands import connection
+from sparrowmq.cli.diagnostics import connection
 from sparrowmq.testing.background import BackgroundCluster
 
 

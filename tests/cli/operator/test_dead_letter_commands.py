@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.operator.dead_letter_commands import dlq
-from sparrowmq.cli.operator.group_commands import group
+from sparrowmq.cli.dlq import dlq
+from sparrowmq.cli.group import group
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.retry import Reject

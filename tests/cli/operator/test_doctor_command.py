@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq.cli.diagnostics import _tell
 from sparrowmq.cli.main import main
-from sparrowmq.cli.operator.doctor_command import _tell
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 import sparrowmq.sync
-from sparrowmq.cli.operator.group_commands import group
+from sparrowmq.cli.group import group
 from sparrowmq.testing.background import BackgroundCluster
 
 

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq import sync
-from sparrowmq.cli.operator.message_commands import message
+from sparrowmq.cli.message import message
 from sparrowmq.client.client import Client
 from sparrowmq.testing.background import BackgroundCluster
 from tests.hostile_bodies import DAMAGED, send_damaged

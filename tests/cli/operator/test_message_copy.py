@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sparrowmq.sync
-from sparrowmq.cli.operator.message_commands import message
+from sparrowmq.cli.message import message
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.testing.background import BackgroundCluster

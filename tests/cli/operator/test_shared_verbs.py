@@ -1,12 +1,11 @@
-"""sparrowmq.cli.operator.shared_verbs: a noun of our own, whose commands do nothing but what all share."""
+"""sparrowmq.cli.terminal.cluster_command: a noun of our own, whose commands do nothing but what all share."""
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import verb
-from sparrowmq.cli.terminal.name_completion import TOPIC
+from sparrowmq.cli.terminal.arguments import TOPIC
+from sparrowmq.cli.terminal.cluster_command import add_list, at_masters, refuse_no_change, tell, verb
 from sparrowmq.testing.background import BackgroundCluster
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import sparrowmq.sync
-from sparrowmq.cli.operator.top_command import _room, top
+from sparrowmq.cli.diagnostics import _room, top
 from sparrowmq.testing.background import BackgroundCluster
 
 

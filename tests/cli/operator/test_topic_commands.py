@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.operator.topic_commands import topic
+from sparrowmq.cli.topic import topic
 from sparrowmq.testing.background import BackgroundCluster
 
 

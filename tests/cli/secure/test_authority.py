@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.secure.authority import Files, make_authority, sign
+from sparrowmq.cli.secure import Files, make_authority, sign
 from sparrowmq.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.member import demand_member
 from sparrowmq.broker.replication.ha_master import demand_role
-from sparrowmq.cli.secure.cluster_plan import Plan, Wishes, plan
+from sparrowmq.cli.secure import Plan, Wishes, plan
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sparrowmq.cli import secure as secure_module
 from sparrowmq.cli.main import main
-from sparrowmq.cli.secure import secure_commands
 from sparrowmq.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def fail(*_: object) -> None:
         raise ConfigError("install the program openssl")
 
-    monkeypatch.setattr(secure_commands, "sign", fail)
+    monkeypatch.setattr(secure_module, "sign", fail)
     refused = secure("init", tmp_path / "cluster")
     assert refused.exit_code == 2 and "secure init: install" in refused.stderr
     assert not list(tmp_path.iterdir())

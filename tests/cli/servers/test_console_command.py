@@ -1,7 +1,7 @@
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.servers.console_command import PASSWORD, accounts_of, console, one_time
+from sparrowmq.cli.servers.console import PASSWORD, accounts_of, console, one_time
 from sparrowmq.console.users import Role, parse
 from sparrowmq.errors import ConfigError
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq import connect
-from sparrowmq.cli.servers.proxy_command import proxy
+from sparrowmq.cli.servers.proxy import proxy
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users, check_rights
 from tests.broker.grpc_port.grpc_client import channel_to

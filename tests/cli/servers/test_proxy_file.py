@@ -13,12 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.cli.servers import proxy_command
+from sparrowmq.cli.servers import proxy
 from sparrowmq.cli.servers.broker_processes import command
-from sparrowmq.cli.servers.proxy_file import ProxyFile
 from sparrowmq.cli.servers.serve import broker as mqbroker
 from sparrowmq.cli.servers.serve import namesrv as mqnamesrv
-from sparrowmq.cli.servers.settings_sources import merge, sources
+from sparrowmq.cli.servers.settings_sources import ProxyFile, merge, sources
 from sparrowmq.errors import ConfigError
 from sparrowmq.mqproxy.proxy import ProxySettings
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
@@ -132,8 +131,8 @@ def settings_of_proxy(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Pro
         made.append((proxy._settings, proxy._connect.args[0]))
         sys.exit(0)
 
-    monkeypatch.setattr(proxy_command, "run", run)
-    done = CliRunner().invoke(proxy_command.proxy, words, catch_exceptions=False)
+    monkeypatch.setattr(proxy, "run", run)
+    done = CliRunner().invoke(proxy.proxy, words, catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     return made[0]
 
@@ -168,9 +167,9 @@ def test_metrics_of_mqproxy_need_their_exporter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "words", "advice"),
     [
-        (proxy_command.proxy, "-pc AUTH -n a:1", "authenticationEnabled=true needs an account"),
-        (proxy_command.proxy, "-pc /nowhere.json -n a:1", "check the path of -pc"),
-        (proxy_command.proxy, "-pm local --host 0.0.0.0", "--host: -pm local starts a broker"),
+        (proxy.proxy, "-pc AUTH -n a:1", "authenticationEnabled=true needs an account"),
+        (proxy.proxy, "-pc /nowhere.json -n a:1", "check the path of -pc"),
+        (proxy.proxy, "-pm local --host 0.0.0.0", "--host: -pm local starts a broker"),
         (mqbroker, "-pc AUTH", "add --enable-proxy"),
         (mqbroker, "listenPort", "write key=value"),
     ],

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq import __version__
-from sparrowmq.cli.servers.version_command import version
+from sparrowmq.cli.version import version
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ def test_a_name_server_says_what_runs(namesrv):
 
 @pytest.mark.parametrize("source", ["", "1"])
 def test_what_runs_compiled_says_so(source):
-    imports = "from sparrowmq.loop import turn; from sparrowmq.cli.servers.version_line import identity"
+    imports = "from sparrowmq.loop import turn; from sparrowmq.cli.servers.serve import identity"
     code = f"{imports}; print(turn.__file__); print(identity())"
     run = subprocess.run(
         [sys.executable, "-c", code],

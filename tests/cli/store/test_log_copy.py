@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.store.log_copy import LogCopy
-from sparrowmq.cli.store.store_commands import store
+from sparrowmq.cli.store import LogCopy, store
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.protocol.messages import record as records
 from tests.cli.servers.test_serve import PULL_FIELDS, SEND_FIELDS

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sparrowmq.broker.broker_settings import BrokerRole
-from sparrowmq.cli.store.store_commands import store
+from sparrowmq.cli.store import store
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.errors import RequestTimeout

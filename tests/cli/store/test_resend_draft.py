@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparrowmq.cli.store.resend_command import Draft
+from sparrowmq.cli.store import Draft
 from sparrowmq.client.admin.resend import LeftOut
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.names import TIMER_TOPIC

@@ -3,7 +3,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
-from sparrowmq.cli.terminal.asking import HELP, UsualVerb
+from sparrowmq.cli.terminal.cluster_command import HELP, UsualVerb
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
 

@@ -11,8 +11,7 @@ from typing import TextIO
 import click
 import pytest
 
-from sparrowmq.cli.terminal.output import OUTPUT
-from sparrowmq.cli.terminal.progress_line import WIDTH, Progress, Steps, bar
+from sparrowmq.cli.terminal.output import OUTPUT, WIDTH, Progress, Steps, bar
 
 
 class Clock:

@@ -3,7 +3,7 @@ from datetime import datetime, timedelta
 import click
 import pytest
 
-from sparrowmq.cli.terminal.time_arguments import moment
+from sparrowmq.cli.terminal.arguments import moment
 
 
 def test_times_are_given_as_such_or_as_how_long_ago():

@@ -1,0 +1,228 @@
+"""`sparrowmq acl`: the accounts of brokers with access control, and the addresses that need none.
+
+Each broker has accounts of its own, slaves too; without --broker or --cluster a command goes to all of them, one after
+the other. Secret keys are set here and shown nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+import click
+
+from sparrowmq.cli.terminal.arguments import BROKER
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, F, ask, look, refuse_no_change, verb
+from sparrowmq.cli.terminal.output import confirm, heads, hidden, is_for_people, say, table, tables
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations import (
+    accounts,
+    delete_account,
+    put_account,
+    set_white_addresses,
+)
+from sparrowmq.client.admin.servers import Servers
+from sparrowmq.errors import NoBroker, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
+from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList
+
+Where: TypeAlias = tuple[str, str]  # a broker's name, and its address
+
+_ACCOUNTS: Final = heads("BROKER|ADDRESS|ACCOUNT|ADMIN|OTHER TOPICS|OTHER GROUPS|TOPICS|GROUPS|UNSIGNED FROM")
+_WHITE: Final = ("BROKER", "ADDRESS", "NEEDS NO ACCOUNT")
+_PERMS: Final = {"deny": "DENY", "pub": "PUB", "sub": "SUB", "pubsub": "PUB|SUB"}
+
+
+def _perm(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Return a permission in the brokers' words."""
+    if text is None:
+        return None
+    found = _PERMS.get(text.strip().lower().replace("|", ""))
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not one of {', '.join(_PERMS)}", context, option)
+    return found
+
+
+def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | None:
+    """Return NAME=PERM, ... in the brokers' words; None if there is none."""
+    found = []
+    for text in texts:
+        name, _, perm = map(str.strip, text.rpartition("="))
+        if not name or "," in name:
+            raise click.BadParameter(f"{text!r} is not NAME=PERM", context, option)
+        found.append(f"{name}={_perm(context, option, perm)}")
+    return ",".join(found) or None
+
+
+def at_brokers(command: F) -> F:
+    """Give a command --cluster and --broker."""
+    broker = click.option("--broker", type=BROKER, metavar="NAME", help="Only at this broker and its slaves.")
+    return CLUSTER(broker(command))
+
+
+@click.group(context_settings=HELP)
+def acl() -> None:
+    """Make, change, delete and look at the accounts of brokers with access control."""
+
+
+@verb(acl, "list")
+@at_brokers
+def list_accounts(cluster: str | None, broker: str | None) -> None:
+    """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature.
+
+    Without --broker, brokers that keep no accounts are named and left out.
+    """
+
+    async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
+        places = {
+            f"{name} at {address}": (name, address) for name, address in await _places(admin.servers, cluster, broker)
+        }
+        addresses = {who: address for who, (_, address) in places.items()}
+
+        async def told(who: str, address: str) -> AccountList | None:
+            try:
+                return await accounts(admin.servers, address)
+            except RemoteError as error:
+                if broker is not None or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                say(f"{who} keeps no accounts")
+                return None
+
+        found = await admin.servers.all(addresses, told)
+        return [
+            (places[who], each.plain_access_configs, each.global_white_addrs)
+            for who, each in found.items()
+            if each is not None
+        ]
+
+    found = look(run)
+    tables(
+        accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in found for each in entries]),
+        white=(_WHITE, [(*place, address) for place, _, addresses in found for address in addresses]),
+    )
+
+
+@verb(acl, "set")
+@at_brokers
+@click.argument("account")
+@click.option("--secret", metavar="KEY", help="Its secret key; - asks for it without showing it.")
+@click.option("--admin/--no-admin", "is_admin", default=None, help="Whether it may do everything.")
+@click.option("--other-topics", callback=_perm, metavar="PERM", help="For topics that are not named.")
+@click.option("--other-groups", callback=_perm, metavar="PERM", help="For groups that are not named.")
+@click.option("--topic", "topics", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
+@click.option("--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
+@click.option("--unsigned-from", metavar="ADDRESSES", help="It need not sign from there: 10.0.0.*,10.1.2.3")
+def set_account(cluster: str | None, broker: str | None, account: str, **given: Any) -> None:
+    """Make ACCOUNT, or change what is given of it; what is not given stays.
+
+    PERM is pub, sub, pubsub or deny. The topics that are given replace all that it had, and so do the groups.
+    """
+    refuse_no_change(given)
+    if given["secret"] == "-":
+        given["secret"] = hidden("its secret key", "give the key itself after --secret")
+
+    async def put(servers: Servers, place: Where) -> None:
+        is_admin = given["is_admin"]
+        if is_admin is None:  # the request has no word for "as it is"
+            is_admin = await _is_admin(servers, place, account)
+        await put_account(servers, place[1], _wanted(account, is_admin, given))
+
+    _at_each(cluster, broker, put, f"set account {account}")
+
+
+@verb(acl)
+@at_brokers
+@click.argument("account")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(cluster: str | None, broker: str | None, account: str, yes: bool) -> None:
+    """Delete ACCOUNT: brokers refuse its requests from then on."""
+    if not yes:
+        confirm(f"delete account {account}? Brokers refuse its requests from then on")
+
+    async def remove(servers: Servers, place: Where) -> None:
+        await delete_account(servers, place[1], account)
+
+    _at_each(cluster, broker, remove, f"deleted account {account}")
+
+
+@verb(acl)
+@at_brokers
+@click.argument("addresses", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def white(
+    cluster: str | None,
+    broker: str | None,
+    addresses: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Replace the ADDRESSES that need no account: 10.0.0.* 192.168.1.1-9
+
+    Clients at these addresses may do everything.
+    """
+    if "," in "".join(addresses):  # brokers take it for the end of an address, so 10.0.0.{1,2} cannot be sent
+        raise click.UsageError("write each address by itself, without a comma")
+    patterns = " ".join(addresses)
+    if not yes:
+        confirm(f"clients from {patterns} may do everything without signing; go on?")
+
+    async def put(servers: Servers, place: Where) -> None:
+        await set_white_addresses(servers, place[1], ",".join(addresses))
+
+    _at_each(cluster, broker, put, f"set the addresses {patterns}")
+
+
+def _at_each(
+    cluster: str | None,
+    broker: str | None,
+    work: Callable[[Servers, Where], Coroutine[Any, Any, None]],
+    done: str,
+) -> None:
+    """Change one broker after the other, and print each; the first refusal ends it."""
+
+    places: list[Where] = []
+
+    async def run(admin: Admin) -> None:
+        for place in await _places(admin.servers, cluster, broker):
+            await work(admin.servers, place)
+            say(f"{done} at {place[0]} ({place[1]})")
+            places.append(place)
+
+    try:
+        ask(run)
+    finally:
+        if not is_for_people():
+            table(("BROKER", "ADDRESS"), places)
+
+
+async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Where]:
+    """Raises: NoBroker, there is no such cluster or broker, or no broker at all."""
+    places = await servers.brokers(cluster)
+    found = [place for place in places if broker in (None, place.name)]
+    if not found:
+        raise NoBroker(servers.namesrv, "broker", broker or "", [place.name for place in places])
+    return [(place.name, address) for place in found for _, address in sorted(place.addresses.items())]
+
+
+async def _is_admin(servers: Servers, place: Where, account: str) -> bool:
+    told = await accounts(servers, place[1])
+    return any(each.admin for each in told.plain_access_configs if each.access_key == account)
+
+
+def _wanted(account: str, is_admin: bool, given: dict[str, Any]) -> UpdateAndCreateAclConfig:
+    return UpdateAndCreateAclConfig(
+        access_key=account,
+        secret_key=given["secret"],
+        white_remote_address=given["unsigned_from"],
+        admin=is_admin,
+        default_topic_perm=given["other_topics"],
+        default_group_perm=given["other_groups"],
+        topic_perms=given["topics"],
+        group_perms=given["groups"],
+    )
+
+
+def _row(each: AccountEntry) -> tuple[object, ...]:
+    topics, groups = [", ".join(perms or ()) or None for perms in (each.topic_perms, each.group_perms)]
+    others = each.default_topic_perm, each.default_group_perm
+    return each.access_key, "yes" if each.admin else "no", *others, topics, groups, each.white_remote_address

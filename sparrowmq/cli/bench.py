@@ -1,0 +1,544 @@
+"""`sparrowmq bench`: what a cluster takes, and how quickly; ours, or Apache's.
+
+It is for operators who want figures of their own machines and networks: one process with the asynchronous client,
+over real connections, to a topic that is there. What a broker takes at most is more than one such process can send: run
+several at once and add up what they say. Source of what is measured: benchmark/Producer and Consumer, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count as counting
+from math import inf
+from typing import Any, Final
+
+import click
+
+from sparrowmq.cli.terminal.cluster_command import HELP, connected, timeout_s_of, verb
+from sparrowmq.cli.terminal.output import Table, heads, is_for_people, say, tables
+from sparrowmq.client.client import Client
+from sparrowmq.client.consuming.consumer import Consumer
+from sparrowmq.client.consuming.consumer_settings import Start
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
+from sparrowmq.core.stats import Histogram
+from sparrowmq.errors import NoRoute, RemoteError, RemoteProtocolError, SendManyFailed, SparrowError
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.protocol.messages.message import Message
+from sparrowmq.protocol.names import TOOLS_GROUP, check_topic
+from sparrowmq.settings.argument_types import ABOVE_ZERO, Number, Whole
+
+GROUP: Final = "SPARROWMQ_BENCH"
+SECONDS: Final = 10.0
+AT_ONCE: Final = 512  # messages taken from the client's buffer in one step
+LARGEST_BYTES: Final = (16 << 20) - (64 << 10)  # no frame is larger than 16 MiB, and there is more in it
+SLOWEST: Final = 0.001
+FASTEST: Final = 1e7
+MOST_PROPERTIES: Final = 1000
+MOST_IN_FLIGHT: Final = 65_536
+LEVELS: Final = 18
+EARLY_S: Final = 0.001  # an event loop wakes no more exactly, so shorter waits are skipped
+HEADS: Final = heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 MS|P99 MS|GREATEST MS|FAILED")
+ERRORS: Final = ("ERROR", "COUNT", "THE FIRST")
+EACH_S: Final = 1.0
+
+_SECONDS: Final = click.option(
+    "--seconds",
+    type=ABOVE_ZERO,
+    help=f"End after so long; without --count after {SECONDS:.0f}.",
+)
+_COUNT: Final = click.option("--count", type=Whole(1), help="End after so many messages.")
+
+
+@click.group(context_settings=HELP)
+def bench() -> None:
+    """Measure what a cluster takes, and how quickly it answers.
+
+    The summary has the messages that are certain, how long it took, and of each message's milliseconds the quantiles
+    and the greatest (quantiles are up to an eighth too high). Ctrl-C ends early with a summary. The exit status is 1
+    if anything failed.
+    """
+
+
+# Send ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The messages of a run, and the number in flight."""
+
+    size: int
+    in_flight: int
+    batch: int
+    tag: str | None
+    keys: bool
+    properties: int
+    delay_level: int
+
+    def settings(self, timeout_s: float) -> ProducerSettings:
+        """Compress nothing, so that sizes are as given; brokers judge which message is too large."""
+        usual = ProducerSettings()
+        return ProducerSettings(
+            timeout_s=timeout_s,
+            max_bytes=max(usual.max_bytes, self.size),
+            compress_over_bytes=max(usual.max_bytes, self.size),
+            window=self.in_flight,
+        )
+
+    @property
+    def at_once(self) -> int:
+        """Requests in flight: no more than fit into the window of bytes of the client, where others would wait."""
+        return min(self.in_flight, -(-ProducerSettings().window_bytes // (self.size * self.batch)))
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """Yield messages that differ only in their key."""
+        body = (b"0123456789" * (self.size // 10 + 1))[: self.size]
+        own = {f"property{number}": f"value{number}" for number in range(self.properties)}
+        alike = Message(topic, body, self.tag, properties=own, delay_level=self.delay_level)
+        run = uuid.uuid4().hex[:8]
+        for number in counting():
+            if self.keys:
+                alike = Message(topic, body, self.tag, f"{run}-{number}", own, delay_level=self.delay_level)
+            yield alike
+
+
+@verb(bench)
+@click.argument("topic")
+@_SECONDS
+@_COUNT
+@click.option("--size", type=Whole(1, LARGEST_BYTES), default=128, show_default=True, help="Bytes of a body.")
+@click.option(
+    "--in-flight",
+    type=Whole(1, MOST_IN_FLIGHT),
+    default=64,
+    show_default=True,
+    help="Requests that wait for their answers at once.",
+)
+@click.option(
+    "--rate",
+    type=Number(SLOWEST, FASTEST),
+    help="Messages per second; without it as many as possible.",
+)
+@click.option("--batch", type=Whole(1, 10_000), default=1, help="Messages in a request.")
+@click.option("--tag", help="A word that consumers can filter by.")
+@click.option("--keys", is_flag=True, help="Give each message a key of its own, which the broker indexes.")
+@click.option("--properties", type=Whole(0, MOST_PROPERTIES), default=0, help="So many properties for each.")
+@click.option("--delay-level", type=Whole(0, LEVELS), default=0, help="Deliver them later: 3 is 10 s.")
+def send(
+    topic: str,
+    seconds: float | None,
+    count: int | None,
+    rate: float | None,
+    **load: Any,
+) -> None:
+    """Send messages to TOPIC, as many as possible or at a --rate, and report the rate and latencies.
+
+    A message's time is from when it leaves until it is acknowledged, with its retries, but without the wait for its
+    turn. What a broker stores less safely than it is set to counts as failed.
+    """
+
+    async def run(mq: Client) -> Tally:
+        clock = SystemClock()
+        await _find(mq, topic)
+        wanted = Load(**load)
+        if wanted.at_once < wanted.in_flight:
+            say(f"requests are so large that {wanted.at_once} at once are in flight, not {wanted.in_flight}")
+        sender = Sender(mq.producer(GROUP, wanted.settings(timeout_s_of())), wanted, topic, clock)
+        turns = Turns(clock, count, _limit(seconds, count), rate)
+        with interrupting(turns.stop), _lines(sender.tally, "sent"):
+            await sender.run(turns)
+        return sender.tally
+
+    _tell(connected(run))
+
+
+class Sender:
+    """Sends what a load says, until there are no more turns."""
+
+    def __init__(self, producer: Producer, load: Load, topic: str, clock: Clock) -> None:
+        self.tally = Tally(clock)
+        self._producer = producer
+        self._load = load
+        self._messages = load.messages(topic)
+
+    async def run(self, turns: Turns) -> None:
+        """Send one request alone, which shows whether any can succeed; then the others. Raises: SparrowError."""
+        if count := await turns.take(self._load.batch):
+            await self._send(count)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._load.at_once):
+                tasks.create_task(self._keep_sending(turns))
+
+    async def _keep_sending(self, turns: Turns) -> None:
+        while count := await turns.take(self._load.batch):
+            try:
+                await self._send(count)
+            except SparrowError as error:
+                self.tally.fail(error, count=count)
+
+    async def _send(self, count: int) -> None:
+        """Send one request. Raises: SparrowError, none of its messages is acknowledged."""
+        begun_ns = time.perf_counter_ns()
+        if count == 1:
+            results: list[Any] = [await self._producer.send(next(self._messages))]
+        else:
+            try:
+                results = [*await self._producer.send_many([next(self._messages) for _ in range(count)])]
+            except SendManyFailed as error:
+                results = error.results
+                if not any(isinstance(each, SendResult) for each in results):
+                    raise
+        took_us = (time.perf_counter_ns() - begun_ns) // 1000
+        self._count(results, took_us)
+
+    def _count(self, results: list[Any], took_us: int) -> None:
+        good = 0
+        for each in results:
+            if isinstance(each, BaseException):
+                self.tally.fail(each)
+            elif each.status is not SendStatus.OK:
+                self.tally.fail(each.status.name, "stored, but less safely than the broker is set to")
+            else:
+                good += 1
+        if good:
+            self.tally.add(good, good * self._load.size, took_us)
+
+
+# Consume ------------------------------------------------------------------------------------------------------------
+
+
+@verb(bench)
+@click.argument("topic")
+@click.option("--group", help="Consume as a member of this group; by default a new one, deleted in the end.")
+@_SECONDS
+@_COUNT
+@click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
+@click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where a group begins that has consumed nothing yet: at the oldest message, or with new ones.",
+)
+def consume(
+    topic: str,
+    group: str | None,
+    seconds: float | None,
+    count: int | None,
+    start: str,
+    **chosen: Any,
+) -> None:
+    """Consume the messages of TOPIC, and report the rate and latencies.
+
+    A message's time is from when its sender made it until it is here; the clocks of both machines must agree. Messages
+    that were stored before the start have no time.
+    """
+
+    async def run(mq: Client) -> Tally:
+        await _check_readable(mq, topic)
+        async with _group(mq, group) as name:
+            begin: Start = "new" if start == "latest" else "earliest"
+            consumer = mq.subscribe(topic, group=name, start=begin, **chosen)
+            async with consumer:
+                taker = Taker(consumer, SystemClock())
+                await taker.run(count, _limit(seconds, count))
+        return taker.tally
+
+    tally = connected(run)
+    if not tally.messages:
+        say("nothing came; did the group consume it before, or does the filter leave nothing?")
+    _tell(tally)
+
+
+class Taker:
+    """Takes messages and acknowledges each."""
+
+    def __init__(self, consumer: Consumer, clock: Clock) -> None:
+        self.tally = Tally(clock)
+        self._consumer = consumer
+        self._clock = clock
+        self._begun_ms = clock.now_ms()
+
+    async def run(self, count: int | None, seconds: float | None) -> None:
+        """Consume until the count, the time limit or Ctrl-C. Raises: ConfigError, a broker cannot filter so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds) as limit:
+                with interrupting(lambda: _end(limit)), _lines(self.tally, "consumed"):
+                    await self._take(sys.maxsize if count is None else count)
+
+    async def _take(self, left: int) -> None:
+        while left > 0 and (found := await self._consumer.take(min(AT_ONCE, left))):
+            now_ms = self._clock.now_ms()
+            for each in found:
+                self._count(each, now_ms)
+                each.ack()
+            left -= len(found)
+            await asyncio.sleep(0)  # Where a backlog is always there already, nothing else would have its turn.
+
+    def _count(self, found: ReceivedMessage, now_ms: int) -> None:
+        try:
+            size = len(found.body)
+        except RemoteProtocolError as error:
+            self.tally.fail(error)
+            return
+        is_new = found.born_timestamp_ms >= self._begun_ms
+        self.tally.add(1, size, 1000 * (now_ms - found.born_timestamp_ms) if is_new else None)
+
+
+def _end(limit: asyncio.Timeout) -> None:
+    if not limit.expired():
+        limit.reschedule(0)
+
+
+@asynccontextmanager
+async def _group(mq: Client, name: str | None) -> AsyncIterator[str]:
+    """Yield the given group, or a new one that is deleted at the end."""
+    if name is not None:
+        yield name
+        return
+    name = f"{GROUP}_{uuid.uuid4().hex[:12]}"
+    await mq.admin.create_group(name)
+    try:
+        yield name
+    finally:
+        await mq.admin.delete_group(name)
+
+
+# What both share ----------------------------------------------------------------------------------------------------
+
+
+async def _find(mq: Client, topic: str) -> None:
+    """Raises: InvalidName; ClickException, there is no such topic, and no broker makes it."""
+    check_topic(topic)
+    try:
+        await mq.queues(topic)
+    except NoRoute:
+        raise _missing(topic) from None
+
+
+async def _check_readable(mq: Client, topic: str) -> None:
+    """Raises: InvalidName; ClickException, the topic does not exist, or no client may read it."""
+    check_topic(topic)
+    async with mq.pull_consumer(group=TOOLS_GROUP) as reader:
+        try:
+            queues = await reader.queues(topic)
+        except NoRoute:
+            raise _missing(topic) from None
+    if not queues:
+        raise click.ClickException(
+            f"no client may read topic {topic}; `sparrowmq topic change {topic} --perm rw` gives the permission"
+        )
+
+
+def _missing(topic: str) -> click.ClickException:
+    return click.ClickException(f"there is no topic {topic}; `sparrowmq topic create {topic}` makes it")
+
+
+def _limit(seconds: float | None, count: int | None) -> float | None:
+    return SECONDS if seconds is None and count is None else seconds
+
+
+@contextmanager
+def _lines(tally: Tally, word: str) -> Iterator[None]:
+    """Print a line each second if a person reads it."""
+    if not (is_for_people() and sys.stderr.isatty()):
+        yield
+        return
+    with tally.telling(word, partial(click.echo, err=True)):
+        yield
+
+
+def _tell(tally: Tally) -> None:
+    """Print the summary, and end the program with 1 if anything failed."""
+    if is_for_people() and not tally.failed:
+        tables(figures=tally.figures)
+    else:
+        tables(figures=tally.figures, errors=tally.errors)
+    if tally.failed:
+        sys.exit(1)
+
+
+class Turns:
+    """Hands out turns, one for each message, to any number of takers; it begins when it is made.
+
+    At a rate the turn of message n is due n / rate after the begin, whenever those before it were: what a stall of
+    the cluster held up is caught up.
+
+    Args:
+        count: turns in all; None is any number.
+        seconds: when it ends; None is never.
+        rate: turns a second; None is as fast as they are taken.
+    """
+
+    def __init__(
+        self, clock: Clock, count: int | None = None, seconds: float | None = None, rate: float | None = None
+    ) -> None:
+        self._clock = clock
+        self._left = sys.maxsize if count is None else count
+        self._begun_s = clock.monotonic()
+        self._end_s = self._begun_s + (inf if seconds is None else seconds)
+        self._rate = rate
+        self._taken = 0
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Hand out no more."""
+        self._stopped.set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._stopped.is_set() or self._clock.monotonic() >= self._end_s
+
+    async def take(self, wanted: int = 1) -> int:
+        """Wait for the next turn, and take up to `wanted` of them at once; 0 when all is over."""
+        count = min(wanted, self._left)
+        if count <= 0 or self.is_over:
+            return 0
+        due_s = self._begun_s + self._taken / self._rate if self._rate else 0.0
+        self._left -= count
+        self._taken += count
+        if due_s >= self._end_s or not await self._is_due(due_s):
+            return 0
+        return count
+
+    async def _is_due(self, due_s: float) -> bool:
+        """Wait until then; whether it is not over meanwhile."""
+        wait_s = due_s - self._clock.monotonic()
+        if wait_s > EARLY_S:
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._stopped.wait(), wait_s)
+        return not self._stopped.is_set()
+
+
+@contextmanager
+def interrupting(stop: Callable[[], None]) -> Iterator[None]:
+    """Inside the `with`, the first Ctrl-C calls `stop`, and the second ends the program.
+
+    Where an event loop cannot handle signals (Windows, other threads), the first one ends the program.
+    """
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        stop()
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, interrupted)
+    except (NotImplementedError, RuntimeError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+class Tally:
+    """The result of a run: counts messages from its creation on.
+
+        messages    those that are certain: acknowledged by the broker, or handled here
+        seconds     from the start to the last of them
+        MB          1,000,000 bytes of bodies
+        quantiles   at most 12.5 % too high, never too low, as `Histogram` keeps them
+
+    Attributes:
+        messages, bytes: those that succeeded.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun_s = self._last_s = clock.monotonic()
+        self.messages = 0
+        self.bytes = 0
+        self._took_us = Histogram()
+        self._errors: dict[str, tuple[int, str]] = {}  # how often, and what the first one said
+        # Since the last line:
+        self._told = (0, 0, self._begun_s)
+        self._lately_us = Histogram()
+
+    def add(self, count: int, size_bytes: int, took_us: int | None) -> None:
+        """Count messages that succeeded, and the time that each took; None if it is unknown."""
+        self.messages += count
+        self.bytes += size_bytes
+        self._last_s = self._clock.monotonic()
+        if took_us is not None:
+            self._took_us.record(took_us, count)
+            self._lately_us.record(took_us, count)
+
+    def fail(self, error: BaseException | str, text: str = "", count: int = 1) -> None:
+        """Count messages that failed, by an error or by a name."""
+        name = error if isinstance(error, str) else name_of(error)
+        before, first = self._errors.get(name, (0, text or str(error)))
+        self._errors[name] = (before + count, first)
+
+    @property
+    def failed(self) -> int:
+        return sum(count for count, _ in self._errors.values())
+
+    @property
+    def figures(self) -> Table:
+        """One row: the result of the run."""
+        seconds = self._last_s - self._begun_s
+        shares = [self._took_us.quantile(share) for share in (0.5, 0.95, 0.99)]
+        took = [_ms(each) if self._took_us.count else None for each in (*shares, self._took_us.greatest)]
+        pace = round(_per_second(self.messages, seconds)), round(_per_second(self.bytes, seconds) / 1e6, 3)
+        return HEADS, [(self.messages, round(seconds, 3), *pace, *took, self.failed)]
+
+    @property
+    def errors(self) -> Table:
+        """A row for each kind of failure, the most frequent first."""
+        found = sorted(self._errors.items(), key=lambda each: -each[1][0])
+        return ERRORS, [(name, count, first) for name, (count, first) in found]
+
+    def line(self, word: str) -> str:
+        """Return the progress since the last line; `word` is what was done to the messages."""
+        now_s, (messages, size, then_s) = self._clock.monotonic(), self._told
+        self._told = self.messages, self.bytes, now_s
+        lately, self._lately_us = self._lately_us, Histogram()
+        count = _per_second(self.messages - messages, now_s - then_s)
+        megabytes = _per_second(self.bytes - size, now_s - then_s) / 1e6
+        took = f"mean {lately.mean / 1000:.2f} ms   greatest {_ms(lately.greatest):.2f} ms"
+        return (
+            f"{now_s - self._begun_s:5.0f} s   {count:9,.0f} {word}/s   {megabytes:8.2f} MB/s   "
+            f"{took if lately.count else 'no times'}   {self.failed:,} failed"
+        )
+
+    @contextmanager
+    def telling(self, word: str, tell: Callable[[str], object]) -> Iterator[None]:
+        """Pass a line to `tell` each second inside the `with`."""
+
+        def each() -> None:
+            tell(self.line(word))
+            timers[0] = self._clock.call_later(EACH_S, each)
+
+        timers = [self._clock.call_later(EACH_S, each)]
+        try:
+            yield
+        finally:
+            timers[0].cancel()
+
+
+def name_of(error: BaseException) -> str:
+    """Return the name under which failures are counted: the cause's class, with the code of a peer's answer."""
+    cause = getattr(error, "cause", None) or error
+    name = type(cause).__name__
+    return f"{name} {cause.code}" if isinstance(cause, RemoteError) else name
+
+
+def _ms(us: int) -> float:
+    return round(us / 1000, 3)
+
+
+def _per_second(count: float, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0

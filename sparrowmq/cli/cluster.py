@@ -1,0 +1,303 @@
+"""`sparrowmq cluster`: the master of each broker, the lag of each slave, and which member of a group leads.
+
+sparrowmq cluster                               the table; so does `sparrowmq cluster show`
+sparrowmq cluster health                        one word, for cron
+sparrowmq cluster transfer -b NAME [--to N]     another member leads, without a failed send
+sparrowmq cluster elect -b NAME [--member N]    an operator's decision where no member can be elected
+sparrowmq cluster restart, upgrade, decommission   brokers stop without a failed send
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from sparrowmq.cli.terminal.arguments import BROKER
+from sparrowmq.cli.terminal.cluster_command import AT_MOST, CLUSTER, EXPECT, HELP, UsualVerb, ask, look, options, verb
+from sparrowmq.cli.terminal.output import Steps, confirm, done, heads, is_for_people, say, table
+from sparrowmq.cli.terminal.plain_terminal import shown
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.brokers import Standing
+from sparrowmq.client.admin.findings import Health, Verdict, health_of
+from sparrowmq.client.admin.rolling_restart import BrokerNow, Patience, Plan, RollingRestart
+from sparrowmq.client.admin.scaling import Content, Decommission, Waits
+from sparrowmq.core.safe_text import counted
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings.argument_types import Number, Whole
+from sparrowmq.version import VERSION
+
+_HEADS = heads(
+    "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG EPOCH|LOG END|"
+    "LAG BYTES|LAG MESSAGES|LAG SECONDS|IN TPS|OUT TPS|VERSION|PROTOCOL|PROBLEM"
+)
+_KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
+# People see these where there are some.
+_WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LOG EPOCH", "LAG MESSAGES", "PROBLEM")
+
+
+_BROKER = click.option(
+    "-b", "--broker", type=BROKER, required=True, metavar="NAME", help="The brokerName of the group."
+)
+
+
+@click.group(cls=UsualVerb, verb="show", context_settings=HELP)
+def cluster() -> None:
+    """Show the brokers of a cluster, or decide which member of a replicated group leads.
+
+    Options without a command are those of `show`.
+    """
+
+
+@verb(cluster)
+@CLUSTER
+@click.option("--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic.")
+def show(cluster: str | None, messages: bool) -> None:
+    """Show the masters, the slaves in sync, the lag of each slave, and the messages per second of each broker.
+
+    The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
+    """
+    found = look(lambda admin: admin.standings(cluster, count=messages))
+    rows = [_row(each) for each in found]
+    places = list(range(len(_HEADS)))
+    if is_for_people():
+        places = [
+            at for at in places if _HEADS[at] not in _WHERE_SOME or any(row[at] not in (None, "") for row in rows)
+        ]
+    table([_HEADS[at] for at in places], [[row[at] for at in places] for row in rows], keys=_KEYS)
+    if any(each.problem for each in found):
+        sys.exit(1)
+
+
+@verb(cluster)
+@EXPECT
+def health(expected: tuple[str, ...]) -> None:
+    """Print healthy, degraded or down, and on stderr what is wrong. The status is 0 only if it is healthy.
+
+    Degraded: something is wrong, as `sparrowmq doctor` says with the remedy. Down: no name server answers, or no broker
+    takes messages.
+    """
+    findings = ask(lambda admin: admin.examine(expected=expected))
+    found = health_of(findings)
+    wrong = [each.what for each in findings if each.verdict is Verdict.WRONG]
+    if is_for_people():
+        say(found.value)
+        for what in wrong:
+            click.echo(shown(what), err=True)
+    else:
+        done("", health=found.value, wrong=wrong)
+    sys.exit(0 if found is Health.HEALTHY else 1)
+
+
+@verb(cluster)
+@_BROKER
+@click.option("--to", "member", type=Whole(1), metavar="N", help="That member's brokerId.")
+def transfer(broker: str, member: int | None) -> None:
+    """Let another member that is in sync lead: member N, or the one that has most.
+
+    The master takes no messages until the other member leads, about two seconds. Clients of SparrowMQ wait and try
+    again, so no send fails.
+    """
+    chosen = ask(lambda admin: admin.hand_over(broker, member))
+    done(f"{broker}: member {chosen} leads next", broker=broker, member=chosen)
+
+
+@verb(cluster)
+@_BROKER
+@click.option("--member", type=Whole(1), metavar="N", help="Its brokerId. Default: that which has most.")
+@click.option("--force", is_flag=True, help="Give up what only lost members in sync have. Asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
+    """Let a member lead with its log where no member can be elected.
+
+    Needed if etcd has lost its data, and with --force if all members in sync are lost for good. The member that has
+    most is that of the highest LOG EPOCH, and of these that of the highest LOG END of `sparrowmq cluster`. Members that
+    have more than the new master do not follow it. The command ends when the member leads, or says why it does not.
+    """
+    if force and not yes:
+        confirm("Messages that the new master lacks are lost to consumers. Continue?")
+    chosen = ask(lambda admin: admin.elect(broker, member, force=force))
+    done(f"{broker}: member {chosen} leads", broker=broker, member=chosen)
+
+
+def _row(each: Standing) -> list[object]:
+    in_sync = None if each.in_sync is None else ",".join(map(str, each.in_sync))
+    if each.inherited is not None and is_for_people():
+        in_sync = f"({','.join(map(str, each.inherited))})"
+    place = each.cluster, each.broker, each.broker_id, each.address, each.role
+    log = each.log_epoch, each.end
+    lag = each.behind_bytes, each.behind_messages, each.behind_s
+    rates = each.in_tps, each.out_tps
+    versions = each.version, each.protocol
+    return [*place, each.member, each.epoch, in_sync, *log, *lag, *rates, *versions, each.problem]
+
+
+_USUAL: Final = Patience()
+_SETTLE = click.option(
+    "--settle",
+    "settle_s",
+    metavar="SECONDS",
+    type=Number(min=0),
+    default=_USUAL.settle_s,
+    show_default=True,
+    help="Time for producers to leave a drained broker: they look every 30 s.",
+)
+_HOW = options(
+    click.option(
+        "--run",
+        metavar="COMMAND",
+        help="Restart by this command instead: {broker}, {id} and {address} are replaced.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Only show what would be done."),
+    click.option("--yes", is_flag=True, help="Also if the cluster is degraded, or sends may fail; do not ask."),
+    _SETTLE,
+    click.option(
+        "--wait",
+        "back_s",
+        metavar="SECONDS",
+        type=Number(min=1),
+        default=_USUAL.back_s,
+        show_default=True,
+        help="Give up if a broker is not well by then.",
+    ),
+)
+
+
+@verb(cluster)
+@CLUSTER
+@click.option("--since", metavar="TIME", type=click.DateTime(), help="Continue: leave out brokers that began after it.")
+@_HOW
+def restart(since: datetime | None, **given: Any) -> None:
+    """Restart all brokers one after the other: of each name the slaves, then the master, which is drained.
+
+    The brokers restart themselves, as the same process, if --run names no command. The next one follows when all are
+    well again. After an interruption, continue with the --since that is printed.
+    """
+    moment = since.timestamp() if since is not None else time.time()
+    again = datetime.fromtimestamp(moment).isoformat(timespec="seconds")
+    _run(given, int(moment * 1000), None, f"sparrowmq cluster restart --since {again}")
+
+
+@verb(cluster)
+@CLUSTER
+@click.option("--to", "version", metavar="VERSION", default=VERSION, show_default=True, help="The version to reach.")
+@_HOW
+def upgrade(version: str, **given: Any) -> None:
+    """Restart all brokers that do not run a version, as `restart` does; install it at each of them before.
+
+    Brokers that run it already are left out, so run the same command again after an interruption. The status is 1 if a
+    broker still runs another version at the end.
+    """
+    _run(given, sys.maxsize, version, f"sparrowmq cluster upgrade --to {version}")
+
+
+@verb(cluster)
+@click.argument("broker", type=BROKER)
+@click.option("--dry-run", is_flag=True, help="Only show what it has.")
+@click.option("--yes", is_flag=True, help="Give up messages that no group has consumed; do not ask.")
+@_SETTLE
+@AT_MOST
+def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
+    """Empty the BROKER for good: then it and its slaves can be stopped without a lost message.
+
+    It is drained, and read until all groups have consumed all of it, and no delayed message, timer or transaction
+    waits in it. It is refused if it alone has a topic, or has queues of an ordered topic.
+    """
+
+    async def run(admin: Admin) -> bool:
+        with Steps() as steps:
+            leaving = Decommission(admin.servers, SystemClock(), Waits(**times), broker, steps.tell)
+            found = await leaving.look()
+            if dry_run:
+                _show_content(found)
+                return False
+            if found.refusals or (found.risks and not yes):
+                raise ConfigError(
+                    f"broker {broker} cannot go: {'; '.join((*found.refusals, *found.risks))}; --yes gives up what "
+                    "no group has consumed"
+                )
+            if not yes:
+                confirm(f"empty broker {broker} for good?")
+            await leaving.run()
+            return True
+
+    if ask(run):
+        done(f"broker {broker} is empty: stop it and its slaves", broker=broker)
+
+
+def _show_content(found: Content) -> None:
+    rows = [*(("refused", each) for each in found.refusals), *(("lost", each) for each in found.risks)]
+    table(("WHAT", "WHY"), [*rows, *([("waited for", found.left)] if found.left else [])])
+
+
+def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
+    patience = Patience(given["settle_s"], back_s=given["back_s"])
+    begin = _by_command(given["run"]) if given["run"] else None
+
+    async def run(admin: Admin) -> list[str]:
+        with Steps() as steps:
+            rolling = RollingRestart(admin.servers, SystemClock(), given["cluster"], patience, steps.tell, begin)
+            plan = await rolling.plan(since_ms, version)
+            _show(plan)
+            if given["dry_run"] or not plan.steps:
+                return []
+            _agree(plan, given["yes"])
+            steps.begin(f"to continue after an interruption: {again}")
+            finished = await rolling.run(plan)
+            if version is not None:
+                _check(await rolling.look(), version)
+            return finished
+
+    finished = ask(run)
+    done(
+        f"restarted {counted(len(finished), 'broker')}" if finished else "nothing was restarted",
+        restarted=finished,
+    )
+
+
+def _show(plan: Plan) -> None:
+    steps = [(step.target.broker, step.target.broker_id, step.target.address, step.what) for step in plan.steps]
+    table(("BROKER", "ID", "ADDRESS", "STEP"), [*steps, *((*_place(each), "done") for each in plan.done)])
+    for line in (*plan.problems, *plan.risks):
+        say(f"careful: {line}")
+
+
+def _place(each: BrokerNow) -> tuple[object, ...]:
+    return each.broker, each.broker_id, each.address
+
+
+def _agree(plan: Plan, yes: bool) -> None:
+    """Raises: ConfigError, the cluster is not fit; Abort."""
+    if yes:
+        return
+    if plan.problems or plan.risks:
+        raise ConfigError(
+            f"nothing was restarted: {'; '.join((*plan.problems, *plan.risks))}. See `sparrowmq doctor`; --yes does it "
+            "all the same"
+        )
+    confirm(f"restart {counted(len(plan.steps), 'broker')}, one after the other?")
+
+
+def _check(now: list[BrokerNow], version: str) -> None:
+    """Raises: ConfigError, a broker does not run the version."""
+    others = [f"{each} runs {each.version or 'another program'}" for each in now if each.version != version]
+    if others:
+        raise ConfigError(
+            f"version {version} is not everywhere: {'; '.join(others)}; install it there, and run this again"
+        )
+
+
+def _by_command(command: str) -> Callable[[BrokerNow], Awaitable[None]]:
+    async def begin(target: BrokerNow) -> None:
+        line = command.format(broker=target.broker, id=target.broker_id, address=target.address)
+        process = await asyncio.create_subprocess_shell(line, stdin=asyncio.subprocess.DEVNULL)
+        if await process.wait():
+            raise ConfigError(f"`{line}` ended with status {process.returncode}")
+
+    return begin

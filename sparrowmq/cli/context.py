@@ -1,0 +1,142 @@
+"""`sparrowmq context`: names for clusters, each with its address, account and TLS settings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparrowmq.cli.terminal import contexts, output
+from sparrowmq.cli.terminal.arguments import CONTEXT
+from sparrowmq.cli.terminal.cluster_command import HELP, reporting
+from sparrowmq.cli.terminal.contexts import Context
+from sparrowmq.cli.terminal.output import OUTPUT, hidden
+from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.client.cluster.name_servers import addresses_of
+from sparrowmq.errors import ConfigError
+from sparrowmq.settings.argument_types import WrittenPath
+
+_NAME = click.argument("name", type=CONTEXT)
+
+
+@click.group(context_settings=HELP)
+def context() -> None:
+    """Keep address, account and TLS settings of clusters under names, and choose one."""
+
+
+def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
+    """Make a function a command that says errors in a sentence."""
+
+    def give(command: Callable[..., object]) -> click.Command:
+        @wraps(command)
+        def run(*args: Any, **given: Any) -> None:
+            with reporting(click.get_current_context().command_path):
+                command(*args, **given)
+
+        return context.command(name)(OUTPUT(run))
+
+    return give
+
+
+@_verb("list")
+def list_contexts() -> None:
+    """Print all contexts, without secrets."""
+    found = contexts.load()
+    rows = [
+        ("yes" if name == found.current else "no", name, each.namesrv, each.access_key, _tls(each))
+        for name, each in sorted(found.by_name.items())
+    ]
+    output.table(("IN USE", "NAME", "NAME SERVERS", "ACCOUNT", "TLS"), rows)
+
+
+def _tls(each: Context) -> str:
+    return each.tls_config or ("yes" if each.tls else "no")
+
+
+@_verb("set")
+@_NAME
+@click.option("-n", "--namesrv", metavar="ADDRESSES", envvar="NAMESRV_ADDR", required=True, help="Name servers.")
+@click.option("--access-key", metavar="KEY", envvar="ROCKETMQ_ACCESS_KEY", default="", help="The account.")
+@click.option(
+    "--secret-key",
+    metavar="KEY",
+    envvar="ROCKETMQ_SECRET_KEY",
+    default="",
+    help="Its secret key; - asks for it without showing it.",
+)
+@click.option("--tls", is_flag=True, help="Encrypt connections.")
+@click.option(
+    "--tls-config",
+    metavar="FILE",
+    envvar="SPARROWMQ_TLS_CONFIG",
+    type=WrittenPath(exists=True, dir_okay=False),
+    help="Encrypt as tls.client.* in this file say.",
+)
+def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: bool, tls_config: Path | None) -> None:
+    """Note the context NAME, and replace an earlier one of that name.
+
+    What is not given comes from the environment, as with other commands. The first context is in use at once.
+    """
+    if secret_key == "-":
+        secret_key = hidden(
+            f"the secret key of {access_key}", "give it in the variable ROCKETMQ_SECRET_KEY", twice=False
+        )
+    addresses_of(namesrv)
+    if access_key or secret_key:
+        Credentials(access_key, secret_key)
+    file = str(tls_config.resolve()) if tls_config is not None else ""
+    found = contexts.load()
+    found.by_name[name] = Context(namesrv, access_key, secret_key, tls, file)
+    found.current = found.current or name
+    contexts.save(found)
+    account = f" as {access_key}" if access_key else ""
+    output.done(f"context {name} is {namesrv}{account}, in {contexts.place()}", context=name, namesrv=namesrv)
+
+
+@_verb("use")
+@_NAME
+def use(name: str) -> None:
+    """Let commands use the context NAME when they name no other one, and no address."""
+    found = contexts.load()
+    namesrv = found.named(name).namesrv
+    found.current = name
+    contexts.save(found)
+    output.done(f"commands use context {name}, {namesrv}", context=name, namesrv=namesrv)
+
+
+@_verb("delete")
+@_NAME
+def delete(name: str) -> None:
+    """Forget the context NAME."""
+    found = contexts.load()
+    found.named(name)
+    del found.by_name[name]
+    if found.current == name:
+        found.current = ""
+    contexts.save(found)
+    output.done(f"context {name} is forgotten", context=name)
+
+
+@_verb("env")
+@click.argument("name", type=CONTEXT, required=False)
+def env(name: str | None) -> None:
+    """Print the context NAME, or the one in use, as lines for a shell, with its secret.
+
+    For programs that do not know contexts: eval "$(sparrowmq context env prod)"
+    """
+    found = contexts.load()
+    if not (name or found.current):
+        raise ConfigError("no context is in use; name one, as `sparrowmq context list` shows them")
+    chosen = found.named(name or found.current)
+    lines = {
+        "NAMESRV_ADDR": chosen.namesrv,
+        "ROCKETMQ_ACCESS_KEY": chosen.access_key,
+        "ROCKETMQ_SECRET_KEY": chosen.secret_key,
+        "SPARROWMQ_TLS_CONFIG": chosen.tls_config,
+    }
+    for key, value in lines.items():
+        click.echo(f"export {key}={shlex.quote(value)}" if value else f"unset {key}")

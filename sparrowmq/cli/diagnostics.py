@@ -1,0 +1,278 @@
+"""What a cluster does, and what is wrong with it: `sparrowmq doctor`, `top`, `connection` and `bundle`.
+
+doctor        problems, the check that found each, and the command that solves it
+top           the busiest topics and the groups with the greatest lag, redrawn every few seconds until ^C
+connection    the clients that are online
+bundle        logs, settings, routes, metrics and stacks of all servers in one file, for a search later
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import resource
+import shutil
+import sys
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import count as count_up
+from pathlib import Path
+from typing import Final
+
+import click
+
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, EXPECT, HELP, ask, asking, credentials_of, look, verb
+from sparrowmq.cli.terminal.output import OUTPUT, done, heads, is_for_people, line, say, table, tables
+from sparrowmq.cli.terminal.plain_terminal import shown
+from sparrowmq.client.admin.activity import Activity, OnlineClient, TopicRate, activity, online_clients
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.brokers import Standing
+from sparrowmq.client.admin.bundle import Bundle
+from sparrowmq.client.admin.findings import Finding, Verdict
+from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.core.safe_text import counted
+from sparrowmq.errors import NetworkError
+from sparrowmq.settings.argument_types import Number, Whole, WrittenPath
+from sparrowmq.version import VERSION
+
+_SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
+_COLOURS: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.WRONG: "red"}
+_EFFECT: Final = "effect"  # of what is wrong above
+_FEWEST_FILES: Final = 4096
+_BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
+_TOPICS: Final = heads("TOPIC|IN TPS|IN A DAY")
+_GROUPS: Final = heads("GROUP|LAG|BEHIND S|OUT TPS")
+_HOME_AND_CLEAR: Final = "\x1b[H\x1b[2J"
+_FEWEST: Final = 3  # topics, and groups, however low the terminal is
+_BETWEEN: Final = 7  # the first line, the heads of three tables and what is between them
+_CLIENTS: Final = heads("ROLE|GROUP|CLIENT|LANGUAGE|VERSION|CONNECTIONS")
+_OWNER_ONLY: Final = 0o600
+
+
+@click.command("doctor", context_settings=HELP)
+@asking
+@click.option("--topic", type=TOPIC, metavar="NAME", help="Also check this topic.")
+@click.option("--group", type=GROUP, metavar="NAME", help="Also check this consumer group.")
+@EXPECT
+@OUTPUT
+@click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")
+def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verbose: bool) -> None:
+    """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
+    findings = [*_here(), *ask(lambda admin: admin.examine(topic, group, expected))]
+    if is_for_people():
+        _tell(findings, verbose)
+    else:
+        rows = [(each.verdict.value, each.what, each.check, each.mend, each.cause) for each in findings]
+        table(("VERDICT", "WHAT", "CHECK", "MEND", "CAUSE"), rows)
+    sys.exit(1 if any(each.verdict is Verdict.WRONG for each in findings) else 0)
+
+
+def _here() -> list[Finding]:
+    files, check = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ulimit -Hn of this shell"
+    if files != resource.RLIM_INFINITY and files < _FEWEST_FILES:
+        mend = "ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit, before a broker starts here"
+        return [Finding(Verdict.WARNING, f"a broker started here may open {files} files only", check, mend)]
+    return [Finding(Verdict.OK, "as many files may be open as a broker needs", check)]
+
+
+def _tell(findings: list[Finding], verbose: bool) -> None:
+    for each in findings:
+        if each.verdict is Verdict.OK and not verbose:
+            continue
+        is_effect = bool(each.cause) and each.verdict is not Verdict.OK
+        word = _EFFECT if is_effect else _SIGNS[each.verdict]
+        sign = click.style(f"{word:8}", fg=_COLOURS[each.verdict], bold=not is_effect)
+        click.echo(f"{sign} {each.what}")
+        if verbose:
+            click.echo(f"         check: {each.check}")
+        if each.mend and (verbose or not is_effect):
+            click.echo(f"         fix:   {each.mend}")
+    click.echo(_sum(findings))
+
+
+def _sum(findings: list[Finding]) -> str:
+    counts = {
+        verdict: sum(each.verdict is verdict and (each.verdict is Verdict.OK or not each.cause) for each in findings)
+        for verdict in Verdict
+    }
+    effects = len(findings) - sum(counts.values())
+    more = f", {effects} effects" if effects else ""
+    wrong, warnings, well = counts[Verdict.WRONG], counts[Verdict.WARNING], counts[Verdict.OK]
+    return f"{wrong} wrong, {warnings} warnings{more}, {well} things are well"
+
+
+@click.command(context_settings=HELP)
+@asking
+@OUTPUT
+@CLUSTER
+@click.option(
+    "--every",
+    "every_s",
+    metavar="SECONDS",
+    type=Number(min=1),
+    default=5.0,
+    show_default=True,
+    help="From one look to the next.",
+)
+@click.option("--count", type=Whole(1), metavar="N", help="End after N looks; 1 if no terminal shows them.")
+def top(cluster: str | None, every_s: float, count: int | None) -> None:
+    """Show the busiest topics, the groups with the greatest lag, and the state of each broker, until ^C.
+
+    IN TPS of topics is the mean of the last minute. The status is 1 if a broker was missing at the last look.
+    """
+    is_live = is_for_people() and sys.stdout.isatty()
+    looks = count or (None if is_live else 1)
+
+    async def run(admin: Admin) -> bool:
+        for number in count_up(1):
+            is_whole = await _look(admin, cluster, is_live)
+            if number == looks:
+                return is_whole
+            await asyncio.sleep(every_s)
+        raise AssertionError("it counts on")
+
+    with suppress(KeyboardInterrupt):
+        sys.exit(0 if ask(run) else 1)
+
+
+async def _look(admin: Admin, cluster: str | None, is_live: bool) -> bool:
+    """Show the cluster once; returns whether all brokers are in it. A terminal waits for name servers to come back."""
+    try:
+        found = await activity(admin.servers, cluster)
+    except NetworkError as error:
+        if not is_live:
+            raise
+        say(str(error))
+        return False
+    _show(found, is_live)
+    return not found.missing
+
+
+def _show(found: Activity, is_live: bool) -> None:
+    most = _room(len(found.brokers)) if is_live else None
+    if is_live:
+        click.echo(_HOME_AND_CLEAR, nl=False)
+    if is_for_people():
+        line(_summary(found))
+        click.echo()
+    tables(
+        brokers=(_BROKERS, [_broker(each) for each in found.brokers]),
+        topics=(_TOPICS, [_topic(each) for each in found.topics[:most]]),
+        groups=(_GROUPS, [_group(each) for each in found.groups[:most]]),
+    )
+    for broker, why in found.missing.items():
+        say(f"without {broker}: {why}")
+
+
+def _room(brokers: int) -> int:
+    """Return how many topics, and how many groups, a terminal has room for."""
+    return max(_FEWEST, (shutil.get_terminal_size().lines - brokers - _BETWEEN) // 2)
+
+
+def _summary(found: Activity) -> str:
+    taken = sum(each.in_tps or 0 for each in found.brokers if each.role == "master")
+    given = sum(each.out_tps or 0 for each in found.brokers)
+    conditions = sum(len(each.conditions) for each in found.brokers)
+    parts = [
+        f"{datetime.now():%H:%M:%S}",
+        f"{taken:,.1f} messages/s in, {given:,.1f} out",
+        f"{counted(len(found.topics), 'topic')}, {counted(len(found.groups), 'group')}",
+        *([f"{len(found.missing)} brokers do not answer"] if found.missing else []),
+        *([f"{conditions} conditions: see `sparrowmq doctor`"] if conditions else []),
+    ]
+    return "  |  ".join(parts)
+
+
+def _broker(each: Standing) -> Sequence[object]:
+    state = "does not answer" if each.is_silent else each.problem or " ".join(each.conditions) or "ok"
+    return each.broker, each.role, each.address, each.in_tps, each.out_tps, each.behind_bytes, state
+
+
+def _topic(each: TopicRate) -> Sequence[object]:
+    return each.topic, round(each.per_second, 1), each.within_a_day
+
+
+def _group(each: GroupLag) -> Sequence[object]:
+    behind_s = each.behind_s(datetime.now().astimezone())
+    return each.group, each.lag, None if behind_s is None else round(behind_s), round(each.per_second, 1)
+
+
+@click.group(context_settings=HELP)
+def connection() -> None:
+    """Show the clients that are online."""
+
+
+@verb(connection, "list")
+@CLUSTER
+@click.option("--group", type=GROUP, metavar="GROUP", help="Only the clients of this consumer or producer group.")
+def list_connections(cluster: str | None, group: str | None) -> None:
+    """Show each online consumer and producer: its group, client id, language, version and connections.
+
+    Clients of SparrowMQ are producers in the group CLIENT_INNER_PRODUCER, too. The status is 1 if a broker does not
+    answer.
+    """
+
+    async def run(admin: Admin) -> list[OnlineClient]:
+        found, failures = await online_clients(admin.servers, cluster)
+        if admin.servers.missing is not None:
+            admin.servers.missing.update(failures)
+        return found
+
+    found = look(run)
+    table(_CLIENTS, [_row(each) for each in found if group is None or each.group == group])
+
+
+def _row(each: OnlineClient) -> list[object]:
+    places = [f"{broker}={address}" for broker, address in sorted(each.addresses.items())]
+    shown = " ".join(places) if is_for_people() else dict(each.addresses)
+    return [each.role, each.group, each.client_id, each.language, each.version, shown]
+
+
+@click.command("bundle", context_settings=HELP)
+@asking
+@OUTPUT
+@click.argument("file", required=False, type=WrittenPath(dir_okay=False))
+def bundle(file: Path | None) -> None:
+    """Write logs, settings, routes, metrics and stacks of all servers into FILE, a .tar.gz, within 30 seconds.
+
+    Secrets are removed. Messages are not in it; names of topics, groups and clients, and addresses are. Servers that do
+    not answer are named on stderr and in MISSING.txt, and the status is 1. With access control it takes an
+    administrator's account.
+    """
+    folder = f"sparrowmq-bundle-{time.strftime('%Y%m%d-%H%M%S')}"
+    place = file or Path(f"{folder}.tar.gz")
+
+    async def run(admin: Admin) -> Bundle:
+        credentials = credentials_of()
+        secrets = [credentials.secret_key] if credentials is not None else []
+        found = Bundle(admin.servers, secrets, lambda: int(time.time() * 1000))
+        await found.gather()
+        return found
+
+    found = ask(run)
+    for what, why in sorted(found.missing.items()):
+        click.echo(f"sparrowmq bundle: without {what}: {shown(why)}", err=True)
+    try:
+        _write(place, folder, found.texts)
+    except OSError as error:
+        raise click.ClickException(f"{place} cannot be written: {error.strerror}") from None
+    count, missing = len(found.texts), sorted(found.missing)
+    done(f"{count} texts are in {place}", file=str(place), texts=count, missing=missing)
+    sys.exit(1 if found.missing else 0)
+
+
+def _write(place: Path, folder: str, texts: Mapping[str, str]) -> None:
+    """Write the file, which only its owner can read. Raises: OSError."""
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+    with os.fdopen(descriptor, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as archive:
+        os.fchmod(descriptor, _OWNER_ONLY)
+        for path, text in {"VERSION.txt": f"sparrowmq {VERSION}\n", **texts}.items():
+            content = text.encode(errors="replace")
+            member = tarfile.TarInfo(f"{folder}/{path}")
+            member.size, member.mtime, member.mode = len(content), int(time.time()), _OWNER_ONLY
+            archive.addfile(member, io.BytesIO(content))

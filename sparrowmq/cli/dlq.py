@@ -1,0 +1,193 @@
+"""`sparrowmq dlq`: show the messages of a dead-letter queue, and send them to their group again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import click
+
+from sparrowmq.cli.message import SHOWN
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, moment
+from sparrowmq.cli.terminal.cluster_command import HELP, ask, look, options, verb
+from sparrowmq.cli.terminal.output import Progress, confirm, done, is_for_people, say, table
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.dead_letters import reason_of, sent_again, walk
+from sparrowmq.client.admin.message_search import readable
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.core.safe_text import counted
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.settings.argument_types import ABOVE_ZERO, Whole
+
+_SHOWN_AT_ONCE: Final = 64
+_Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
+_Place: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
+_HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "SENT AGAIN", "REASON", "TAG", "BODY")
+
+
+# The options that choose dead letters.
+_filters = options(
+    click.option("--id", "ids", metavar="ID", multiple=True, help="Only this message; may be repeated."),
+    click.option("--skip", type=Whole(0), default=0, help="Skip this many of the oldest."),
+    click.option(
+        "--since",
+        callback=moment,
+        help="Only those that failed since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
+    ),
+    click.option("--tag", help="Only those with this tag."),
+    click.option("--topic", type=TOPIC, help="Only those sent to this topic."),
+)
+
+
+@click.group(context_settings=HELP)
+def dlq() -> None:
+    """Look at dead letters, and let their groups try them again."""
+
+
+@verb(dlq, "list")
+@click.argument("group", type=GROUP)
+@_filters
+@click.option(
+    "--limit",
+    type=Whole(1),
+    default=_SHOWN_AT_ONCE,
+    show_default=True,
+    help="At most this many, the oldest first.",
+)
+def list_letters(group: str, **wanted: Any) -> None:
+    """Show the dead letters of GROUP, the oldest first.
+
+    REASON is what its consumer said. SENT AGAIN is the time at which a letter was first sent to the group again.
+    """
+
+    async def run(admin: Admin) -> list[tuple[object, ...]]:
+        letters = [letter async for letter, _ in _chosen(admin, group, **wanted)]
+        return list(map(_row, letters, await sent_again(admin.servers, letters)))
+
+    table(_HEADS, look(run))
+
+
+@verb(dlq)
+@click.argument("group", type=GROUP)
+@_filters
+@click.option("--limit", type=Whole(1), help="At most this many, the oldest first; without it all.")
+@click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
+@click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def redrive(
+    group: str,
+    rate: float | None,
+    dry_run: bool,
+    yes: bool,
+    **wanted: Any,
+) -> None:
+    """Let GROUP try its dead letters again, from the first time on; other groups do not get them.
+
+    They also stay in the dead-letter queue until the broker deletes them; redriven twice they come twice. If the
+    command ends at a --limit or is interrupted, it prints how to continue, with --since and --skip.
+    """
+
+    async def run(admin: Admin) -> tuple[int, _Place | None]:
+        total = sum([1 async for _ in _chosen(admin, group, **wanted)])
+        if dry_run or not total:
+            return total, None
+        if not yes:
+            confirm(f"let group {group} try {counted(total, 'dead letter')} again?")
+        is_cut = total == wanted["limit"]
+        letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
+        count, last = await _send_again(admin, letters, total, rate)
+        return count, last if is_cut else None
+
+    count, last = ask(run)
+    sentence = f"sent {counted(count, 'dead letter')} to group {group} again"
+    if dry_run or not count:
+        sentence = f"{counted(count, 'dead letter')} of group {group} would be sent again"
+    since, skip = (iso(last[0]), last[1]) if last else (None, None)
+    rest = f"; {_go_on(*last)}" if last else ""
+    done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
+
+
+async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float | None) -> tuple[int, _Place | None]:
+    """Send one after the other at the rate; returns the number, and the place of the last one."""
+    last: _Place | None = None
+    count = 0
+    with Progress() as progress:
+        try:
+            async for letter, nth in letters:
+                if rate is not None and count:
+                    await asyncio.sleep(1 / rate)
+                await admin.resend(letter)
+                last = letter.store_timestamp_ms, nth
+                count += 1
+                progress("sending", count, total)
+        except BaseException:
+            progress.clear()
+            say(f"{count:,} of {total:,} were sent; {_go_on(*last) if last else 'begin again'}")
+            raise
+    return count, last
+
+
+def _go_on(store_timestamp_ms: int, nth: int) -> str:
+    return f"go on with --since {iso(store_timestamp_ms)} --skip {nth}"
+
+
+async def _chosen(
+    admin: Admin,
+    group: str,
+    *,
+    limit: int | None,
+    skip: int,
+    topic: str | None,
+    tag: str | None,
+    since: datetime | None,
+    ids: tuple[str, ...],
+) -> _Letters:
+    """Yield the dead letters that fit, the oldest first, each with its number among those of its millisecond."""
+    since_ms = round(since.timestamp() * 1000) if since is not None else 0
+    missing = set(ids)
+    count = at_ms = nth = 0
+    async with aclosing(walk(admin.servers, group, since_ms)) as letters:
+        async for each in letters:
+            is_chosen = (
+                (not ids or each.msg_id in ids)
+                and (topic is None or _origin(each) == topic)
+                and (tag is None or each.stored.tags == tag)
+            )
+            if not is_chosen:
+                continue
+            missing.discard(each.msg_id)
+            nth = nth + 1 if each.store_timestamp_ms == at_ms else 1
+            at_ms = each.store_timestamp_ms
+            count += 1
+            if count > skip:
+                yield each, nth
+            if limit is not None and count == skip + limit:
+                break
+    if missing:
+        raise click.ClickException(f"no dead letter of group {group} is {', '.join(sorted(missing))}")
+
+
+def _origin(letter: ReceivedMessage) -> str | None:
+    return letter.stored.properties.get(Property.RETRY_TOPIC)
+
+
+def _row(letter: ReceivedMessage, again: datetime | None) -> tuple[object, ...]:
+    body = readable(letter.stored)
+    text = body.content.decode("utf-8", "replace") if body.trouble is None else body.trouble
+    stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
+    place = letter.queue.broker_name, letter.offset, letter.reconsume_times
+    sent = again.replace(tzinfo=None).isoformat(timespec="seconds") if again is not None else None
+    reason = reason_of(letter)
+    texts = reason and _short(reason), letter.stored.tags, _short(text)
+    return letter.msg_id, _origin(letter), *place, stored, sent, *texts
+
+
+def _short(text: str) -> str:
+    """Return the beginning of the first line for people; else all of the text."""
+    if not is_for_people():
+        return text
+    first = text.partition("\n")[0]
+    return first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"

@@ -1,0 +1,260 @@
+"""`sparrowmq group`: what operators do with consumer groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, time_of
+from sparrowmq.cli.terminal.cluster_command import (
+    AGAIN,
+    EXIST_OK,
+    HELP,
+    add_list,
+    ask,
+    at_all,
+    at_masters,
+    look,
+    refuse_no_change,
+    tell,
+    verb,
+)
+from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.dead_letters import walk
+from sparrowmq.client.admin.groups import QueueLag, ResetTo
+from sparrowmq.client.admin.message_search import readable
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.core.digits import whole_number
+from sparrowmq.core.safe_text import counted
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeStatus
+from sparrowmq.protocol.requests.group_settings import text_of
+from sparrowmq.settings.argument_types import Whole
+
+_COUNT = Whole(0)
+_IN_ORDER: Final = "5.x consumers, and those that pop, get a queue's messages in order."
+_SHOWN: Final = 64  # dead letters
+_MEMBERS: Final = heads(
+    "MEMBER|ADDRESS|LANGUAGE|VERSION|TOPIC|FILTER|QUEUES|PREFETCHED|PULLED, S AGO|DONE/S|FAILED/S|MS EACH"
+)
+
+
+@click.group(context_settings=HELP)
+def group() -> None:
+    """Create, change, delete and look at consumer groups, and reset their offsets."""
+
+
+add_list(group, "RocketMQ's own groups too.", lambda admin, cluster, hidden: admin.groups(cluster, hidden=hidden))
+
+
+@verb(group)
+@click.argument("name", type=GROUP)
+def show(name: str) -> None:
+    """Show how the group NAME may consume at each broker, and its online members."""
+    found = look(lambda admin: admin.group(name))
+    settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
+    online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
+    tables(
+        brokers=(
+            heads("BROKER|MAX RETRIES|RETRY QUEUES|MAY CONSUME|MAY BROADCAST|ORDERED|RETRY PAUSES"),
+            settings,
+        ),
+        members=(("MEMBER", "ADDRESS", "LANGUAGE"), online),
+    )
+
+
+def _settings(each: GroupConfig) -> tuple[object, ...]:
+    switches = each.consume_enable, each.consume_broadcast_enable, each.consume_message_orderly
+    may = ["yes" if is_so else "no" for is_so in switches]
+    return each.retry_max_times, each.retry_queue_nums, *may, text_of(each.group_retry_policy)
+
+
+@verb(group)
+@at_masters(GROUP)
+@click.option("--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters.")
+@click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
+@click.option("--may-consume/--may-not-consume", default=True, show_default=True)
+@click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
+@click.option("--ordered/--not-ordered", default=False, show_default=True, help=_IN_ORDER)
+@click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling.")
+@EXIST_OK
+def create(name: str, **given: Any) -> None:
+    """Create the group NAME at every master of the cluster."""
+    brokers = at_all(lambda admin: admin.create_group(name, **given), given["cluster"], again=AGAIN)
+    tell("created", name, brokers)
+
+
+@verb(group)
+@at_masters(GROUP)
+@click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
+@click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
+@click.option("--may-consume/--may-not-consume", default=None)
+@click.option("--may-broadcast/--may-not-broadcast", default=None)
+@click.option("--ordered/--not-ordered", default=None, help=_IN_ORDER)
+@click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', '5s..2h', or 'levels'.")
+def change(name: str, **given: Any) -> None:
+    """Change the group NAME at every master; what is not given stays as it is."""
+    refuse_no_change(given)
+    brokers = at_all(lambda admin: admin.change_group(name, **given), given["cluster"])
+    tell("changed", name, brokers)
+
+
+@verb(group)
+@at_masters(GROUP)
+@click.option("--yes", is_flag=True, help="Do not ask whether to delete its offsets and dead letters.")
+def delete(name: str, cluster: str | None, yes: bool) -> None:
+    """Delete the group NAME at every master, with its offsets, retries and dead letters."""
+    if not yes:
+        confirm(f"delete group {name} with its offsets, retries and dead letters?")
+    brokers = at_all(lambda admin: admin.delete_group(name, cluster=cluster), cluster)
+    tell("deleted", name, brokers)
+
+
+@verb(group)
+@click.argument("name", type=GROUP)
+def members(name: str) -> None:
+    """Show what the online members of the group NAME report of themselves.
+
+    For each topic: the member's queues, its prefetched messages, and the seconds since it pulled from the queue that
+    waits longest. Of the last minute: messages per second that were handled and that failed, and the milliseconds of a
+    call of the handler.
+    """
+    found = look(lambda admin: admin.members(name))
+    now_ms = time.time() * 1000
+    rows = [
+        (each.client_id, each.address, each.language, each.version, *row)
+        for each in found
+        for row in (_consumed(each.running, now_ms) if each.running is not None else [("-",) * 8])
+    ]
+    table(_MEMBERS, rows, keys={"PREFETCHED": "held"})
+    for each in found:
+        if each.silence is not None:
+            say(f"{each.client_id} does not say what it does: {each.silence}")
+
+
+def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each topic of a member."""
+    for each in running.subscription_set:
+        queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
+        held = sum(state.cached_msg_count for state in queues)
+        pulled = [now_ms - state.last_pull_timestamp for state in queues if state.last_pull_timestamp]
+        ago = f"{max(pulled) / 1000:.1f}" if pulled else "-"
+        pace = running.status_table.get(each.topic, ConsumeStatus())
+        rates = (pace.consume_ok_tps, pace.consume_failed_tps, pace.consume_rt)
+        yield each.topic, each.expression, len(queues), held, ago, *(f"{rate:.1f}" for rate in rates)
+
+
+@verb(group)
+@click.argument("name", type=GROUP)
+@click.argument("topic", type=TOPIC, required=False)
+def lag(name: str, topic: str | None) -> None:
+    """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes.
+
+    LAG counts the messages that are not acknowledged. IN FLIGHT are those of them that consumers which pop have now.
+    LAG SECONDS is the age of the message that the group handled last; 0 where no message waits.
+    """
+    found = look(lambda admin: admin.lag(name, topic))
+    now = datetime.now().astimezone()
+    seconds = [each.behind_s(now) for each in found.queues]
+    table(
+        ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "IN FLIGHT", "LAG SECONDS", "LAST CONSUMED"),
+        map(_lag_row, found.queues, seconds),
+        keys={"LAG SECONDS": "behind_s"},
+    )
+    most = max((each for each in seconds if each is not None), default=0.0)
+    ago = f", {most:.0f} s" if found.lag and most else ""
+    in_flight = f", {found.in_flight} of them in flight" if found.in_flight is not None else ""
+    say(f"lag: {counted(found.lag, 'message')}{in_flight}{ago}; {found.per_second:.1f} messages per second")
+
+
+def _lag_row(each: QueueLag, behind_s: float | None) -> tuple[object, ...]:
+    place = each.queue.topic, each.queue.broker_name, each.queue.queue_id
+    tenths = None if behind_s is None else round(behind_s, 1)
+    return *place, each.broker_offset, each.committed, each.lag, each.in_flight, tenths, each.last_consumed
+
+
+@verb(group)
+@click.argument("name", type=GROUP)
+@click.argument("topic", type=TOPIC)
+@click.argument("to", callback=lambda _context, _option, text: _target(text))
+@click.option("--dry-run", is_flag=True, help="Only show where each queue would continue.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
+    """Reset the offsets of the group NAME in TOPIC to TO: "earliest", "latest", a time, or an offset.
+
+    A time is written as 2026-11-20T08:00. Online members continue there within seconds. For an offset no
+    member may be online. Times without a zone are local.
+    """
+    if not dry_run and not yes:
+        confirm(f"reset offsets of group {name} in topic {topic} to {to}? It skips messages that wait before")
+    moved = at_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
+    table(
+        ("BROKER", "QUEUE", "OFFSET"),
+        [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
+    )
+
+
+@verb(group, "dead-letters")
+@click.argument("name", type=GROUP)
+@click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
+@click.option(
+    "--limit",
+    type=Whole(1),
+    help=f"At most this many, the oldest first. By default {_SHOWN} are shown, and --resend looks at all.",
+)
+def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
+    """Show the messages that failed every try of the group NAME, or let the group try some of them again.
+
+    They also stay in the dead-letter queue until the broker deletes them.
+    """
+    if resend:
+        ask(lambda admin: _resend(admin, name, set(resend), limit))
+        return
+
+    async def found(admin: Admin) -> list[tuple[object, ...]]:
+        letters = walk(admin.servers, name, limit=limit or _SHOWN)
+        return [_letter(each) async for each in letters]
+
+    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), look(found))
+
+
+async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:
+    """Send the wanted ones of the oldest dead letters again, and print each."""
+    missing = wanted - {"all"}
+    async with aclosing(walk(admin.servers, name, limit=limit)) as letters:
+        async for each in letters:
+            missing.discard(each.msg_id)
+            if wanted & {"all", each.msg_id}:
+                await admin.resend(each)
+                say(f"sent {each.msg_id} to group {name} again")
+    if missing:
+        raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(missing))}")
+
+
+def _letter(each: ReceivedMessage) -> tuple[object, ...]:
+    place = each.stored.properties.get(Property.RETRY_TOPIC, "-"), each.queue.broker_name, each.offset
+    stored = datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat()
+    return each.msg_id, *place, each.reconsume_times, stored, len(readable(each.stored).content)
+
+
+def _target(text: str) -> ResetTo:
+    """Parse TO. Raises: BadParameter."""
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if (offset := whole_number(text)) is not None:
+        return offset
+    try:
+        return time_of(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is none; give earliest, latest, a time as 2026-11-20T08:00, or an offset"
+        ) from None

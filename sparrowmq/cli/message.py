@@ -1,0 +1,577 @@
+"""`sparrowmq message`: send messages, look for them, and send them again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+from click.core import ParameterSource
+
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, moment
+from sparrowmq.cli.terminal.cluster_command import HELP, asking, connected, look, options, timeout_s_of, verb
+from sparrowmq.cli.terminal.output import (
+    OUTPUT,
+    Progress,
+    as_json,
+    confirm,
+    csv_row,
+    done,
+    is_csv,
+    is_for_people,
+    is_json,
+    line,
+    say,
+    table,
+)
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.message_search import ReadableBody, readable
+from sparrowmq.client.client import Client
+from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.core.safe_text import counted
+from sparrowmq.errors import ConfigError, NoMessage
+from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.names import TOOLS_GROUP
+from sparrowmq.settings.argument_types import ABOVE_ZERO, PATH, Whole
+
+SHOWN: Final = 60  # characters of a body that a table shows
+AT_ONCE: Final = 500
+_Sent: TypeAlias = tuple[int, str, str, int, int]
+_SENT: Final = ("NUMBER", "ID", "BROKER", "QUEUE", "OFFSET")
+_FOUND: Final = ("ID", "TOPIC", "BROKER", "QUEUE", "OFFSET", "STORED", "TAG", "KEYS", "BODY")
+
+
+def _property(_context: object, _option: object, pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} has no value; write name=value")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+@click.group(context_settings=HELP)
+def message() -> None:
+    """Send messages, look for them, and send them again."""
+
+
+# Send ---------------------------------------------------------------------------------------------------------------
+
+
+@verb(message)
+@click.argument("topic", type=TOPIC)
+@click.argument("body", required=False)
+@click.option("--file", type=click.File("rb"), help="Send this file instead; - reads standard input.")
+@click.option("--lines", is_flag=True, help="Send each line as a message of its own.")
+@click.option("--tag", help="A word that consumers can filter by.")
+@click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
+@click.option(
+    "--property",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_property,
+    help="May be repeated.",
+)
+@click.option("--delay", help="Deliver it later: 10s, 5m, 2h.")
+def send(
+    topic: str,
+    body: str | None,
+    file: Any,
+    lines: bool,
+    **options: Any,
+) -> None:
+    """Send BODY to TOPIC, or a file, or its lines, and print where each message is stored.
+
+    With - as BODY it sends standard input; if that is empty, nothing is sent.
+    """
+    if (body is None) == (file is None):
+        raise click.UsageError("give a body or a --file; - reads standard input")
+    if body == "-":
+        body, file = None, sys.stdin.buffer
+    bodies = [body.encode()] if body is not None else _bodies(file, lines)
+    if options["delay"] is None:
+        del options["delay"]
+
+    async def run(mq: Client) -> list[_Sent]:
+        async def one(number: int, each: bytes) -> _Sent:
+            sent = await mq.send(topic, each, timeout_s=timeout_s_of(), **options)
+            return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
+
+        return await _send_all(one, bodies, topic if lines else None)
+
+    rows = connected(run)
+    if is_for_people() and lines:
+        say(f"sent {counted(len(rows), 'message')} to {topic}")
+    else:
+        table(_SENT, rows)
+
+
+async def _send_all(
+    send: Callable[[int, bytes], Coroutine[Any, Any, _Sent]], bodies: Iterable[bytes], topic: str | None
+) -> list[_Sent]:
+    """Send many at once; if sending lines fails, print which lines are sent."""
+    rows: list[_Sent] = []
+    chunk: list[tuple[int, bytes]] = []
+
+    async def one(number: int, body: bytes) -> None:
+        rows.append(await send(number, body))
+
+    with Progress() as progress:
+        try:
+            for chunk in _chunks(enumerate(bodies, 1)):
+                tries = await asyncio.gather(*(one(*each) for each in chunk), return_exceptions=True)
+                for error in filter(None, tries):
+                    raise error
+                progress.tell(f"{len(rows):,} sent")
+        except BaseException:
+            progress.clear()
+            rows.sort()
+            if topic is not None and chunk:
+                _tell_rest(topic, rows, chunk[-1][0])
+            raise
+    return sorted(rows)
+
+
+def _tell_rest(topic: str, rows: list[_Sent], last: int) -> None:
+    if not is_for_people():
+        table(_SENT, rows)
+    missing = sorted(set(range(1, last + 1)) - {row[0] for row in rows})
+    spans = [
+        [number for _, number in group] for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
+    ]
+    told = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+    say(
+        f"sent {counted(len(rows), 'message')} to {topic}: "
+        f"of the lines up to {last} all but {told}, and none after them"
+    )
+
+
+def _bodies(file: Any, lines: bool) -> Iterator[bytes]:
+    if not lines:
+        whole = file.read()
+        if not whole:
+            raise click.ClickException("the input is empty, so nothing was sent")
+        yield whole
+        return
+    for each in file:
+        yield each.rstrip(b"\r\n")
+
+
+def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    chunk: list[tuple[int, bytes]] = []
+    for each in items:
+        chunk.append(each)
+        if len(chunk) == AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+# Look ---------------------------------------------------------------------------------------------------------------
+
+
+@verb(message)
+@click.argument("msg_id", metavar="ID")
+@click.argument("topic", type=TOPIC, required=False)
+@click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
+def show(msg_id: str, topic: str | None, only_body: bool) -> None:
+    """Show all about the message ID; an id that its producer made needs its TOPIC."""
+    found = look(lambda admin: admin.message(msg_id, topic))
+    if only_body:
+        sys.stdout.buffer.write(_whole(found))
+        return
+    fields = described(found)
+    if is_for_people():
+        click.echo(as_json(fields, indent=2))
+    else:
+        done("", **fields)
+
+
+@verb(message)
+@click.argument("topic", type=TOPIC)
+@click.option("--key", help="Only those with this key.")
+@click.option("--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.")
+@click.option("--until", callback=moment, help="Only those stored before, likewise.")
+@click.option("--limit", type=Whole(1), default=64, show_default=True)
+def find(topic: str, **wanted: Any) -> None:
+    """Find messages of TOPIC by a key, or by when they were stored."""
+    found = look(lambda admin: _find(admin, topic, wanted))
+    table(_FOUND, map(_row, found))
+
+
+async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[ReceivedMessage]:
+    if wanted["key"] is None and wanted["since"] is None:
+        raise ConfigError("give a --key, or a time with --since")
+    found = await admin.find(topic, wanted.pop("key"), **wanted)
+    if not found:
+        raise NoMessage("that fits", f"in topic {topic}")
+    return found
+
+
+@verb(message)
+@click.argument("topic", type=TOPIC)
+@click.option("--tag", help="Only those with one of these tags: A, or 'A || B'.")
+@click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'.")
+@click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
+@click.option("--limit", type=Whole(1), help="End after this many messages.")
+@click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
+def tail(
+    topic: str,
+    tag: str | None,
+    where: str | None,
+    since: datetime | None,
+    limit: int | None,
+    wants_json: bool,
+) -> None:
+    """Print the messages of TOPIC as they come, until Ctrl-C. No group's offsets change."""
+
+    async def run(mq: Client) -> None:
+        count = 0
+        if is_csv():
+            click.echo(csv_row([head.lower() for head in _FOUND]))
+        async for each in _arriving(mq, topic, tag, where, since):
+            if wants_json or is_json():
+                click.echo(as_json(described(each)))
+            elif is_csv():
+                click.echo(csv_row(_row(each)))
+            else:
+                line(_line(each))
+            count += 1
+            if count == limit:
+                return
+
+    try:
+        connected(run)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _arriving(
+    mq: Client, topic: str, tag: str | None, where: str | None, since: datetime | None
+) -> AsyncIterator[ReceivedMessage]:
+    async with mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
+        reader.assign(await reader.queues(topic), tag, where=where)
+        if since is None:
+            await reader.seek_to_end()
+        else:
+            await reader.seek_to_time(since)
+        while True:
+            for each in await reader.poll():
+                yield each
+
+
+# Output ------------------------------------------------------------------------------------------------------------
+
+
+def described(found: ReceivedMessage) -> dict[str, Any]:
+    """Return all about a message, for JSON; a body that is no text is in hexadecimal digits."""
+    stored, body = found.stored, readable(found.stored)
+    text = _text(body)
+    return {
+        "id": found.msg_id,
+        "offset_id": stored.offset_id,
+        "topic": found.topic,
+        "broker": found.queue.broker_name,
+        "queue": found.queue.queue_id,
+        "offset": found.offset,
+        "born": iso(stored.born_timestamp_ms),
+        "born_host": stored.born_host,
+        "stored": iso(stored.store_timestamp_ms),
+        "store_host": stored.store_host,
+        "tag": stored.tags,
+        "keys": stored.keys,
+        "retries": found.reconsume_times,
+        "properties": stored.properties,
+        **({"body": text} if text is not None else {"body_hex": body.content.hex()}),
+        **({"body_trouble": body.trouble} if body.trouble is not None else {}),
+    }
+
+
+def _row(found: ReceivedMessage) -> tuple[object, ...]:
+    stored = found.stored
+    queue = found.queue
+    place = found.topic, queue.broker_name, queue.queue_id, found.offset
+    keys = " ".join(stored.keys) or None
+    return found.msg_id, *place, iso(stored.store_timestamp_ms), stored.tags, keys, _beginning(found)
+
+
+def _line(found: ReceivedMessage) -> str:
+    stored = found.stored
+    marks = " ".join([*([f"tag={stored.tags}"] if stored.tags else []), *(f"key={key}" for key in stored.keys)])
+    place = f"{found.queue.broker_name}:{found.queue.queue_id}:{found.offset}"
+    body = readable(stored)
+    text = _text(body)
+    said = text if text is not None else f"{len(body.content)} bytes {body.content[:SHOWN].hex()}"
+    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, said, body.trouble]))
+
+
+def _beginning(found: ReceivedMessage) -> str:
+    body = readable(found.stored)
+    text = _text(body)
+    if body.trouble is not None:
+        return f"{len(body.content)} bytes: {body.trouble}"
+    shown = f"{len(body.content)} bytes" if text is None else text.splitlines()[0] if text else ""
+    if not is_for_people() and text is not None:
+        return text
+    return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
+
+
+def _whole(found: ReceivedMessage) -> bytes:
+    """Return the body as it was sent. Raises: ClickException."""
+    body = readable(found.stored)
+    if body.trouble is not None:
+        why = f"the body of message {found.msg_id} cannot be decompressed: {body.trouble}"
+        raise click.ClickException(f"{why}; without --body it is shown as it is stored")
+    return body.content
+
+
+def _text(body: ReadableBody) -> str | None:
+    """Return the text of a body; None if it is none, or cannot be decompressed."""
+    if body.trouble is not None:
+        return None
+    try:
+        text = body.content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.replace("\n", "").replace("\t", "").replace("\r", "").isprintable() else None
+
+
+COPIED_AT_ONCE: Final = 200
+_WAIT_S: Final = 1.0
+_HOW_TO: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
+
+
+# Copy and replay ----------------------------------------------------------------------------------------------------
+#
+# Both take the messages that exist when they begin, queue by queue in order, and move no group. An interrupted copy
+# prints how far it came; a copy that starts again from the beginning sends messages twice.
+
+# The options that choose messages, and those of the run.
+_chosen = options(
+    asking,
+    OUTPUT,
+    click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
+    click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
+    click.option(
+        "--since",
+        callback=moment,
+        help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
+    ),
+    click.option("--until", callback=moment, help="Only those stored before, likewise."),
+    click.option("--limit", type=Whole(1), help="End after this many messages."),
+    click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--dry-run", is_flag=True, help="Only print the number of messages."),
+)
+
+
+@message.command()
+@_chosen
+@click.argument("topic", type=TOPIC)
+@click.argument("target", type=TOPIC)
+@click.option("--to", metavar="ADDRESSES", help="Name servers of another cluster that has TARGET.")
+@click.option(
+    "--to-access-key",
+    metavar="KEY",
+    envvar="SPARROWMQ_TO_ACCESS_KEY",
+    help="Sign as this account there; --access-key is for here. Or SPARROWMQ_TO_ACCESS_KEY.",
+)
+@click.option(
+    "--to-secret-key",
+    metavar="KEY",
+    envvar="SPARROWMQ_TO_SECRET_KEY",
+    help="Its secret key; better in SPARROWMQ_TO_SECRET_KEY, as others see command lines.",
+)
+@click.option("--to-tls", is_flag=True, help="Encrypt what goes there.")
+@click.option(
+    "--to-tls-config",
+    type=PATH,
+    metavar="FILE",
+    help="Encrypt it as tls.client.* in this file say.",
+)
+def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
+    """Send messages of TOPIC to the topic TARGET, with tag, keys and properties.
+
+    Messages of one queue go to one queue, in their order. TARGET must exist: `sparrowmq topic create`.
+    """
+    if topic == target and to is None:
+        raise click.UsageError(f"{topic} would be copied onto itself; name another topic, or a cluster with --to")
+    how = {name: given.pop(name) for name in _HOW_TO}
+    if to is None and any(_is_typed(name) for name in how):
+        raise click.UsageError("how to speak to another cluster is said, and not which one: add --to")
+
+    left_out = 0
+
+    async def run(mq: Client) -> int:
+        async with AsyncExitStack() as stack:
+            there = mq
+            if to is not None:
+                there = await stack.enter_async_context(_client_of(to, **how))
+            places = sorted(each.queue for each in (await mq.admin.topic(topic)).queues)
+            await there.admin.topic(target)  # asking for its queues alone might make it
+            queues = sorted(await there.queues(target))
+            if not queues:
+                raise ConfigError(f"no client may write to topic {target}; give it the permission")
+
+            async def send(messages: list[ReceivedMessage]) -> None:
+                queue = queues[places.index(messages[0].queue) % len(queues)]
+                copies = [copy for each in messages if (copy := _copied(each, target)) is not None]
+                nonlocal left_out
+                left_out += len(messages) - len(copies)
+                await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
+
+            found = await _send_each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
+            return found - left_out
+
+    count = connected(run)
+    is_dry = given["dry_run"]
+    sentence = f"{'would copy' if is_dry else 'copied'} {counted(count, 'message')} of {topic} to {target}"
+    done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
+    if left_out:
+        raise click.ClickException(f"{counted(left_out, 'message')} left out: no consumer can decompress the body")
+
+
+def _copied(message: ReceivedMessage, target: str) -> Message | None:
+    """Return a message for the other topic; None, and a line, if its body cannot be decompressed."""
+    body = readable(message.stored)
+    if body.trouble is not None:
+        say(f"left out the message in {message.queue} at offset {message.offset}: {body.trouble}")
+        return None
+    return message.stored.copy_for(target, body.content)
+
+
+@message.command()
+@_chosen
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+def replay(topic: str, group: str, **given: Any) -> None:
+    """Let GROUP handle messages of TOPIC again; other groups do not get them.
+
+    They come by the group's retries, in no particular order. To go back with all of a group, see `group reset`.
+    """
+
+    async def run(mq: Client) -> int:
+        await mq.admin.group(group)
+
+        async def send(messages: list[ReceivedMessage]) -> None:
+            for each in messages:
+                await mq.admin.replay(each, group)
+
+        return await _send_each(mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **given)
+
+    count = connected(run)
+    said = "would be sent" if given["dry_run"] else "were sent"
+    sentence = f"{counted(count, 'message')} of {topic} {said} to group {group} again"
+    done(sentence, topic=topic, group=group, messages=count, dry_run=given["dry_run"])
+
+
+def _client_of(
+    to: str,
+    *,
+    to_access_key: str | None,
+    to_secret_key: str | None,
+    to_tls: bool,
+    to_tls_config: Path | None,
+) -> Client:
+    """A client of the other cluster. Raises: ConfigError, one of the two keys is missing."""
+    signs = to_access_key or to_secret_key
+    account = Credentials(to_access_key or "", to_secret_key or "") if signs else None
+    return Client(to, credentials=account, tls=to_tls_config or to_tls)
+
+
+def _is_typed(option: str) -> bool:
+    """Return whether an option is on the command line, and not only in the environment."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+
+
+async def _send_each(
+    mq: Client,
+    topic: str,
+    send: Any,
+    question: str,
+    *,
+    rate: float | None,
+    dry_run: bool,
+    yes: bool,
+    **wanted: Any,
+) -> int:
+    """Send the chosen messages in batches of one queue; returns their number."""
+    if not dry_run and not yes:
+        total = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
+        confirm(question.format(f"{total:,}"))
+    count, pause_s = 0, 0.0
+    with Progress() as progress:
+        async for batch in _batches(mq, topic, **wanted):
+            if not dry_run:
+                await _send(send, batch, pause_s, count, progress)
+            count += len(batch)
+            progress.tell(f"{count:,} {'found' if dry_run else 'sent'}")
+            pause_s = len(batch) / rate if rate is not None else 0.0
+    return count
+
+
+async def _send(send: Any, batch: list[ReceivedMessage], pause_s: float, count: int, progress: Progress) -> None:
+    """Send a batch after a pause; if that fails, print its first offset."""
+    try:
+        await asyncio.sleep(pause_s)
+        await send(batch)
+    except BaseException:
+        first = batch[0]
+        progress.clear()
+        say(f"{count:,} were sent; the next one is in {first.queue} at offset {first.offset}")
+        raise
+
+
+async def _batches(
+    mq: Client,
+    topic: str,
+    *,
+    tag: str | None,
+    where: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None,
+) -> AsyncIterator[list[ReceivedMessage]]:
+    """Yield the chosen messages that exist now, in batches of one queue."""
+    left = limit
+    async with mq.pull_consumer(group=TOOLS_GROUP, start="earliest") as reader:
+        queues = await reader.queues(topic)
+        if not queues:
+            raise ConfigError(f"no client may read topic {topic}; give it the permission")
+        reader.assign(queues, tag, where=where)
+        await reader.seek_to_end()
+        ends = await reader.positions()
+        if since is None:
+            await reader.seek_to_beginning()
+        else:
+            await reader.seek_to_time(since)
+        while left != 0 and (open_queues := await _unread(reader, ends)):
+            found = await reader.poll(COPIED_AT_ONCE, _WAIT_S)
+            ends |= {each.queue: each.offset for each in reversed(found) if _is_at(each, until, open_queues)}
+            inside = [each for each in found if _fits(each, since, ends)][:left]
+            for _, batch in groupby(inside, lambda each: each.queue):
+                yield list(batch)
+            left = left and left - len(inside)
+
+
+async def _unread(reader: PullConsumer, ends: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+    """Return the queues that are not read up to their ends."""
+    return {queue for queue, at in (await reader.positions()).items() if at < ends[queue]}
+
+
+def _is_at(found: ReceivedMessage, until: datetime | None, queues: set[MessageQueue]) -> bool:
+    """Return whether a message is the first of its queue that is too young."""
+    return until is not None and found.queue in queues and found.store_timestamp_ms >= until.timestamp() * 1000
+
+
+def _fits(found: ReceivedMessage, since: datetime | None, ends: Mapping[MessageQueue, int]) -> bool:
+    is_old = since is not None and found.store_timestamp_ms < since.timestamp() * 1000
+    return not is_old and found.offset < ends[found.queue]

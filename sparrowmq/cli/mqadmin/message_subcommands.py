@@ -1,0 +1,795 @@
+"""Messages: by id, key and place (queryMsgById, queryMsgByKey, queryMsgByUniqueKey, queryMsgByOffset,
+queryMsgTraceById), those of queues (printMsg, printMsgByQueue, consumeMessage), and sends (sendMessage, sendMsgStatus,
+checkMsgSendRT, clusterRT).
+
+Source: the classes of org.apache.rocketmq.tools.command.message and CLusterSendMsgRTCommand; MessageExt,
+MessageDecoder, MQAdminImpl, DefaultMQPullConsumer and messageTrackDetail of DefaultMQAdminExtImpl, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from sparrowmq.cli.mqadmin import java
+from sparrowmq.cli.mqadmin.call import INT, Call, brokers_to_ask
+from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, members
+from sparrowmq.cli.mqadmin.java import (
+    FURTHER,
+    Failure,
+    broker_failure,
+    client_failure,
+    failure_from,
+    null_failure,
+    number_failure,
+    write,
+)
+from sparrowmq.client.admin.message_search import FOR_EVER_MS, readable
+from sparrowmq.client.admin.operations import (
+    PAGE,
+    cluster_table,
+    consume_directly,
+    max_offset,
+    min_offset,
+    offset_since,
+    pull_page,
+    query_messages,
+    view_message,
+)
+from sparrowmq.client.cluster.routes import Route
+from sparrowmq.client.sending.send_result import SendResult, SendStatus
+from sparrowmq.errors import InvalidName, RemoteError, RemoteProtocolError, SendFailed, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import compression, trace
+from sparrowmq.protocol.messages.message import Message, MessageQueue, StoredMessage
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace
+from sparrowmq.protocol.names import DEFAULT_TOPIC, TOOLS_GROUP, TRACE_TOPIC, check_topic
+from sparrowmq.protocol.requests.bodies import MASTER
+from sparrowmq.protocol.requests.client_bodies import ConsumerConnections
+from sparrowmq.protocol.requests.headers import QueryMessage
+from sparrowmq.protocol.subscription import ALL
+
+if TYPE_CHECKING:  # most commands send nothing
+    from sparrowmq.client.client import Client
+
+BODIES: Final = Path("/tmp/rocketmq/msgbodys")
+_IN_NAMES: Final = " !#$&'()*+,:;=?@[]"  # signs that stay in names of files
+_MOST: Final = 64
+_MOST_OF_ONE_ID: Final = 32
+_KEY: Final = "%-50s %4s %40s"
+_TRACE: Final = "%-10s %-20s %-20s %-20s %-10s %-10s"
+_UTF8: Final = "UTF-8"
+_RULE: Final = "-" * 56
+_MATCHED_NOTHING: Final = "NO_MATCHED_MSG"
+_USUAL_COUNT: Final = 128
+FOUND: Final = "FOUND"
+_STATUS: Final = {
+    0: FOUND,
+    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
+    ResponseCode.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MSG",
+    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
+}
+_SENT: Final = "%-32s  %-4s  %-20s    %s"
+_RT: Final = "%-24s  %-24s  %-8s  %-16s  %-16s"
+_NAMES: Final = "^[%|a-zA-Z0-9_-]+$"
+_CHINA: Final = timezone(timedelta(hours=8))
+_SEND_STATUS: Final = {SendStatus.OK: "SEND_OK"}
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedMessage:
+    """A message, with what a pull says about its queue.
+
+    Attributes:
+        broker: the broker it was pulled from; None if it was looked up.
+        properties: those of the pull, then the message's own.
+    """
+
+    stored: StoredMessage
+    broker: str | None
+    properties: dict[str, str]
+
+    @property
+    def properties_text(self) -> str:
+        """HashMap.toString."""
+        return "{" + ", ".join(f"{key}={value}" for key, value in java.table(self.properties)) + "}"
+
+    def __str__(self) -> str:
+        """MessageExt.toString."""
+        return self.with_body(readable(self.stored).content)
+
+    def with_body(self, body: bytes) -> str:
+        """MessageExt.toString, with this body."""
+        stored = self.stored
+        inside = (
+            f"Message{{topic='{stored.topic}', flag={stored.flag}, properties={self.properties_text}, "
+            f"body={list(body)}, transactionId='null'}}"
+        )
+        return java.fields(
+            "MessageExt",
+            {
+                "brokerName": self.broker,
+                "queueId": stored.queue_id,
+                "storeSize": stored.store_size,
+                "queueOffset": stored.queue_offset,
+                "sysFlag": stored.sys_flag,
+                "bornTimestamp": stored.born_timestamp_ms,
+                "bornHost": f"/{stored.born_host}",
+                "storeTimestamp": stored.store_timestamp_ms,
+                "storeHost": f"/{stored.store_host}",
+                "msgId": stored.offset_id,
+                "commitLogOffset": stored.physical_offset,
+                "bodyCRC": stored.body_crc,
+                "reconsumeTimes": stored.reconsume_times,
+                "preparedTransactionOffset": stored.prepared_offset,
+                "toString()": inside,
+            },
+        )
+
+
+def looked_up(stored: StoredMessage) -> PrintedMessage:
+    """Return a message that a broker found by an id or a key."""
+    return PrintedMessage(stored, None, stored.properties)
+
+
+def print_message(call: Call, message: PrintedMessage, charset: str, shows_body: bool) -> None:
+    """Print a message on one line. Raises: Failure, the charset is unknown."""
+    body = body_of(call, message)
+    try:
+        text = body.decode(charset, "replace") if shows_body else "NOT PRINT BODY"
+    except LookupError:
+        raise Failure("java.io.UnsupportedEncodingException", charset) from None
+    call.write(f"MSGID: {message.stored.message_id} {message.with_body(body)} BODY: {text}\n")
+
+
+def body_of(call: Call, message: PrintedMessage) -> bytes:
+    """Return the body as it was sent; complain about one that cannot be decompressed, and return it as it is stored.
+
+    Unlike Java, which leaves out the messages from such a message on.
+    """
+    body = readable(message.stored)
+    if body.trouble is not None:
+        at = f"message {message.stored.message_id} at offset {message.stored.queue_offset}"
+        call.complain(client_failure(f"the body of {at} is as it is stored, not as it was sent: {body.trouble}"))
+    return body.content
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The result of a pull. (Java: PullResult)"""
+
+    status: str
+    next_offset: int
+    messages: list[PrintedMessage]
+
+
+async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
+    """Return a topic's readable queues in a HashSet's order. Raises: Failure."""
+    try:
+        route = await call.route(topic)
+    except Failure as failure:
+        outer = client_failure(f"Can not find Message Queue for this topic, {topic}{FURTHER}")
+        raise Failure(f"{outer}\nCaused by", str(failure)) from None
+    return java.queues(Route.build(topic, route).readable)
+
+
+async def address_of(call: Call, queue: MessageQueue) -> str:
+    """Return the address of a queue's broker. Raises: Failure."""
+    try:
+        route = await call.route(queue.topic)
+    except Failure as failure:
+        if failure.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        route = None
+    for broker, address in brokers_to_ask(route) if route is not None else ():
+        if broker.broker_name == queue.broker_name:
+            return address
+    raise client_failure(f"The broker[{queue.broker_name}] not exist")
+
+
+async def span_of(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+    """Return a queue's first offset, and the offset of its next message. Raises: Failure."""
+    return await min_offset(call, address, queue), await max_offset(call, address, queue)
+
+
+async def pull(
+    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = PAGE
+) -> Pulled:
+    """Pull once, without waiting for messages. Raises: Failure."""
+    group = call.text("g") or TOOLS_GROUP
+    page = await pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
+    ends = {"MIN_OFFSET": str(page.min_offset), "MAX_OFFSET": str(page.max_offset)}
+    found = [PrintedMessage(stored, queue.broker_name, ends | stored.properties) for stored in page.messages]
+    return Pulled(_STATUS[page.code], page.next_offset, found)
+
+
+# Queries -------------------------------------------------------------------------------------------------------------
+
+
+async def query_msg_by_id(call: Call) -> None:
+    ids = [each.strip() for each in call.text("i").split(",") if each.strip()]
+    if call.has("g") and call.has("d"):
+        for msg_id in ids:
+            await _push(call, msg_id)
+    elif call.has("s"):
+        for msg_id in ids if call.is_true("s") else ():
+            await _send_again(call, msg_id)
+    else:
+        for msg_id in ids:
+            await _show(call, await view(call, msg_id))
+
+
+async def view(call: Call, msg_id: str) -> PrintedMessage:
+    """Return the message of an offset id. Raises: Failure."""
+    try:
+        place = parse_offset_id(msg_id)
+    except RemoteProtocolError:
+        raise client_failure("query message by id finished, but no message.", ResponseCode.NO_MESSAGE) from None
+    return looked_up(await view_message(call, place.store_host, place.physical_offset))
+
+
+async def _push(call: Call, msg_id: str) -> None:
+    try:
+        message = await view(call, msg_id)
+        call.write(await consumed_by(call, message))
+    except Failure as failure:
+        call.complain(failure)
+
+
+async def consumed_by(call: Call, message: PrintedMessage) -> str:
+    """Let a member consume a message on demand, by -g and -d; returns the outcome. Raises: Failure."""
+    stored = message.stored
+    outcome = await consume_directly(call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id)
+    return java.fields(
+        "ConsumeMessageDirectlyResult",
+        {
+            "order": outcome.order,
+            "autoCommit": outcome.auto_commit,
+            "consumeResult": outcome.consume_result,
+            "remark": outcome.remark,
+            "spentTimeMills": outcome.spent_time_mills,
+        },
+    )
+
+
+async def _send_again(call: Call, msg_id: str) -> None:
+    try:
+        message = await view(call, msg_id)
+        call.write(f"prepare resend msg. originalMsgId={msg_id}")
+        async with producing(call) as mq:
+            try:
+                body = compression.decompress(message.stored.body, message.stored.sys_flag)
+                copy = message.stored.copy_for(message.stored.topic, body)
+                call.write(result_text(await mq.send(copy)))
+            except SparrowError as error:
+                raise failure_from(error) from None
+    except Failure as failure:
+        call.complain(failure)
+
+
+async def query_msg_by_offset(call: Call) -> None:
+    queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
+    offset = call.number("o")
+    pulled = await pull(call, await address_of(call, queue), queue, offset, count=1)
+    if pulled.status == FOUND:
+        await _show(call, pulled.messages[0])
+
+
+async def query_msg_by_key(call: Call) -> None:
+    found = await _query(call, call.text("t"), call.text("k"), _MOST, FOR_EVER_MS)
+    call.line(_KEY, "#Message ID", "#QID", "#Offset")
+    for message in found:
+        stored = message.stored
+        call.line("%-50s %4d %40d", stored.message_id, stored.queue_id, stored.queue_offset)
+
+
+async def query_msg_by_unique_key(call: Call) -> None:
+    topic, msg_id = call.text("t"), call.text("i")
+    if call.has("g") and call.has("d"):
+        call.write(await consumed_by(call, await _by_any_id(call, topic, msg_id)))
+        return
+    found = await _by_unique_id(call, topic, msg_id)
+    found.sort(key=lambda each: each.stored.store_timestamp_ms)
+    for number, message in enumerate(found if call.has("a") else found[:1]):
+        await _show(call, message, f"_{number}" if number else "", is_by_id=False)
+
+
+async def _by_any_id(call: Call, topic: str, msg_id: str) -> PrintedMessage:
+    try:
+        return await view(call, msg_id)
+    except Failure:
+        return (await _by_unique_id(call, topic, msg_id))[0]
+
+
+async def _by_unique_id(call: Call, topic: str, msg_id: str) -> list[PrintedMessage]:
+    return await _query(call, topic, msg_id, _MOST_OF_ONE_ID, FOR_EVER_MS, is_id=True)
+
+
+async def _query(
+    call: Call, topic: str, key: str, most: int, until_ms: int, is_id: bool = False
+) -> list[PrintedMessage]:
+    """Return the messages with a key at all of a topic's brokers. Raises: Failure, there is none."""
+    request = QueryMessage(topic, key, most, 0, until_ms, unique_key_query=is_id)
+    found: list[PrintedMessage] = []
+    for _, address in brokers_to_ask(await call.route(topic)):
+        try:
+            messages = await query_messages(call, address, request)
+        except Failure as failure:
+            if failure.code != ResponseCode.QUERY_NOT_FOUND:
+                call.complain(failure)  # Unlike Java, which leaves out brokers that do not answer.
+            continue
+        found += [looked_up(each) for each in messages if _has_key(each, key, is_id)]
+    if not found:
+        raise client_failure("query message by key finished, but no message.", ResponseCode.NO_MESSAGE)
+    return found
+
+
+def _has_key(message: StoredMessage, key: str, is_id: bool) -> bool:
+    return message.unique_key == key if is_id else key in message.keys
+
+
+async def _show(call: Call, message: PrintedMessage, suffix: str = "", is_by_id: bool = True) -> None:
+    """Print a message, the file with its body, and the groups that have consumed it."""
+    stored = message.stored
+    path = _keep_body(call, message, suffix)
+    rows: list[tuple[str, object]] = [
+        *([("OffsetID:", stored.offset_id)] if is_by_id else []),
+        ("Topic:", stored.topic),
+        ("Tags:", f"[{java.truth(stored.tags)}]"),
+        ("Keys:", f"[{java.truth(stored.properties.get('KEYS'))}]"),
+        ("Queue ID:", stored.queue_id),
+        ("Queue Offset:", stored.queue_offset),
+        ("CommitLog Offset:", stored.physical_offset),
+        ("Reconsume Times:", stored.reconsume_times),
+        ("Born Timestamp:", java.when_exactly(stored.born_timestamp_ms)),
+        ("Store Timestamp:", java.when_exactly(stored.store_timestamp_ms)),
+        ("Born Host:", stored.born_host),
+        ("Store Host:", stored.store_host),
+        ("System Flag:", stored.sys_flag),
+        ("Properties:", message.properties_text),
+        ("Message Body Path:", path),
+    ]
+    for name, value in rows:
+        call.line("%-20s %s", name, value)
+    try:
+        tracks = await tracks_of(call, stored)
+    except Failure as failure:
+        call.complain(failure)
+        return
+    call.write("\n\n" + ("".join(tracks) if tracks else "WARN: No Consumer"))
+
+
+def _keep_body(call: Call, message: PrintedMessage, suffix: str) -> Path:
+    """Write the body to the same file as Java's tool. Raises: Failure.
+
+    Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
+    """
+    name = quote(message.stored.message_id, safe=_IN_NAMES)
+    return write(BODIES / (name + suffix), body_of(call, message))
+
+
+# Groups that have consumed it ----
+
+#     CONSUMED                 the group's offset is after it, and the group subscribes its tag
+#     CONSUMED_BUT_FILTERED    the group's offset is after it, but the group subscribes other tags
+#     NOT_CONSUME_YET          the group's offset is not after it
+#     PULL                     the group pulls by itself, so it is unknown
+#     NOT_ONLINE               no member is online
+#     UNKNOWN                  a request failed, with the reason
+
+
+async def tracks_of(call: Call, message: StoredMessage) -> list[str]:
+    """Return a description for each group that consumes the message's topic. Raises: Failure."""
+    return [await _track(call, message, group) for group in await consumers_of(call, message.topic)]
+
+
+async def _track(call: Call, message: StoredMessage, group: str) -> str:
+    kind, why = "UNKNOWN", None
+    try:
+        found = await members(call, group)
+        if found.consume_type == "CONSUME_ACTIVELY":
+            kind = "PULL"
+        elif not await _is_behind(call, message, group):
+            kind = "NOT_CONSUME_YET"
+        else:
+            kind = "CONSUMED" if _wants(found, message) else "CONSUMED_BUT_FILTERED"
+    except Failure as failure:
+        # Unlike Java, which says UNKNOWN where a broker answers with an empty list of members.
+        is_away = failure.code == ResponseCode.CONSUMER_NOT_ONLINE
+        kind = "NOT_ONLINE" if is_away else kind
+        has_code = is_away or failure.is_of_broker
+        why = f"CODE:{failure.code} DESC:{failure.remark}" if has_code else str(failure)
+    return java.fields("MessageTrack", {"consumerGroup": group, "trackType": kind, "exceptionDesc": why})
+
+
+async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
+    """Return whether the group's offset is after the message, at the broker that has it."""
+    stats = await consume_stats(call, group)
+    table = (await cluster_table(call)).broker_addr_table
+    return any(
+        row.consumer_offset > message.queue_offset
+        for queue, row in stats.offset_table.items()
+        if (queue.topic, queue.queue_id) == (message.topic, message.queue_id)
+        and queue.broker_name in table
+        and table[queue.broker_name].broker_addrs.get(MASTER) == message.store_host
+    )
+
+
+def _wants(group: ConsumerConnections, message: StoredMessage) -> bool:
+    subscription = group.subscription_table.get(message.topic)
+    return subscription is None or not subscription.tags or message.tags in subscription.tags
+
+
+async def query_msg_trace_by_id(call: Call) -> None:
+    msg_id = call.text("i")
+    found = await _query(call, call.text("t") or TRACE_TOPIC, msg_id, _MOST, round(time.time() * 1000))
+    consumers: dict[str, list[tuple[object, ...]]] = {}
+    for message in found:
+        host = message.stored.born_host.rpartition(":")[0]
+        for each in trace.decode(body_of(call, message).decode("utf-8", "replace")):
+            if each.msg_id != msg_id:
+                continue
+            if isinstance(each, PubTrace):
+                _head(call, "#ProducerGroup", "#SendTime")
+                call.line(_TRACE, "Pub", *_traced(each.group, host, each))
+                call.line()
+            elif isinstance(each, SubAfterTrace):
+                group = each.group or ""
+                consumers.setdefault(group, []).append(_traced(group, host, each))
+    for _, rows in java.table(consumers):
+        _head(call, "#ConsumerGroup", "#ConsumerTime")
+        for row in rows:
+            call.line(_TRACE, "Sub", *row)
+        call.line()
+
+
+def _head(call: Call, group: str, moment: str) -> None:
+    call.line(_TRACE, "#Type", group, "#ClientHost", moment, "#CostTimes", "#Status")
+
+
+def _traced(group: str, host: str, each: PubTrace | SubAfterTrace) -> tuple[object, ...]:
+    status = "success" if each.is_success else "failed"
+    return group, host, java.when(each.time_ms or 0), f"{each.cost_ms}ms", status
+
+
+# Messages of queues --------------------------------------------------------------------------------------------------
+
+
+async def print_msg(call: Call) -> None:
+    charset, shows_body = call.text("c", _UTF8), call.is_true("d", True)
+
+    async def show(queue: MessageQueue) -> None:
+        address = await address_of(call, queue)
+        begin, end = await _span(call, address, queue)
+        call.line("minOffset=%s, maxOffset=%s, %s", begin, end, java.queue_text(queue))
+        offset = begin
+        while offset < end and (pulled := await _pull(call, address, queue, offset)) is not None:
+            offset = pulled.next_offset
+            for message in pulled.messages:
+                print_message(call, message, charset, shows_body)
+            if _is_over(call, queue, pulled):
+                break
+        call.line(_RULE)
+
+    await call.each(await queues_of(call, call.text("t")), show)
+
+
+async def print_msg_by_queue(call: Call) -> None:
+    queue = MessageQueue(call.text("t"), call.text("a"), call.number("i"))
+    address = await address_of(call, queue)
+    offset, end = await _span(call, address, queue)
+    tags: Counter[str] = Counter()
+    while offset < end and (pulled := await _pull(call, address, queue, offset)) is not None:
+        offset = pulled.next_offset
+        if pulled.status != FOUND:
+            break
+        tags.update(each.stored.tags for each in pulled.messages if each.stored.tags)
+        for message in pulled.messages if call.is_true("p") else ():
+            print_message(call, message, call.text("c", _UTF8), call.is_true("d"))
+    if call.is_true("f"):
+        counts = dict(tags)
+        for tag, count in sorted(java.table(counts), key=lambda row: -row[1]):
+            call.line("Tag: %-30s Count: %s", tag, count)
+
+
+async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> Pulled | None:
+    """Return the next messages that fit -s; None if the pull failed, which is reported."""
+    try:
+        return await pull(call, address, queue, offset, call.text("s", ALL))
+    except Failure as failure:
+        call.complain(failure)
+        return None
+
+
+def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
+    """Return whether the queue has no more messages; an empty pull is reported."""
+    if pulled.status == FOUND:
+        return False
+    matched_nothing = pulled.status == _MATCHED_NOTHING
+    what = "no matched msg" if matched_nothing else "print msg finished"
+    call.line("%s %s. status=%s, offset=%s", java.queue_text(queue), what, pulled.status, pulled.next_offset)
+    return not matched_nothing
+
+
+async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+    """Return the offsets to read, by -b and -e."""
+    begin, end = await span_of(call, address, queue)
+    if call.has("b"):
+        begin = await _offset_at(call, address, queue, "b")
+    if call.has("e"):
+        end = await _offset_at(call, address, queue, "e")
+    return begin, end
+
+
+async def _offset_at(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
+    return await offset_since(call, address, queue, _moment(call.text(letter)))
+
+
+def _moment(text: str) -> int:
+    try:
+        return java.moment(text)
+    except ValueError:
+        raise null_failure(f"{text!r} is no time; give milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
+
+
+# consumeMessage -----------------------------------------------------------------------------------------------------
+
+
+async def consume_message(call: Call) -> None:
+    problem = _problem(call)
+    if problem:
+        call.failed = True
+        call.write(problem)
+        return
+    count = call.number("c", _USUAL_COUNT)
+    try:
+        if call.has("i"):
+            await _of_queue(call, count)
+        else:
+            await _of_topic(call, count)
+    except Failure as failure:
+        if failure.kind == number_failure("").kind:
+            raise
+        call.complain(failure)
+
+
+def _problem(call: Call) -> str | None:
+    """Return what is wrong with the options, in Java's words."""
+    now_ms = time.time() * 1000
+    begin, end = (_moment(call.text(letter)) if call.has(letter) else 0 for letter in "se")
+    rules = [
+        (call.has("c") and call.number("c") <= 0, "Please input a positive messageNumber!"),
+        (call.has("i") and not call.has("b"), "Please set the brokerName before queueId!"),
+        (call.has("o") and not call.has("i"), "Please set queueId before offset!"),
+        (begin > now_ms, "Please set the beginTimestamp before now!"),
+        (end > now_ms, "Please set the endTimestamp before now!"),
+        (
+            call.has("e") and begin > end,
+            "Please make sure that the beginTimestamp is less than or equal to the endTimestamp",
+        ),
+    ]
+    return next((words for is_so, words in rules if is_so), None)
+
+
+async def _of_topic(call: Call, count: int) -> None:
+    left = count
+    for queue in await queues_of(call, call.text("t")):
+        if left == 0:
+            return
+        address = await address_of(call, queue)
+        begin, end = await _limits(call, address, queue)
+        if end - begin > left:
+            call.line("The older %d message of the %d queue will be provided", left, queue.queue_id)
+            end = begin + left - 1
+            left = 0
+        else:
+            left -= end - begin + 1
+        await _consume(call, address, queue, begin, end)
+
+
+async def _of_queue(call: Call, count: int) -> None:
+    queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
+    offset = call.number("o")
+    address = await address_of(call, queue)
+    begin, end = await _limits(call, address, queue)
+    if offset > end:
+        call.line("%s no matched msg, offset=%s", java.queue_text(queue), offset)
+        return
+    begin = max(begin, offset)
+    if end - begin > count:
+        call.line("The oldler %d message will be provided", count)
+        end = begin + count - 1
+    await _consume(call, address, queue, begin, end)
+
+
+async def _limits(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+    begin, end = await span_of(call, address, queue)
+    if call.has("s") and _moment(call.text("s")) > 0:
+        begin = await _offset_at(call, address, queue, "s")
+    if call.has("e") and _moment(call.text("e")) > 0:
+        end = await _offset_at(call, address, queue, "e")
+    return begin, end
+
+
+async def _consume(call: Call, address: str, queue: MessageQueue, offset: int, last: int) -> None:
+    """Print messages up to an offset. Java asks for one message more than there is."""
+    while offset <= last:
+        pulled = await pull(call, address, queue, offset, count=last - offset + 1)
+        offset = pulled.next_offset
+        if pulled.status == FOUND:
+            call.line("Consume ok")
+            for message in pulled.messages:
+                print_message(call, message, _UTF8, True)
+        if _is_over(call, queue, pulled):
+            return
+
+
+# Sends ---------------------------------------------------------------------------------------------------------------
+
+
+def producing(call: Call, trace: bool = False) -> Client:
+    """A client with connections of its own; with `trace` it reports to the trace topic."""
+    from sparrowmq.client.client import Client
+
+    return Client(call.namesrvs, credentials=call.credentials, tls=call.tls, trace=trace)
+
+
+def status_name(status: SendStatus) -> str:
+    """Return Java's name: SEND_OK, FLUSH_DISK_TIMEOUT ..."""
+    return _SEND_STATUS.get(status, status.name)
+
+
+def result_text(result: SendResult) -> str:
+    """SendResult.toString."""
+    return java.fields(
+        "SendResult",
+        {
+            "sendStatus": status_name(result.status),
+            "msgId": result.msg_id,
+            "offsetMsgId": result.offset_msg_id,
+            "messageQueue": java.queue_text(result.queue),
+            "queueOffset": result.offset,
+        },
+    )
+
+
+async def send_message(call: Call) -> None:
+    if call.has("i") and not call.has("b"):
+        call.failed = True
+        call.write("Broker name must be set if the queue is chosen!")
+        return
+    keys, tag = call.text("k").split(), call.text("c") or None
+    message = Message(call.text("t"), call.text("p").encode(), tag, keys)
+    queue, address = None, ""
+    if call.has("b") and call.has("i") and call.number("i") > -1:
+        queue = MessageQueue(message.topic, call.text("b"), call.number("i"))
+        address = await _address_for_send(call, queue)
+    async with producing(call, trace=call.is_true("m")) as mq:
+        try:
+            result = await mq.send(message, queue=queue)
+        except InvalidName:
+            raise _illegal(message.topic) from None
+        except SendFailed as error:
+            if queue is not None and isinstance(error.cause, RemoteError):
+                raise broker_failure(error.cause, address) from None
+            raise failure_from(error) from None
+        except SparrowError as error:
+            raise failure_from(error) from None
+    call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#MsgId")
+    call.line(_SENT, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id)
+
+
+async def _address_for_send(call: Call, queue: MessageQueue) -> str:
+    """Return the address of a queue's broker. The template has the brokers of a topic without a route, which the send
+    creates. Raises: Failure.
+    """
+    try:
+        await call.route(check_topic(queue.topic))
+    except InvalidName:
+        raise _illegal(queue.topic) from None
+    except Failure as failure:
+        if failure.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        queue = MessageQueue(DEFAULT_TOPIC, queue.broker_name, queue.queue_id)
+    return await address_of(call, queue)
+
+
+def _illegal(topic: str) -> Failure:
+    return client_failure(f"The specified topic[{topic}] contains illegal characters, allowing only {_NAMES}")
+
+
+async def send_msg_status(call: Call) -> None:
+    broker, size, count = call.text("b"), call.number("s", 128, INT), call.number("c", 50)
+    async with producing(call) as mq:
+        await _send(mq, Message(broker, _jodie(16)))
+        for _ in range(count):
+            start = time.monotonic()
+            result = await _send(mq, Message(broker, _jodie(size)))
+            call.line("rt=%sms, SendResult=%s", round((time.monotonic() - start) * 1000), result_text(result))
+
+
+def _jodie(size: int) -> bytes:
+    """Return a body of at least this size, as Java's tool makes it."""
+    return b"hello jodie" * math.ceil(size / 11)
+
+
+async def check_msg_send_rt(call: Call) -> None:
+    amount = call.number("a", 100)
+    message = Message(call.text("t"), b"a" * call.number("s", 128, INT))
+    call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#RT")
+    try:
+        queues = Route.build(message.topic, await call.route(message.topic)).writable
+    except Failure:
+        template = Route.build(DEFAULT_TOPIC, await call.route(DEFAULT_TOPIC))
+        queues = template.for_new_topic(message.topic).writable
+    elapsed = 0
+    async with producing(call) as mq:
+        for number in range(amount):
+            queue = queues[number % len(queues)]
+            is_ok, took_ms = await _timed(mq, message, queue)
+            elapsed += took_ms if number else 0
+            call.line(_SENT, queue.broker_name, queue.queue_id, java.truth(is_ok), took_ms)
+    call.line("Avg RT: %s", _average(elapsed, amount))
+
+
+async def cluster_rt(call: Call) -> None:
+    amount, size, interval = call.number("a", 100), call.number("s", 128, INT), call.number("i", 10)
+    as_log = call.is_true("p")
+    clusters = (await cluster_table(call)).cluster_addr_table
+    chosen = [call.text("c")] if call.has("c") else java.names(clusters)
+    if not as_log:
+        call.heads("%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount")
+    async with producing(call) as mq:
+        while True:
+            for cluster in chosen:
+                if cluster not in clusters:
+                    call.failed = True
+                    call.write(f"cluster [{cluster}] not exist")
+                    break
+                for broker in java.names(clusters[cluster]):
+                    await _measure(call, mq, cluster, broker, amount, size, as_log)
+            if call.failed:
+                return  # Unlike Java, which says so again and again.
+            await call.pause(interval)
+
+
+async def _measure(call: Call, mq: Client, cluster: str, broker: str, amount: int, size: int, as_log: bool) -> None:
+    message = Message(broker, b"a" * size)
+    outcomes = [await _timed(mq, message, None) for _ in range(amount)]
+    average = _average(sum(took_ms for _, took_ms in outcomes[1:]), amount)
+    went_well = sum(is_ok for is_ok, _ in outcomes)
+    if as_log:
+        room = call.text("m", "noname")
+        now = f"{datetime.now(_CHINA):%Y-%m-%d %H:%M:%S}"
+        call.line("%s|%s|%s|%s|%s", now, room, cluster, broker, average.partition(".")[0])
+    else:
+        call.line(_RT, cluster, broker, average, went_well, amount - went_well)
+
+
+async def _timed(mq: Client, message: Message, queue: MessageQueue | None) -> tuple[bool, int]:
+    start = time.monotonic()
+    try:
+        await mq.send(message, queue=queue)
+        is_ok = True
+    except SparrowError:
+        is_ok = False
+    return is_ok, round((time.monotonic() - start) * 1000)
+
+
+async def _send(mq: Client, message: Message) -> SendResult:
+    try:
+        return await mq.send(message)
+    except SparrowError as error:
+        raise failure_from(error) from None
+
+
+def _average(elapsed_ms: int, amount: int) -> str:
+    """Return the average without the first, which had to connect."""
+    return f"{elapsed_ms / (amount - 1):.2f}" if amount > 1 else "NaN"

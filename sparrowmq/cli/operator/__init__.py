@@ -1,1 +1,0 @@
-"""Commands that ask and change a cluster."""

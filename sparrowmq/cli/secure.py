@@ -1,0 +1,667 @@
+"""`sparrowmq secure`: make the certificates, accounts and settings of a closed cluster, and renew its certificates.
+
+`init` writes all files to a new folder beside DIR, which becomes DIR only when it is complete. Private files have mode
+0600, folders 0700. `renew` signs the certificates again with the keys that they have.
+
+    ca.pem, ca.key              the CA of servers and clients
+    etcd-ca.pem, etcd-ca.key    the CA of etcd and its clients, the brokers: no other client may write there
+    plan.json                   the certificates, for `renew` and `add-client`
+    name-server-1/              namesrv.conf, accounts.yml, certificate.pem, key.pem, ca.pem
+    broker-a/                   broker.conf and the same; with failover also those for etcd
+    etcd-1/                     etcd.yml and the same
+    administrator/, CLIENT/     tls.properties, environment (variables for a shell), certificate.pem, key.pem, ca.pem
+
+The program `openssl` makes keys (elliptic, P-256) and certificates. A server's certificate names its addresses; a
+client's names none, so a client cannot pose as a server. A renewed certificate keeps its key, so one file changes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, Final
+
+import click
+
+from sparrowmq.auth.account_files import replace_secret_file
+from sparrowmq.auth.accounts import LONGEST_TOO_SHORT
+from sparrowmq.cli.terminal.cluster_command import HELP, reporting
+from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.listener import EVERYWHERE
+from sparrowmq.settings.argument_types import PATH, Whole
+
+PLAN_FILE: Final = "plan.json"
+ADMINISTRATOR: Final = "administrator"
+AUTHORITY: Final = "ca"
+ETCD_AUTHORITY: Final = "etcd-ca"
+NAMESRV_PORT: Final = 9876
+BROKER_PORT: Final = 10911
+ETCD_PORT: Final = 2379
+_APART: Final = 10  # between the ports of two servers of a kind on one host
+_SECRET_BYTES: Final = 24
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?|::1")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+LIMIT_S: Final = 30.0
+OWNERS_ALONE: Final = 0o600
+_CONFIG: Final = """\
+[req]
+distinguished_name = name
+[name]
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[signed]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+"""
+AUTHORITY_DAYS: Final = 3650
+_MOST_BROKERS: Final = 26
+_FOLDER: Final = click.argument("folder", metavar="DIR", type=PATH)
+_DAYS: Final = click.option(
+    "--days",
+    type=Whole(1, AUTHORITY_DAYS),
+    default=365,
+    show_default=True,
+    help="Days that certificates are valid.",
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The content of plan.json."""
+
+    place: str  # the folder of the files at the servers
+    name_servers: str  # their addresses
+    certificates: list[Certificate]  # all that are signed here
+
+    def text(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+@click.group(context_settings=HELP)
+def secure() -> None:
+    """Make a closed cluster: certificates, accounts and settings, so that no port answers a stranger."""
+
+
+@secure.command()
+@_FOLDER
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more.")
+@click.option("--name-servers", type=Whole(1, 9), default=1, show_default=True)
+@click.option("--brokers", type=Whole(1, _MOST_BROKERS), default=1, show_default=True)
+@click.option("--slaves", type=Whole(0, 9), default=0, show_default=True, help="So many of each broker.")
+@click.option("--failover", "has_failover", is_flag=True, help="The brokers elect a master among them, by etcd.")
+@click.option("--etcd", type=Whole(1, 9), default=1, show_default=True, help="So many etcd, with --failover.")
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    metavar="NAME",
+    help="Account of a program; again for more. [application]",
+)
+@click.option("--place", metavar="PATH", help="Folder of these files at the servers. By default DIR.")
+@click.option("--data", metavar="PATH", default="", help="Folder of the data at the servers. By default --place.")
+@click.option("--namesrv-port", type=Whole(), default=NAMESRV_PORT, show_default=True)
+@click.option("--broker-port", type=Whole(), default=BROKER_PORT, show_default=True)
+@click.option("--etcd-port", type=Whole(), default=ETCD_PORT, show_default=True)
+@_DAYS
+def init(folder: Path, days: int, **given: Any) -> None:
+    """Make the files of a closed cluster in the new folder DIR.
+
+    DIR gets one folder for each server and each client. Each server needs its own folder, and no other file.
+    """
+    folder = folder.expanduser().absolute()
+    given["place"] = (given["place"] or str(folder)).rstrip("/")
+    given["data"] = given["data"].rstrip("/")
+    for name, usual in (("hosts", Wishes.hosts), ("clients", Wishes.clients)):
+        given[name] = given[name] or usual
+    with reporting("secure init"):
+        made = plan(Wishes(**given))
+        _write(folder, made, given["place"], days)
+    click.echo(_next_steps(folder, made, given["clients"]))
+
+
+@secure.command()
+@_FOLDER
+@_DAYS
+def renew(folder: Path, days: int) -> None:
+    """Sign all certificates of the cluster in DIR again.
+
+    The keys stay, and so does the CA. Copy the certificates to their machines. Servers and clients use them within a
+    few seconds, etcd after a restart.
+    """
+    with reporting("secure renew"):
+        certificates = _read_plan(folder).certificates
+        for each in certificates:
+            _sign(folder, each, days)
+    click.echo(f"signed {len(certificates)} certificates in {folder} for {days} days")
+
+
+@secure.command("add-client")
+@_FOLDER
+@click.argument("name")
+@_DAYS
+def add_client(folder: Path, name: str, days: int) -> None:
+    """Make a certificate and an account for one more client, NAME, of the cluster in DIR."""
+    with reporting("secure add-client"):
+        demand_name(name)
+        known = _read_plan(folder)
+        wanted = Certificate(f"{name}/certificate.pem", f"{name}/key.pem", name)
+        if (folder / name).exists() or name in {each.name for each in known.certificates}:
+            raise ConfigError(f"{folder / name} exists already, and nothing in it is overwritten: choose another name")
+        secret = new_secret()
+        for path, text in client_texts(known.place, name, secret, known.name_servers).items():
+            _write_private(folder / path, text)
+        _sign(folder, wanted, days)
+        shutil.copyfile(_authority(folder, wanted.authority).certificate, folder / name / "ca.pem")
+        known.certificates.append(wanted)
+        replace_secret_file(folder / PLAN_FILE, known.text().encode())
+    click.echo(
+        f"{folder / name} has the files of the client. Add these lines to accounts.yml of each server:\n\n"
+        f"{client_account(name, secret)}\nThey take effect within five seconds."
+    )
+
+
+def _write(folder: Path, made: Plan, place: str, days: int) -> None:
+    """Write the folder, completely or not at all. Raises: ConfigError, OSError."""
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(f"{folder} exists already, and nothing in it is overwritten: name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # its mode is 0700
+    try:
+        _fill(new, made, place, days)
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def _fill(folder: Path, made: Plan, place: str, days: int) -> None:
+    for stem in made.authorities:
+        make_authority(_authority(folder, stem), f"SparrowMQ {stem}", AUTHORITY_DAYS)
+    for path, text in made.texts.items():
+        _write_private(folder / path, text)
+    for each in made.certificates:
+        _sign(folder, each, days)
+    for path, stem in made.copies.items():
+        shutil.copyfile(_authority(folder, stem).certificate, folder / path)
+    _write_private(folder / PLAN_FILE, Known(place, made.name_servers, list(made.certificates)).text())
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNERS_ALONE), "w") as file:
+        file.write(text)
+
+
+def _sign(folder: Path, wanted: Certificate, days: int) -> None:
+    files = Files(folder / wanted.stem, folder / wanted.key)
+    sign(files, wanted.name, tuple(wanted.hosts), _authority(folder, wanted.authority), days)
+
+
+def _authority(folder: Path, stem: str) -> Files:
+    return Files(folder / f"{stem}.pem", folder / f"{stem}.key")
+
+
+def _read_plan(folder: Path) -> Known:
+    """Raises: ConfigError, `init` did not make the folder."""
+    try:
+        plan = json.loads((folder / PLAN_FILE).read_text())
+        plan["certificates"] = [Certificate(**each) for each in plan["certificates"]]
+        return Known(**plan)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{folder} is no folder that `sparrowmq secure init` made: {PLAN_FILE} cannot be read ({error})"
+        ) from error
+
+
+def _next_steps(folder: Path, made: Plan, clients: Sequence[str]) -> str:
+    starts = "\n".join(f"    {line}" for line in made.starts)
+    return (
+        f"{folder} has the files of the cluster. Copy the folder of each server to its machine, readable by the "
+        f"server's user only.\n\nStart the servers in this order:\n{starts}\n\n"
+        f"Look at the cluster:\n    . {folder}/{ADMINISTRATOR}/environment\n    sparrowmq cluster\n\n"
+        f"Give each program its folder ({', '.join(clients)}). Keep the *.key files of {folder} itself away from all "
+        "servers: with them, new certificates are made."
+    )
+
+
+# The plan: all files as texts, before any is written ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The size and place of a cluster, as the command line gives them."""
+
+    place: str  # the folder where the servers will find their files
+    data: str = ""  # the folder where they keep their data; "" for `place`
+    hosts: Sequence[str] = ("127.0.0.1",)  # servers are distributed over them in turn
+    name_servers: int = 1
+    brokers: int = 1
+    slaves: int = 0  # the slaves of each broker
+    has_failover: bool = False  # the brokers are members of one group, whose master etcd knows
+    etcd: int = 1
+    clients: Sequence[str] = ("application",)
+    namesrv_port: int = NAMESRV_PORT
+    broker_port: int = BROKER_PORT
+    etcd_port: int = ETCD_PORT
+
+    def folder_of(self, server: Server) -> str:
+        """Return the folder in which a server keeps its messages and state."""
+        return f"{self.data or self.place}/{server.folder}"
+
+    def demand_sense(self) -> None:
+        """Raises: ConfigError, the wishes cannot be met."""
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigError(f"--host {host!r} is no address: give an IP address or a host name")
+        if self.has_failover and self.slaves:
+            raise ConfigError("--slaves does not go with --failover: its members follow the one that etcd elects")
+        for name in self.clients:
+            demand_name(name)
+        taken = [ADMINISTRATOR, *self.clients, *(each.folder for each in _servers(self))]
+        twice = sorted({name for name in taken if taken.count(name) > 1})
+        if twice:
+            raise ConfigError(f"--client {twice[0]}: the name is taken; choose another one")
+
+
+@dataclass(frozen=True)
+class Server:
+    folder: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url_host(self) -> str:
+        """The address where etcd listens, which must be an IP address."""
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return EVERYWHERE
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+@dataclass(frozen=True)
+class BrokerServer(Server):
+    """A broker: a master, a slave, or a member of a group."""
+
+    name: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate to sign."""
+
+    stem: str  # of its files below the folder of the cluster: STEM.pem and the key
+    key: str
+    name: str
+    hosts: tuple[str, ...] = ()  # of a server; () for a client
+    authority: str = AUTHORITY  # the stem of the CA
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All files."""
+
+    texts: Mapping[str, str]  # by the path below the folder of the cluster
+    certificates: Sequence[Certificate]  # to sign, and the CAs that sign them
+    copies: Mapping[str, str]  # copies of a CA's certificate, each with the stem of the CA
+    authorities: Sequence[str]
+    starts: Sequence[str]  # the commands that start the servers, in order
+    name_servers: str  # their addresses
+
+
+@dataclass
+class _Making:
+    wishes: Wishes
+    texts: dict[str, str] = field(default_factory=dict)
+    certificates: list[Certificate] = field(default_factory=list)
+    copies: dict[str, str] = field(default_factory=dict)
+    starts: list[str] = field(default_factory=list)
+
+    def certify(self, folder: str, hosts: tuple[str, ...] = (), *, file: str = "", authority: str = AUTHORITY) -> None:
+        prefix = f"{folder}/{file}"
+        self.certificates.append(Certificate(f"{prefix}certificate.pem", f"{prefix}key.pem", folder, hosts, authority))
+        self.copies[f"{prefix}ca.pem"] = authority
+
+
+def plan(wishes: Wishes) -> Plan:
+    """Return all files of a cluster. Raises: ConfigError, the wishes cannot be met."""
+    wishes.demand_sense()
+    making = _Making(wishes)
+    name_servers, etcd, brokers = _name_servers(wishes), _etcd(wishes), _brokers(wishes)
+    people = {name: new_secret() for name in (ADMINISTRATOR, *wishes.clients)}
+    accounts = _accounts(people, brokers)
+    ha_secret = new_secret()
+    addresses = ";".join(each.address for each in name_servers)
+    for each in etcd:
+        _add_etcd(making, each, etcd)
+    for each in name_servers:
+        path = f"{each.folder}/namesrv.conf"
+        making.texts[path] = _namesrv_conf(wishes, each)
+        making.texts[f"{each.folder}/accounts.yml"] = accounts
+        making.certify(each.folder, (each.host,))
+        making.starts.append(f"mqnamesrv -c {wishes.place}/{path}")
+    for each in brokers:
+        path = f"{each.folder}/broker.conf"
+        making.texts[path] = _broker_conf(wishes, each, addresses, ha_secret, etcd)
+        making.texts[f"{each.folder}/accounts.yml"] = accounts
+        making.certify(each.folder, (each.host,))
+        if etcd:
+            making.certify(each.folder, file="etcd-", authority=ETCD_AUTHORITY)
+        making.starts.append(f"mqbroker -c {wishes.place}/{path}")
+    for name, secret in people.items():
+        making.texts |= client_texts(wishes.place, name, secret, addresses)
+        making.certify(name)
+    authorities = [AUTHORITY, ETCD_AUTHORITY] if etcd else [AUTHORITY]
+    return Plan(making.texts, making.certificates, making.copies, authorities, making.starts, addresses)
+
+
+def client_texts(place: str, name: str, secret: str, name_servers: str) -> dict[str, str]:
+    """Return the files of a client, besides its certificate."""
+    at = f"{place}/{name}"
+    return {
+        f"{name}/tls.properties": "tls.enable=true\n" + _client_tls(at),
+        f"{name}/environment": _environment(at, name, secret, name_servers),
+    }
+
+
+def client_account(name: str, secret: str) -> str:
+    """Return the lines of accounts.yml for a client that may send and consume everywhere."""
+    return (
+        f"  - accessKey: {name}\n    secretKey: {secret}\n    certificate: {name}\n"
+        "    defaultTopicPerm: PUB|SUB\n    defaultGroupPerm: SUB\n"
+    )
+
+
+def new_secret() -> str:
+    """Return a secret that cannot be guessed."""
+    return secrets.token_hex(_SECRET_BYTES)
+
+
+def demand_name(name: str) -> None:
+    """Raises: ConfigError, it cannot be the name of a client and its account."""
+    if not _NAME.fullmatch(name) or len(name) <= LONGEST_TOO_SHORT:
+        raise ConfigError(
+            f"{name!r} is no name of an account: it needs more than {LONGEST_TOO_SHORT} letters, digits, _ or -"
+        )
+
+
+# Servers ------------------------------------------------------------------------------------------------------------
+
+
+def _servers(wishes: Wishes) -> list[Server]:
+    return [*_name_servers(wishes), *_brokers(wishes), *_etcd(wishes)]
+
+
+def _name_servers(wishes: Wishes) -> list[Server]:
+    hosts = _in_turn(wishes, wishes.namesrv_port, wishes.name_servers)
+    return [Server(f"name-server-{n}", *place) for n, place in enumerate(hosts, 1)]
+
+
+def _etcd(wishes: Wishes) -> list[Server]:
+    if not wishes.has_failover:
+        return []
+    hosts = _in_turn(wishes, wishes.etcd_port, wishes.etcd)
+    return [Server(f"etcd-{n}", *place) for n, place in enumerate(hosts, 1)]
+
+
+def _brokers(wishes: Wishes) -> list[BrokerServer]:
+    """A slave is on the host after that of its master."""
+    ports = dict.fromkeys(wishes.hosts, wishes.broker_port)
+    found = []
+    for number in range(wishes.brokers):
+        letter = _LETTERS[number % len(_LETTERS)] + str(number // len(_LETTERS) or "")
+        name = "broker-a" if wishes.has_failover else f"broker-{letter}"
+        for copy in range(wishes.slaves + 1):
+            host = wishes.hosts[(number + copy) % len(wishes.hosts)]
+            port, ports[host] = ports[host], ports[host] + _APART
+            own = number + 1 if wishes.has_failover else copy
+            folder = f"{name}-{own}" if wishes.has_failover else f"{name}-slave-{copy}" if copy else name
+            found.append(BrokerServer(folder, host, port, name, own))
+    return found
+
+
+def _in_turn(wishes: Wishes, first_port: int, count: int) -> Iterator[tuple[str, int]]:
+    hosts = wishes.hosts
+    for number in range(count):
+        yield hosts[number % len(hosts)], first_port + number // len(hosts) * _APART
+
+
+# Texts --------------------------------------------------------------------------------------------------------------
+
+
+def _namesrv_conf(wishes: Wishes, server: Server) -> str:
+    at = f"{wishes.place}/{server.folder}"
+    own = {
+        "listenPort": str(server.port),
+        "bindAddress": _bind(server.host),
+        "kvConfigPath": f"{wishes.folder_of(server)}/kvConfig.json",
+    }
+    return _properties(own) + _guard(at)
+
+
+def _broker_conf(
+    wishes: Wishes, server: BrokerServer, name_servers: str, ha_secret: str, etcd: Sequence[Server]
+) -> str:
+    at = f"{wishes.place}/{server.folder}"
+    is_slave = server.number > 0 and not etcd
+    own = {
+        "brokerName": server.name,
+        "brokerId": str(server.number),
+        "brokerRole": "SLAVE" if is_slave else "SYNC_MASTER" if etcd else "ASYNC_MASTER",
+        "namesrvAddr": name_servers,
+        "brokerIP1": server.host,
+        "bindAddress": _bind(server.host),
+        "listenPort": str(server.port),
+        "haListenPort": str(server.port + 1),
+        "fastListenPort": "off",
+        "storePathRootDir": f"{wishes.folder_of(server)}/store",
+        "haSecret": ha_secret,
+    }
+    if etcd:
+        own |= {
+            "enableControllerMode": "true",
+            "etcdEndpoints": ";".join(each.address for each in etcd),
+            "etcd.tls.enable": "true",
+            "etcd.tls.trustCertPath": f"{at}/etcd-ca.pem",
+            "etcd.tls.certPath": f"{at}/etcd-certificate.pem",
+            "etcd.tls.keyPath": f"{at}/etcd-key.pem",
+        }
+    return _properties(own) + _guard(at)
+
+
+def _guard(at: str) -> str:
+    server = {
+        "aclEnable": "true",
+        "aclFile": f"{at}/accounts.yml",
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": f"{at}/certificate.pem",
+        "tls.server.keyPath": f"{at}/key.pem",
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": f"{at}/ca.pem",
+    }
+    return _properties(server) + _client_tls(at)
+
+
+def _client_tls(at: str) -> str:
+    return _properties(
+        {
+            "tls.client.trustCertPath": f"{at}/ca.pem",
+            "tls.client.certPath": f"{at}/certificate.pem",
+            "tls.client.keyPath": f"{at}/key.pem",
+        }
+    )
+
+
+def _environment(at: str, name: str, secret: str, name_servers: str) -> str:
+    values = {
+        "NAMESRV_ADDR": f"'{name_servers}'",
+        "SPARROWMQ_TLS_CONFIG": f"'{at}/tls.properties'",
+        "ROCKETMQ_ACCESS_KEY": name,
+        "ROCKETMQ_SECRET_KEY": secret,
+    }
+    return "".join(f"export {key}={value}\n" for key, value in values.items())
+
+
+def _accounts(people: Mapping[str, str], brokers: Sequence[BrokerServer]) -> str:
+    """The accounts of all servers. Each one may sign, or show its certificate."""
+    lines = ["accounts:\n"]
+    for name, secret in people.items():
+        is_admin = name == ADMINISTRATOR
+        lines.append(_account(name, secret, "admin") if is_admin else client_account(name, secret))
+    for each in brokers:
+        lines += [_account(each.folder, new_secret(), "broker"), f"    brokerNames: [{each.name}]\n"]
+    return "".join(lines)
+
+
+def _account(name: str, secret: str, role: str) -> str:
+    return f"  - accessKey: {name}\n    secretKey: {secret}\n    certificate: {name}\n    {role}: true\n"
+
+
+def _add_etcd(making: _Making, server: Server, group: Sequence[Server]) -> None:
+    at = f"{making.wishes.place}/{server.folder}"
+    making.certify(server.folder, (server.host,), authority=ETCD_AUTHORITY)
+    peers = ",".join(f"{each.folder}=https://{_peer(each).address}" for each in group)
+    files = f"  cert-file: {at}/certificate.pem\n  key-file: {at}/key.pem\n"
+    security = f"{files}  client-cert-auth: true\n  trusted-ca-file: {at}/ca.pem\n"
+    path = f"{server.folder}/etcd.yml"
+    making.texts[path] = (
+        f"name: {server.folder}\ndata-dir: {making.wishes.folder_of(server)}/data\n"
+        f"listen-client-urls: https://{server.url_host}:{server.port}\n"
+        f"advertise-client-urls: https://{server.address}\n"
+        f"listen-peer-urls: https://{server.url_host}:{_peer(server).port}\n"
+        f"initial-advertise-peer-urls: https://{_peer(server).address}\n"
+        f"initial-cluster: {peers}\ninitial-cluster-state: new\n"
+        # Brokers use the gateway. It is on by etcd's flags, and off for etcd 3.4 with a file.
+        "enable-grpc-gateway: true\n"
+        f"client-transport-security:\n{security}peer-transport-security:\n{security}"
+    )
+    making.starts.append(f"etcd --config-file {making.wishes.place}/{path}")
+
+
+def _peer(server: Server) -> Server:
+    return Server(server.folder, server.host, server.port + 1)
+
+
+def _bind(host: str) -> str:
+    """The address to listen on: that of the host, or each one if the host has only a name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return EVERYWHERE
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+# The certificate authority -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Files:
+    """A certificate and its key, in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def make_authority(files: Files, name: str, days: int) -> None:
+    """Make the key and the certificate of a CA. Raises: ConfigError, openssl is missing or fails."""
+    _make_key(files.key)
+    with TemporaryDirectory(prefix="sparrowmq-") as folder:
+        config = _written(folder, _CONFIG)
+        _openssl(
+            *("req", "-x509", "-new", "-config", config, "-extensions", "authority", "-key", files.key),
+            *("-subj", f"/CN={name}", "-days", days, "-set_serial", _serial(), "-out", files.certificate),
+        )
+
+
+def sign(files: Files, name: str, hosts: tuple[str, ...], authority: Files, days: int) -> None:
+    """Make a certificate, and its key if there is none yet.
+
+    Args:
+        name: the common name.
+        hosts: the addresses of a server; () for a client.
+    Raises:
+        ConfigError: openssl is missing or fails.
+    """
+    if not files.key.exists():
+        _make_key(files.key)
+    usage = "serverAuth, clientAuth" if hosts else "clientAuth"
+    extensions = f"extendedKeyUsage = {usage}\n"
+    if hosts:
+        extensions += f"subjectAltName = {', '.join(map(_alternative, hosts))}\n"
+    with TemporaryDirectory(prefix="sparrowmq-") as folder:
+        config, request = _written(folder, _CONFIG + extensions), Path(folder, "request.pem")
+        made = Path(folder, "made.pem")
+        _openssl(*("req", "-new", "-config", config, "-key", files.key, "-subj", f"/CN={name}", "-out", request))
+        _openssl(
+            *("x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key),
+            *("-set_serial", _serial(), "-days", days, "-extfile", config, "-extensions", "signed"),
+            *("-out", made),
+        )
+        content = made.read_bytes()
+    written = files.certificate.with_name(files.certificate.name + ".tmp")
+    written.write_bytes(content)
+    written.replace(files.certificate)
+
+
+def _make_key(path: Path) -> None:
+    path.touch(OWNERS_ALONE, exist_ok=False)
+    _openssl(
+        "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:named_curve",
+        "-out", path,
+    )  # fmt: skip
+    path.chmod(OWNERS_ALONE)
+
+
+def _alternative(host: str) -> str:
+    try:
+        return f"IP:{ipaddress.ip_address(host)}"
+    except ValueError:
+        return f"DNS:{host}"
+
+
+def _serial() -> str:
+    return f"0x{secrets.randbits(127) | 1 << 126:x}"
+
+
+def _written(folder: str, text: str) -> Path:
+    path = Path(folder, "openssl.cnf")
+    path.write_text(text)
+    return path
+
+
+def _openssl(*words: object) -> None:
+    try:
+        subprocess.run(
+            ["openssl", *map(str, words)],
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+        )
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ConfigError(f"openssl cannot make a certificate ({said or f'exit {error.returncode}'})") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"openssl cannot make a certificate ({error}); install the program openssl") from error

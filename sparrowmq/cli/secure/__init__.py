@@ -1,1 +1,0 @@
-"""`sparrowmq secure`: certificates, accounts and settings of a closed cluster."""

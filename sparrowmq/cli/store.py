@@ -1,0 +1,663 @@
+"""`sparrowmq store`: what can be done with a message store without its broker."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from pathlib import Path
+from ssl import SSLContext
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
+
+import click
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.cli.servers.settings_sources import FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.terminal.arguments import TOPIC, iso
+from sparrowmq.cli.terminal.cluster_command import (
+    F,
+    ask,
+    asking,
+    credentials_of,
+    options,
+    reporting,
+    showing_who,
+    tls_of,
+)
+from sparrowmq.cli.terminal.output import OUTPUT, Progress, confirm, done, is_for_people, say, table, tables
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.resend import Key, LeftOut, Resending, Resent, Standing, resent
+from sparrowmq.client.cluster.blocking_network import Link
+from sparrowmq.client.cluster.credentials import tls_context
+from sparrowmq.core.safe_text import counted
+from sparrowmq.errors import BadStore, NetworkError, RemoteError, SparrowError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.recalls import Recalls
+from sparrowmq.protocol.requests.headers import ViewMessage
+from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.settings.argument_types import PATH, Whole
+from sparrowmq.store.care import backup as backups
+from sparrowmq.store.care import repair as repairs
+from sparrowmq.store.care import restore as restores
+from sparrowmq.store.care.backup import RestorePoints
+from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.inspect import PieceRecord, check_piece_name, describe, read_piece
+from sparrowmq.store.care.manifest import copy_problems, has_manifest, is_copy
+from sparrowmq.store.care.progress import ReadDisk, WrittenDisk
+from sparrowmq.store.record_repair import Replaced
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Disk, StoreLock
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 5  # to read a record of another broker's log
+_PAUSE_S: Final = 1.0
+_AT_ONCE: Final = 64  # messages that are asked for, or sent, at once
+
+
+def _of_broker(command: F) -> F:
+    """Give a command the options of a broker's settings, and --output."""
+    return FILE_OPTION(SET_OPTION(OUTPUT(command)))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def store() -> None:
+    """Look into a message store, check it, copy it, repair it."""
+
+
+@store.command()
+@click.argument("path", type=PATH)
+@_of_broker
+def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
+    """Verify all that is in the store at PATH, which no broker may have open.
+
+    PATH may also be a restore point, or a folder of them: then also all files are compared with the manifest.
+
+    Each violation is one line, printed as soon as it is found; programs get rows at the end. The exit status is 0 when
+    there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
+    """
+    with reporting("store check"):
+        points = RestorePoints(Disk(), path)
+        stores = [Path(points.path(name)) for name in points.names()] or [path]
+        violations = [each for one in stores for each in found(settings_of(one, file, changes))]
+    _tell_programs(violations)
+    say(f"{len(violations)} violations" if violations else f"{path} is sound")
+    sys.exit(1 if violations else 0)
+
+
+@store.command()
+@click.argument("path", type=PATH)
+@click.option("--from", "start", metavar="OFFSET", type=Whole(0), help="Where to begin: see the numbers shown.")
+@click.option("--limit", metavar="N", type=Whole(1), help="How many records or entries to show.")
+@OUTPUT
+def inspect(path: Path, start: int | None, limit: int | None) -> None:
+    """Show what is in PATH, in words: any file of a store, or its folder.
+
+    Of a log file each record, of a queue or index file each entry, of the store all of it in a dozen lines. The
+    broker may be running.
+    """
+    with reporting("store inspect"):
+        lines = describe(path, start, limit)
+        if not is_for_people():
+            table(("LINE",), [(line,) for line in lines])
+            return
+        for line in lines:
+            click.echo(line)
+
+
+@store.command()
+@click.argument("path", type=PATH)
+@click.argument("to", type=PATH)
+@click.option("--keep", metavar="N", type=Whole(1), help="Keep N restore points; delete older ones.")
+@click.option("--check", "is_checked", is_flag=True, help="Read the files of the last point again.")
+@_of_broker
+def backup(
+    path: Path, to: Path, keep: int | None, is_checked: bool, file: str | None, changes: tuple[str, ...]
+) -> None:
+    """Add a restore point of the store at PATH to the folder TO, while the broker runs or not.
+
+    A restore point has all that was stored when this began, with topics, groups and offsets. Its name is the time. It
+    appears once it is whole, and each message in it was compared with its checksums. Full files that the point before
+    has already are linked, not copied; with --check they are read again first. If the broker's files are not of Java's
+    sizes, give its settings with -c.
+    """
+    with reporting("store backup"):
+        settings = settings_of(path, file, changes)
+        with Progress() as progress:
+            disk = _copying(backups.sources(settings.layout), progress)
+            points = RestorePoints(disk, to)
+            added = points.add(settings, SystemClock().now_ms(), keep=keep, is_checked=is_checked, watch=progress)
+    if is_for_people():
+        click.echo(f"{added.path} has {path} up to offset {added.end} of its log")
+        click.echo(f"{added.copied} files were copied, {added.linked} are shared with the point before")
+        for name in added.dropped:
+            click.echo(f"{name} was deleted, as --keep {keep} says")
+    else:
+        row = (str(path), added.path, int(added.end), added.copied, added.linked)
+        table(("STORE", "COPY", "END OFFSET", "COPIED", "LINKED"), [row])
+
+
+@store.command()
+@click.argument("source", type=PATH)
+@click.argument("path", type=PATH)
+@click.option("--point", metavar="NAME", help="The restore point; the newest one without this option.")
+@click.option("--salvage", is_flag=True, help="Of a damaged copy, restore what is sound, and say what is missing.")
+@_of_broker
+def restore(
+    source: Path, path: Path, point: str | None, salvage: bool, file: str | None, changes: tuple[str, ...]
+) -> None:
+    """Make a store at PATH, where none may be, of a restore point in the folder SOURCE; then start its broker.
+
+    SOURCE may also be one restore point. The copy is verified first: each file, each record, the queues and the index.
+    A damaged copy makes no store: each problem is one line, and the exit status is 1.
+    """
+    problems: list[str] = []
+    with reporting("store restore"):
+        settings = _settings(path, file, changes)
+        with Progress() as progress:
+            copy = _copy_in(source, point)
+            files = [str(Path(copy, each)) for each in backups.paths(Disk(), copy)]
+            disk = _copying(files, progress)
+            restores.restore(copy, settings, disk, progress, tell=_telling(problems, progress), salvage=salvage)
+    if is_for_people():
+        click.echo(f"{path} is as {copy}" if not problems else f"{path} has what is sound in {copy}")
+    else:
+        table(("STORE", "COPY", "PROBLEMS"), [(str(path), copy, len(problems))])
+
+
+def _copy_in(source: Path, point: str | None) -> str:
+    """Return the folder of the copy to restore. Raises: BadStore."""
+    if point is None and is_copy(Disk(), str(source)):
+        return str(source)
+    return RestorePoints(Disk(), source).path(point)
+
+
+def _telling(problems: list[str], progress: Progress) -> Callable[[str], None]:
+    """Return a function that notes a problem, and prints it at once for people."""
+
+    def tell(problem: str) -> None:
+        problems.append(problem)
+        progress.clear()
+        click.echo(problem, err=not is_for_people())
+
+    return tell
+
+
+@store.command()
+@click.argument("path", type=PATH)
+@click.option(
+    "--from",
+    "address",
+    metavar="HOST:PORT",
+    help="Take damaged records from this broker: a slave of the store's master, or the master of a slave.",
+)
+@showing_who
+@_of_broker
+def repair(path: Path, address: str | None, file: str | None, changes: tuple[str, ...]) -> None:
+    """Repair the log at PATH, which no broker may have open, and bring queues and index in order.
+
+    All of the log is read. With --from, records that are damaged, or that were fenced off before, are replaced by those
+    that the other broker has at the same places. What is still damaged is fenced off: consumers pass over what was
+    there. Damaged bytes are kept in the folder `set-aside`.
+
+    The exit status is 0 when nothing is left that `check` would find.
+    """
+    with reporting("store repair"):
+        settings = settings_of(path, file, changes)
+        replaced = _repaired(settings, address)
+        violations = found(settings)
+    pieces = Disk().list_folder(settings.layout.set_aside)
+    _tell_programs(violations)
+    if address is not None:
+        missing = "".join(f"; it has none from offset {begin} to {end}" for begin, end in replaced.left)
+        say(f"{replaced.count} records are as {address} has them{missing}")
+    say(f"{path} {'is not sound' if violations else 'is sound'}; set-aside holds {len(pieces)} pieces")
+    sys.exit(1 if violations else 0)
+
+
+def _repaired(settings: StoreSettings, address: str | None) -> Replaced:
+    with Progress() as progress:
+        disk = ReadDisk(settings, progress) if progress.is_shown else Disk()
+        if address is None:
+            return repairs.repair(settings, disk)
+        who, tls = credentials_of(), tls_context(tls_of())
+        with LogCopy(address, who._signer() if who else None, tls) as copy:
+            return repairs.repair(settings, disk, copy)
+
+
+class LogCopy:
+    """The log of the broker at an address; a lost connection is opened again. Not for several threads at once.
+
+    VIEW_MESSAGE_BY_ID (33) returns the bytes at an offset; masters and slaves answer it, Java's too.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        sign: Sign | None = None,
+        tls: SSLContext | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._address = address
+        self._sign = sign
+        self._tls = tls
+        self._sleep = sleep
+        self._link: Link | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._hang_up()
+
+    def record_at(self, offset: int) -> bytes | None:
+        """Return the record at an offset; None if there is none.
+
+        Raises:
+            NetworkError: the broker does not answer, for some seconds.
+            RemoteError: it refuses.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._ask(offset)
+            except NetworkError:
+                self._hang_up()
+                self._sleep(_PAUSE_S)
+        return self._ask(offset)
+
+    def _ask(self, offset: int) -> bytes | None:
+        if self._link is None:
+            self._link = Link(self._address, self._sign, self._tls)
+        try:
+            _, found = self._link.call(ViewMessage(offset))
+        except RemoteError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:  # "can not find message by the offset"
+                return None
+            raise
+        return found
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link = None
+
+
+def _copying(sources: list[str], progress: Progress) -> Disk:
+    return WrittenDisk(sources, progress) if progress.is_shown else Disk()
+
+
+def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
+    """Return the settings of the store at a path, even if the broker's file names another path.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        BadStore: there is no store.
+    """
+    settings = _settings(path, file, changes)
+    if not Path(settings.layout.commit_log).is_dir():
+        raise BadStore(f"there is no store at {path}: {settings.layout.commit_log} is not there")
+    return settings
+
+
+def _settings(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
+    typed = {"storePathRootDir": str(path)}
+    return merge(BrokerSettings, sources(file, {}, changes, typed)).store(0)
+
+
+def found(settings: StoreSettings) -> list[str]:
+    """Return the violations of a store that no broker has open; people see each at once, as a check takes minutes.
+
+    Raises: StoreLocked, a broker has it open.
+    """
+    disk = Disk()
+    violations: list[str] = []
+    lock = StoreLock(disk, settings.layout)
+    try:
+        with Progress() as progress:
+            watch = progress if progress.is_shown else None
+            of_copy = has_manifest(disk, settings.layout.root)
+            for violation in (copy_problems if of_copy else verify)(settings, disk, watch):
+                violations.append(violation)
+                if is_for_people():
+                    progress.clear()
+                    click.echo(violation)
+    finally:
+        lock.close()
+    return violations
+
+
+def _tell_programs(violations: list[str]) -> None:
+    if not is_for_people():
+        table(("VIOLATION",), [(violation,) for violation in violations])
+
+
+# Resend --------------------------------------------------------------------------------------------------------------
+#
+#     read the pieces ── ask the cluster what it has ── table ── question ── send ── delete the pieces, with --delete
+#
+# Each step asks or tells before it changes something. An interrupted run can be repeated: what was sent is there then.
+
+
+_Messages: TypeAlias = "Iterable[tuple[Place, Resent]]"
+
+
+@dataclass(slots=True)
+class _OfTopic:
+    """The messages of one topic: how many are missing and there; when the first and last missing ones were stored."""
+
+    missing: int = 0
+    there: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+
+    def add(self, standing: Standing, stored_ms: int) -> None:
+        self.there += standing is Standing.THERE
+        if standing is Standing.MISSING:
+            self.missing += 1
+            self.first_ms = min(self.first_ms or stored_ms, stored_ms)
+            self.last_ms = max(self.last_ms, stored_ms)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The places of the messages to send, and the counts by topic."""
+
+    places: set[Place] = field(default_factory=set)
+    topics: dict[str, _OfTopic] = field(default_factory=dict)
+
+    @property
+    def there(self) -> int:
+        return sum(each.there for each in self.topics.values())
+
+
+@store.command()
+@options(asking, OUTPUT)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+@click.option("--topic", "topics", type=TOPIC, multiple=True, help="Only messages of this topic; may be repeated.")
+@click.option("--delete", is_flag=True, help="Then delete the files: this ends the condition that names them.")
+@click.option("--unchecked", is_flag=True, help="Send also what may be in the cluster already: consumers get it twice.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def resend(
+    files: tuple[Path, ...], topics: tuple[str, ...], delete: bool, unchecked: bool, dry_run: bool, yes: bool
+) -> None:
+    """Send the messages in FILEs, which are in the folder set-aside of a store, to their topics again.
+
+    Such messages left the log when another broker became the master, or when a start cut damage off. Messages that the
+    cluster has already are left out, by their unique ids; so this can be run again after it was interrupted. Damaged
+    bytes are passed over. Half messages, and the broker's own records, are not sent. The broker may run.
+    """
+    if delete and topics:
+        raise click.UsageError("--delete would delete messages of other topics, too; leave out --topic")
+    with reporting("store resend"):
+        draft = Draft(files, topics)
+        if not draft.sound and not delete:
+            raise click.ClickException(
+                f"no message in {_names(files)} can be read: {draft.damaged_bytes:,} bytes are damaged. A slave or a "
+                "backup may have these messages; --delete deletes the files"
+            )
+        if draft.places:
+            plan, sent = ask(lambda admin: _run(admin, draft, files, delete, unchecked, dry_run, yes))
+        else:
+            plan, sent = _Plan(), 0
+            _show(plan, draft)
+            if delete and not dry_run and not yes:
+                confirm(_question(0, files, delete))
+        is_open = bool(draft.left_out[LeftOut.OPEN])
+        is_deleted = delete and not dry_run and not is_open
+        if is_deleted:
+            for file in files:
+                file.unlink()
+    _tell(plan, draft, files, sent, dry_run=dry_run, is_deleted=is_deleted, is_part=bool(topics) or is_open)
+
+
+async def _run(
+    admin: Admin,
+    draft: Draft,
+    files: Collection[Path],
+    delete: bool,
+    unchecked: bool,
+    dry_run: bool,
+    yes: bool,
+) -> tuple[_Plan, int]:
+    resending = Resending(admin.servers, is_checked=not unchecked, is_dry=dry_run)
+    if lacking := await resending.prepare(draft.topics):
+        raise click.ClickException(
+            f"nothing was sent: the cluster has no topic {', '.join(lacking)}. Create each with "
+            f"`sparrowmq topic create {lacking[0]}`, or choose others with --topic"
+        )
+    if not unchecked and (blind := resending.without_index()):
+        raise click.ClickException(
+            f"nothing was sent: {', '.join(blind)} cannot find messages by their ids, as messageIndexEnable is false. "
+            "--unchecked sends all messages, also those that are there already"
+        )
+    with Progress() as progress:
+        plan = await _compared(resending, draft, progress)
+        progress.clear()
+        _show(plan, draft)
+        if dry_run:
+            return plan, 0
+        if not yes and (plan.places or delete):
+            confirm(_question(len(plan.places), files, delete and not draft.left_out[LeftOut.OPEN]))
+        return plan, await _send_all(resending, draft.messages(plan.places), len(plan.places), progress)
+
+
+async def _compared(resending: Resending, draft: Draft, progress: Progress) -> _Plan:
+    """Ask the cluster for each message."""
+    plan, count = _Plan(), 0
+    for chunk in _chunks(draft.messages(draft.places)):
+        answers = await _together([resending.standing(message) for _, message in chunk])
+        for (place, message), standing in zip(chunk, answers, strict=True):
+            if standing is Standing.OPEN:
+                draft.left_out[LeftOut.OPEN] += 1
+            elif standing is Standing.MISSING:
+                plan.places.add(place)
+            of_topic = plan.topics.setdefault(message.topic, _OfTopic())
+            of_topic.add(standing, message.stored.store_timestamp_ms)
+        count += len(chunk)
+        progress("asking the cluster", count, len(draft.places))
+    return plan
+
+
+async def _send_all(resending: Resending, messages: _Messages, total: int, progress: Progress) -> int:
+    """Send messages, those of each queue in their order; return their number."""
+    sent = 0
+
+    async def send(few: list[Resent]) -> None:
+        nonlocal sent
+        for each in few:
+            await resending.send(each)
+            sent += 1
+            progress("sending", sent, total)
+
+    try:
+        for chunk in _chunks(messages):
+            by_queue = sorted((each for _, each in chunk), key=resending.queue_of)
+            await _together([send(list(few)) for _, few in groupby(by_queue, key=resending.queue_of)])
+    except BaseException:
+        progress.clear()
+        say(f"{sent:,} of {total:,} messages were sent; run the same command again to go on")
+        raise
+    return sent
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all, each in a task. Raises: the first error, which ends the others."""
+    failures: list[Exception] = []
+    begun: list[asyncio.Task[T]] = []
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            begun += [tasks.create_task(each) for each in work]
+    except* SparrowError as group:
+        failures += group.exceptions
+    if failures:  # Python 3.11.2 would put what is raised above into a group
+        raise failures[0] from None
+    return [each.result() for each in begun]
+
+
+def _chunks(messages: _Messages) -> Iterator[list[tuple[Place, Resent]]]:
+    rest = iter(messages)
+    while chunk := list(islice(rest, _AT_ONCE)):
+        yield chunk
+
+
+def _show(plan: _Plan, draft: Draft) -> None:
+    """Show people what would be sent, and what would not."""
+    if not is_for_people():
+        return
+    rows = [
+        (topic, each.missing, each.there, _time(each.first_ms), _time(each.last_ms))
+        for topic, each in sorted(plan.topics.items())
+    ]
+    if rows:
+        tables(topics=(("TOPIC", "SEND", "THERE ALREADY", "FIRST STORED", "LAST STORED"), rows))
+    for why, count in draft.left_out.items():
+        if count:
+            say(f"not sent: {count:,} {why.value}")
+    if draft.damaged:
+        say(f"not sent: {draft.damaged_bytes:,} damaged bytes, in {draft.damaged:,} places")
+
+
+def _time(ms: int) -> str | None:
+    return iso(ms) if ms else None
+
+
+def _question(count: int, files: Collection[Path], delete: bool) -> str:
+    steps = [f"send {counted(count, 'message')} again"] if count else []
+    if delete:
+        steps.append(f"delete {_names(files)}")
+    return f"{', then '.join(steps)}?"
+
+
+def _tell(
+    plan: _Plan,
+    draft: Draft,
+    files: Collection[Path],
+    sent: int,
+    *,
+    dry_run: bool,
+    is_deleted: bool,
+    is_part: bool,
+) -> None:
+    """Print what was done, and what is left to do."""
+    if dry_run:
+        sentence = f"would send {counted(len(plan.places), 'message')} again; {plan.there:,} are there already"
+    else:
+        sentence = f"sent {counted(sent, 'message')} again; {plan.there:,} were there already"
+        if is_deleted:
+            sentence += f"\ndeleted {_names(files)}"
+        elif is_part:
+            sentence += "\nkeep the files: they have other messages, too"
+        else:
+            sentence += f"\nthe files are not needed any more: rm {shlex.join(map(str, files))}"
+    told: dict[str, Any] = {
+        "sent": sent,
+        "would_send": len(plan.places) if dry_run else 0,
+        "there_already": plan.there,
+        "left_out": {why.name.lower(): count for why, count in draft.left_out.items() if count},
+        "damaged_bytes": draft.damaged_bytes,
+        "topics": [
+            {"topic": topic, "send": each.missing, "there_already": each.there}
+            | {"first_stored": _time(each.first_ms), "last_stored": _time(each.last_ms)}
+            for topic, each in sorted(plan.topics.items())
+        ],
+    }
+    done(sentence, **told, dry_run=dry_run, deleted=is_deleted)
+
+
+def _names(files: Iterable[Path]) -> str:
+    return ", ".join(map(str, files))
+
+
+class Place(NamedTuple):
+    """A message in a piece."""
+
+    file: Path
+    offset: int  # in the log
+
+
+class Draft:
+    """The messages of some pieces that can be sent, chosen before a cluster is asked.
+
+    Pieces are read three times: for this choice, to ask the cluster, and to send. So no bodies are kept in memory, only
+    a key and a place for each message.
+
+    Args:
+        files: the pieces, in any order.
+        topics: take only messages of these topics; without topics all.
+    Attributes:
+        left_out: the number of records that are not sent, by the reason.
+        sound: the number of all messages that can be read.
+        damaged: the number of damaged places.
+        damaged_bytes: the size of all of them together.
+    Raises:
+        BadStore: a file is no piece; OSError, it cannot be read.
+    """
+
+    def __init__(self, files: Sequence[Path], topics: Collection[str] = ()) -> None:
+        for file in files:
+            check_piece_name(file)
+        self._files = sorted(set(files), key=lambda file: file.name)
+        self._only = frozenset(topics)
+        self.left_out: Counter[LeftOut] = Counter()
+        self.sound = self.damaged = self.damaged_bytes = 0
+        self._chosen: dict[Key, tuple[Place, int]] = {}  # and the number of tries
+        self._timed: dict[tuple[str, str, str | None], Key] = {}  # by topic, unique id and account
+        self._recalls = Recalls()
+        for file in self._files:
+            for each in read_piece(file):
+                self._take(file, each)
+        for named, key in self._timed.items():
+            if self._recalls.include(*named):
+                del self._chosen[key]
+                self.left_out[LeftOut.RECALLED] += 1
+        self.places = {place for place, _ in self._chosen.values()}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the chosen messages."""
+        return sorted({topic for topic, *_ in self._chosen})
+
+    def messages(self, places: Collection[Place]) -> Iterator[tuple[Place, Resent]]:
+        """Yield the messages at these places, in the order of the log."""
+        for file in self._files:
+            for each in read_piece(file):
+                place = Place(file, each.offset)
+                if each.message is not None and place in places:
+                    message = resent(each.message)
+                    if isinstance(message, Resent):
+                        yield place, message
+
+    def _take(self, file: Path, found: PieceRecord) -> None:
+        if found.message is None:
+            self.damaged += 1
+            self.damaged_bytes += found.size
+            return
+        self.sound += 1
+        message = resent(found.message)
+        if isinstance(message, LeftOut):
+            self.left_out[message] += 1
+            if message is LeftOut.RECALL:
+                self._recalls.add(found.message.properties)
+        elif not self._only or message.topic in self._only:
+            self._choose(Place(file, found.offset), message)
+
+    def _choose(self, place: Place, message: Resent) -> None:
+        """Choose a message, or the last of several tries of one."""
+        tries = message.stored.reconsume_times
+        before = self._chosen.get(message.key)
+        if before is not None:
+            self.left_out[LeftOut.COPY] += 1
+        if before is None or before[1] < tries:
+            self._chosen.pop(message.key, None)
+            self._chosen[message.key] = place, tries
+        if message.due_ms:
+            owner = message.stored.properties.get(Property.TIMER_OWNER)
+            self._timed[message.topic, message.unique_id, owner] = message.key

@@ -1,1 +1,0 @@
-"""Commands for a message store without its broker."""

@@ -1,0 +1,206 @@
+"""`sparrowmq user`: users and policies (ACL 2.0) of brokers with authenticationEnabled=true.
+
+Each master has users of its own, and its slaves have them, too. Without --cluster a command needs that there is only
+one cluster. Passwords are set here and shown nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import click
+
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, look, options, refuse_no_change, tell, verb
+from sparrowmq.cli.terminal.output import confirm, heads, hidden, tables
+from sparrowmq.client.admin import operations as operations
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.requests.user_headers import (
+    DISABLED,
+    ENABLED,
+    NORMAL,
+    SUBJECT,
+    SUPER,
+    Policy,
+    PolicyRule,
+    UserEntry,
+    UserPolicies,
+)
+
+_USERS: Final = heads("BROKER|USER|TYPE|STATUS")
+_POLICIES: Final = heads("BROKER|USER|POLICY|RESOURCE|ACTIONS|FROM|DECISION")
+_ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+
+_NAME = options(CLUSTER, click.argument("name"))
+_PASSWORD = click.option("--password", metavar="KEY", help="Its password; - asks for it without showing it.")
+_SUPER = click.option("--super/--normal", "is_super", default=None, help="A Super user may do everything.")
+_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group(context_settings=HELP)
+def user() -> None:
+    """Add, change, delete and look at users of brokers, and what they may do."""
+
+
+@verb(user, "list")
+@CLUSTER
+def list_users(cluster: str | None) -> None:
+    """Show the users of each master, and their policies."""
+
+    async def run(admin: Admin) -> dict[str, tuple[list[UserEntry], list[UserPolicies]]]:
+        masters, servers = await admin.servers.all_masters(cluster), admin.servers
+
+        async def both(_: str, address: str) -> tuple[list[UserEntry], list[UserPolicies]]:
+            return await operations.users(servers, address), await operations.all_policies(servers, address)
+
+        return await servers.all(masters, both)
+
+    found = look(run)
+    users = [
+        (broker, each.username, each.user_type, each.user_status)
+        for broker, (entries, _) in found.items()
+        for each in entries
+    ]
+    policies = [(broker, *row) for broker, (_, subjects) in found.items() for each in subjects for row in _rows(each)]
+    tables(users=(_USERS, users), policies=(_POLICIES, policies))
+
+
+@verb(user)
+@_NAME
+@_PASSWORD
+@_SUPER
+def add(name: str, cluster: str | None, password: str | None, is_super: bool | None) -> None:
+    """Add the user NAME at every master of the cluster."""
+    entry = UserEntry(name, _asked(password or "-"), SUPER if is_super else NORMAL)
+    _at_masters("added", name, cluster, lambda admin, at: operations.create_user(admin.servers, at, entry))
+
+
+@verb(user)
+@_NAME
+@_PASSWORD
+@_SUPER
+@click.option("--enable/--disable", "is_enabled", default=None, help="Brokers refuse requests of a disabled user.")
+def change(
+    name: str, cluster: str | None, password: str | None, is_super: bool | None, is_enabled: bool | None
+) -> None:
+    """Change the user NAME at every master; what is not given stays as it is."""
+    refuse_no_change({"password": password, "super": is_super, "enabled": is_enabled})
+    entry = UserEntry(
+        name,
+        _asked(password),
+        None if is_super is None else SUPER if is_super else NORMAL,
+        None if is_enabled is None else ENABLED if is_enabled else DISABLED,
+    )
+    _at_masters("changed", name, cluster, lambda admin, at: operations.update_user(admin.servers, at, entry))
+
+
+@verb(user)
+@_NAME
+@_YES
+def delete(name: str, cluster: str | None, yes: bool) -> None:
+    """Delete the user NAME and its policies at every master."""
+    if not yes:
+        confirm(f"delete user {name}? Brokers refuse its requests from then on")
+
+    async def work(admin: Admin, at: str) -> None:
+        if await operations.user(admin.servers, at, name) is None:
+            raise ConfigError(f"there is no user {name}; `sparrowmq user list` shows all")
+        await operations.delete_user(admin.servers, at, name)
+
+    _at_masters("deleted", name, cluster, work)
+
+
+_RULE = options(
+    _NAME,
+    click.argument("resources", nargs=-1, required=True),
+    click.option(
+        "--action",
+        "actions",
+        type=click.Choice(_ACTIONS, case_sensitive=False),
+        multiple=True,
+        required=True,
+        help="May be repeated.",
+    ),
+    click.option("--from", "sources", metavar="ADDRESS", multiple=True, help="Only from there: 10.0.0.7, 10.0.0.0/8."),
+)
+
+
+@verb(user)
+@_RULE
+def allow(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
+    """Allow the user NAME actions on RESOURCES, such as Topic:orders, 'Group:*', 'Cluster:*' or '*'.
+
+    Entries of the same resources are replaced.
+    """
+    _put("allowed", name, cluster, _policy("Allow", **rule))
+
+
+@verb(user)
+@_RULE
+def deny(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
+    """Deny the user NAME actions on RESOURCES. Among equally close resources, a denial wins."""
+    _put("denied", name, cluster, _policy("Deny", **rule))
+
+
+@verb(user)
+@_NAME
+@click.argument("resource", required=False)
+@_YES
+def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> None:
+    """Delete what the user NAME is allowed and denied for RESOURCE; without it, all of the user's policies."""
+    if resource == "":
+        raise click.UsageError('RESOURCE is "", which is none; leave it out for all policies of the user')
+    if resource is None and not yes:
+        confirm(f"delete all policies of user {name}?")
+    subject = f"{SUBJECT}{name}"
+
+    async def work(admin: Admin, at: str) -> None:
+        before = await operations.policies(admin.servers, at, subject)
+        await operations.delete_policies(admin.servers, at, subject, resource)
+        if before is not None and before == await operations.policies(admin.servers, at, subject):
+            known = ", ".join(rule.resource for policy in before.policies for rule in policy.entries)
+            raise ConfigError(f"user {name} has no entry for {resource}; it has {known}")
+
+    _at_masters("revoked", name, cluster, work)
+
+
+def _put(done: str, name: str, cluster: str | None, given: list[Policy]) -> None:
+    _at_masters(
+        done,
+        name,
+        cluster,
+        lambda admin, at: operations.update_policies(admin.servers, at, f"{SUBJECT}{name}", given),
+    )
+
+
+def _at_masters(done: str, name: str, cluster: str | None, work: Callable[[Admin, str], Awaitable[None]]) -> None:
+    async def run(admin: Admin) -> list[str]:
+        async def one(_: str, address: str) -> None:
+            await work(admin, address)
+
+        masters = await admin.servers.masters(cluster)
+        return await admin.servers.change(f"changing user {name}", masters, one)
+
+    tell(done, name, ask(run))
+
+
+def _asked(password: str | None) -> str | None:
+    if password != "-":
+        return password
+    return hidden("its password", "give the password itself after --password")
+
+
+def _policy(
+    decision: str, resources: tuple[str, ...], actions: tuple[str, ...], sources: tuple[str, ...]
+) -> list[Policy]:
+    rules = [PolicyRule(resource, list(actions), list(sources) or None, decision) for resource in resources]
+    return [Policy(None, rules)]
+
+
+def _rows(each: UserPolicies) -> Iterator[tuple[object, ...]]:
+    for policy in each.policies:
+        for rule in policy.entries:
+            actions, sources = ", ".join(rule.actions), ", ".join(rule.source_ips or ()) or None
+            name = each.subject.removeprefix(SUBJECT)
+            yield name, policy.policy_type, rule.resource, actions, sources, rule.decision
