@@ -55,15 +55,16 @@ LIMIT_S: Final = 600
 LIMIT_OF_ALL_S: Final = 3600
 FEW: Final = 8  # quick tests run before the modules of the others are read
 AREAS: Final = {
-    "store": (
-        "store/*.py",
-        "store/log/*.py",
-        "store/queues/*.py",
-        "broker/delayed/*.py",
-    ),
+    "store": ("store/*.py", "store/log/*.py", "store/queues/*.py", "broker/delayed/*.py"),
     "replication": ("broker/replication/*.py",),
     "failover": ("broker/failover/*.py", "broker/member.py"),
-    "snapshot": ("core/snapshot.py", "broker/saved_state.py", "broker/offsets.py", "broker/state/*.py"),
+    "snapshot": (
+        "core/snapshot.py",
+        "broker/saved_state.py",
+        "broker/offsets.py",
+        "broker/broker_state.py",
+        "broker/journal*.py",
+    ),
     "care": ("store/care/*.py", "cli/store.py"),
     "transactions": ("broker/transactions/*.py", "broker/staging/*.py"),
     "access": ("auth/*.py", "broker/access_control.py", "broker/handlers/access_handler.py"),

@@ -181,3 +181,8 @@ def test_a_mutant_is_found_by_the_first_that_fails_and_the_simulation_is_the_las
 
 def _mutants(project: Path) -> list[Mutant]:
     return [replace(each, path=PATH) for each in generate(project, "shelf", 99, random.Random(1))]
+
+
+@pytest.mark.parametrize("pattern", [pattern for patterns in AREAS.values() for pattern in patterns])
+def test_every_pattern_of_an_area_leads_to_files(pattern: str):
+    assert list((ROOT / "sparrowmq").glob(pattern))
